@@ -1,0 +1,1 @@
+# `make` alone lists the tasks.

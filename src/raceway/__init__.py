@@ -1,0 +1,3 @@
+"""Raceway: one durable message bus for four wire protocols. See `docs/` for the manual."""
+
+__version__ = "0.1.0"

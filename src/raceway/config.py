@@ -1,0 +1,318 @@
+"""Settings: the only reader of configuration files and environment.
+
+One frozen record per section, read once at start; everything else takes its section as an argument. A value comes from
+
+    the default  <  the TOML file  <  the environment (RACEWAY_SECTION__KEY)  <  a flag
+
+and `Settings.origins` remembers which, so that `raceway config` can show it and errors can name it.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+
+import msgspec
+from msgspec import Meta
+
+from raceway.errors import ConfigError
+
+KIB, MIB = 1024, 1024 * 1024
+PREFIX = "RACEWAY_"
+FILE_VARIABLE = "RACEWAY_CONFIG"
+# Variables of the project's own test and bench runs; not settings of the bus.
+NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_ROUNDS", "RACEWAY_URL"}
+
+Port = Annotated[int, Meta(ge=0, le=65535)]
+Count = Annotated[int, Meta(ge=0)]
+Positive = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(ge=0)]
+Interval = Annotated[float, Meta(gt=0)]
+
+
+class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    pass
+
+
+class Retention(_Section, frozen=True):
+    max_age_s: Annotated[Seconds, Meta(description="Remove segments whose rows are all older; 0 keeps for ever.")] = 0
+    max_bytes: Annotated[Count, Meta(description="Remove the oldest segments beyond this total; 0 keeps all.")] = 0
+    max_pinned: Annotated[
+        Count,
+        Meta(description="Bytes that lagging cursors may keep; beyond it the cursor is moved, loudly. 0: no limit."),
+    ] = 0
+    hold_s: Annotated[
+        dict[str, float],
+        Meta(description="Topic pattern to seconds: rows of these topics outlive their segment in a `held` file."),
+    ] = {}
+
+
+class Journal(_Section, frozen=True):
+    folder: Annotated[str, Meta(description="The data folder.")] = "raceway-data"
+    durability: Annotated[
+        Literal["sync", "os", "memory"],
+        Meta(description="When a message counts as stored: after fdatasync, after write, or never on disk."),
+    ] = "sync"
+    block_bytes: Annotated[
+        Positive, Meta(description="A block ends at this size; a larger message is alone in its block.")
+    ] = 32 * MIB
+    block_rows: Annotated[Positive, Meta(description="A block ends at this many rows.")] = 65_536
+    unsynced_bytes: Annotated[
+        Positive, Meta(description="Reading from sockets pauses while more than this waits for the disk.")
+    ] = 256 * MIB
+    segment_bytes: Annotated[Positive, Meta(description="A segment is closed at this size.")] = 256 * MIB
+    segment_age_s: Annotated[Interval, Meta(description="A segment that holds rows is closed at this age.")] = 3600.0
+    seal: Annotated[bool, Meta(description="Turn closed segments into Parquet.")] = True
+    seal_keep_s: Annotated[
+        Seconds, Meta(description="How long the blocks of a sealed segment stay beside its Parquet file.")
+    ] = 900.0
+    row_group_rows: Annotated[Positive, Meta(description="Rows per Parquet row group.")] = 16_384
+    upkeep_s: Annotated[Interval, Meta(description="How often sealing and retention look for work.")] = 5.0
+    retry_s: Annotated[Interval, Meta(description="How often a full disk is tried again.")] = 1.0
+    memory_bytes: Annotated[Positive, Meta(description="With durability `memory`: how much is kept.")] = 256 * MIB
+    retention: Retention = Retention()
+
+
+class Broker(_Section, frozen=True):
+    request_timeout_ms: Annotated[Count, Meta(description="Deadline of a request that names none.")] = 5000
+    request_timeout_max_ms: Annotated[Positive, Meta(description="Longest deadline a request may name.")] = 3_600_000
+    max_outstanding: Annotated[Positive, Meta(description="Open requests; one more evicts the oldest.")] = 10_000
+    max_topics: Annotated[Positive, Meta(description="Topics that may exist.")] = 1_000_000
+    drain_s: Annotated[
+        Seconds, Meta(description="Longest time a stop waits for open requests and unwritten output.")
+    ] = 2.0
+
+
+class MbWire(_Section, frozen=True):
+    tcp_port: Annotated[Port, Meta(description="MB over TCP.")] = 3001
+    websocket_port: Annotated[Port, Meta(description="MB over WebSocket.")] = 3000
+    tls_port: Annotated[Port, Meta(description="MB over TLS, when a certificate is set.")] = 8001
+    wss_port: Annotated[Port, Meta(description="MB over secure WebSocket, when a certificate is set.")] = 8000
+    origins: Annotated[
+        tuple[str, ...], Meta(description="Browser origins admitted beside loopback ones; `*` admits all.")
+    ] = ()
+    payload_limit: Annotated[Positive, Meta(description="Largest payload in bytes.")] = 16_384
+    heartbeat_ms: Annotated[Positive, Meta(description="Silence after which the broker sends a heartbeat.")] = 30_000
+    deregister_ms: Annotated[Positive, Meta(description="Silence after which a service is removed and closed.")] = (
+        60_000
+    )
+    sweep_ms: Annotated[Positive, Meta(description="How often silence and unfinished frames are looked for.")] = 500
+    max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
+    rate_per_service: Annotated[Count, Meta(description="Messages a second from one service. 0: no limit.")] = 0
+    rate_per_topic: Annotated[Count, Meta(description="Messages a second on one topic. 0: no limit.")] = 0
+    topic_rate_per_service: Annotated[
+        dict[str, int], Meta(description="Topic to messages a second from one service.")
+    ] = {}
+
+
+class Listen(_Section, frozen=True):
+    host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
+    port_base: Annotated[
+        Port, Meta(description="First of ten ports in a row; 0 uses each wire's own default ports.")
+    ] = 0
+    insecure: Annotated[bool, Meta(description="Allow an address other than loopback without TLS.")] = False
+    hosts: Annotated[tuple[str, ...], Meta(description="Host names admitted in HTTP requests beside our own.")] = ()
+    console_port: Annotated[Port, Meta(description="Console, REST, metrics and health.")] = 8600
+    tls_certificate: Annotated[str, Meta(description="PEM file with the certificate chain.")] = ""
+    tls_key: Annotated[str, Meta(description="PEM file with the private key.")] = ""
+    tls_handshake_s: Annotated[Interval, Meta(description="Longest TLS handshake.")] = 5.0
+    head_s: Annotated[Interval, Meta(description="A message's head must be complete within this time.")] = 10.0
+    body_rate: Annotated[Positive, Meta(description="Bytes a second that a begun message must keep up.")] = KIB
+    output_bytes: Annotated[Positive, Meta(description="Output that may wait for one connection.")] = 16 * MIB
+    socket_send_bytes: Annotated[Positive, Meta(description="SO_SNDBUF of accepted connections.")] = 256 * KIB
+    backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
+    mb: MbWire = MbWire()
+
+
+class Log(_Section, frozen=True):
+    level: Annotated[
+        Literal["debug", "info", "warning", "error"], Meta(description="Lowest level written to standard error.")
+    ] = "info"
+    format: Annotated[
+        Literal["auto", "json", "text"], Meta(description="`auto`: text on a terminal, JSON otherwise.")
+    ] = "auto"
+
+
+class Config(_Section, frozen=True):
+    listen: Listen = Listen()
+    broker: Broker = Broker()
+    journal: Journal = Journal()
+    log: Log = Log()
+
+
+class Settings(msgspec.Struct, frozen=True):
+    """The effective configuration, and for each dotted key where its value came from."""
+
+    config: Config
+    origins: dict[str, str]
+
+
+def load(
+    file: str | os.PathLike[str] | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Read all sources once. `flags` has dotted keys; entries that are None were not given.
+
+    Raises ConfigError naming the key, and the file, variable or flag at fault.
+    """
+    environment = os.environ if environment is None else environment
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    file = file or environment.get(FILE_VARIABLE)
+    sources = [_from_file(Path(file))] if file else []
+    sources += [_from_environment(environment), _from_flags(flags or {})]
+    for source in sources:
+        for key, (value, origin) in source.items():
+            _check_known(key, origin)
+            values[key], origins[key] = value, origin
+    config = _convert(values, origins)
+    _check_together(config, origins)
+    return Settings(config, {key: origins.get(key, "default") for key in describe()})
+
+
+def describe() -> dict[str, tuple[Any, Any, str]]:
+    """Every dotted key with its type, its default and its description: the manual's reference is made from this."""
+    return dict(_fields(Config, ""))
+
+
+def effective(config: Config) -> dict[str, Any]:
+    """Dotted key to value; secrets are hidden (there are none yet: keys and certificates are given as file names)."""
+    result = {}
+    for key in describe():
+        value: Any = config
+        for part in key.split("."):
+            value = getattr(value, part)
+        result[key] = value
+    return result
+
+
+def _fields(section: type[_Section], prefix: str) -> list[tuple[str, tuple[Any, Any, str]]]:
+    hints = get_type_hints(section, include_extras=True)
+    found: list[tuple[str, tuple[Any, Any, str]]] = []
+    for field in msgspec.structs.fields(section):
+        kind = hints[field.name]
+        if isinstance(kind, type) and issubclass(kind, _Section):
+            found += _fields(kind, f"{prefix}{field.name}.")
+        else:
+            found.append((prefix + field.name, (kind, field.default, _description(kind))))
+    return found
+
+
+def _description(kind: Any) -> str:
+    notes = [m.description for m in get_args(kind)[1:] if isinstance(m, Meta) and m.description]
+    return notes[-1] if notes else ""
+
+
+def _check_known(key: str, origin: str) -> None:
+    known = describe()
+    if key not in known and not any(key.startswith(k + ".") for k, (kind, _, _) in known.items() if _is_table(kind)):
+        near = [k for k in known if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
+        hint = f"; did you mean {near[0]}?" if near else "; see `raceway config` for all keys"
+        raise ConfigError(key, f"there is no such setting{hint}", origin)
+
+
+def _is_table(kind: Any) -> bool:
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    return get_origin(kind) is dict
+
+
+def _from_file(path: Path) -> dict[str, tuple[Any, str]]:
+    try:
+        document = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"is not TOML: {error}") from error
+    found: dict[str, tuple[Any, str]] = {}
+    _flatten(document, "", str(path), found)
+    return found
+
+
+def _flatten(table: dict[str, Any], prefix: str, origin: str, into: dict[str, tuple[Any, str]]) -> None:
+    known = describe()
+    for name, value in table.items():
+        key = prefix + name
+        if isinstance(value, dict) and key not in known:
+            _flatten(value, key + ".", origin, into)
+        else:
+            into[key] = (value, origin)
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
+    found: dict[str, tuple[Any, str]] = {}
+    for name, text in environment.items():
+        if name.startswith(PREFIX) and name not in NOT_SETTINGS and "__" in name:
+            key = name[len(PREFIX) :].lower().replace("__", ".")
+            found[key] = (_parse_text(key, text, name), f"environment {name}")
+    return found
+
+
+def _parse_text(key: str, text: str, origin: str) -> Any:
+    """Text becomes what the key wants: TOML syntax for lists and tables, plain text otherwise."""
+    known = describe().get(key)
+    if known is None:
+        return text
+    kind = known[0]
+    while get_origin(kind) is Annotated:
+        kind = get_args(kind)[0]
+    if get_origin(kind) in (tuple, dict):
+        if get_origin(kind) is tuple and not text.lstrip().startswith("["):
+            return [part.strip() for part in text.split(",") if part.strip()]
+        try:
+            return tomllib.loads(f"value = {text}")["value"]
+        except tomllib.TOMLDecodeError as error:
+            raise ConfigError(key, f"is not a TOML value: {error}", origin) from error
+    return text
+
+
+def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
+    return {key: (value, "flag") for key, value in flags.items() if value is not None}
+
+
+def _convert(values: dict[str, Any], origins: dict[str, str]) -> Config:
+    tree: dict[str, Any] = {}
+    for key, value in values.items():
+        *path, leaf = key.split(".")
+        table = tree
+        for part in path:
+            table = table.setdefault(part, {})
+        table[leaf] = value
+    for key, (kind, _, _) in describe().items():
+        if key in values:
+            try:
+                msgspec.convert(values[key], kind, strict=False)
+            except msgspec.ValidationError as error:
+                raise ConfigError(
+                    key, f"{str(error)[0].lower()}{str(error)[1:]}, got {values[key]!r}", origins[key]
+                ) from error
+    return msgspec.convert(tree, Config, strict=False)
+
+
+def _check_together(config: Config, origins: Mapping[str, str]) -> None:
+    """Rules that hold between keys."""
+    listen = config.listen
+    if bool(listen.tls_certificate) != bool(listen.tls_key):
+        key = "listen.tls_key" if listen.tls_certificate else "listen.tls_certificate"
+        raise ConfigError(key, "certificate and key belong together: set both or neither")
+    if not is_loopback(listen.host) and not (listen.tls_certificate or listen.insecure):
+        raise ConfigError(
+            "listen.host",
+            f"{listen.host} is reachable from other machines: set listen.tls_certificate and listen.tls_key, "
+            "or allow plain connections with --insecure",
+            origins.get("listen.host", ""),
+        )
+    if listen.port_base and listen.port_base > 65535 - 9:
+        raise ConfigError(
+            "listen.port_base", "needs ten ports in a row below 65536", origins.get("listen.port_base", "")
+        )
+    if listen.mb.deregister_ms <= listen.mb.heartbeat_ms:
+        raise ConfigError("listen.mb.deregister_ms", "must be longer than listen.mb.heartbeat_ms")
+
+
+def is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")

@@ -1,0 +1,311 @@
+"""The one error tree.
+
+    RacewayError                  code, retriable; facts are attributes; the sentence is made in __str__
+    ├── PeerError                 the peer asked for what cannot be had, or broke its protocol
+    │   ├── MalformedError          bytes that break a wire's rules
+    │   ├── NameInvalidError        a topic or pattern that cannot be spelled
+    │   ├── NameReservedError       `system.` and `raceway.` belong to the broker
+    │   ├── NameTakenError          differs from an existing name only in case
+    │   ├── NoRouteError            nobody there
+    │   ├── RequestTimeoutError     the responder did not answer in time
+    │   ├── UnmatchedAnswerError    an answer to a request that is not open
+    │   ├── UnknownPeerError        a service id nobody has
+    │   ├── TooLargeError           over a stated limit
+    │   └── ForbiddenError          not allowed
+    └── LocalError                we, our disk or our configuration
+        ├── ConfigError             a setting that cannot be used; names the key
+        ├── UnavailableError        cannot be done now: the journal does not take writes
+        │   ├── ReadOnlyError         a sync failed; until restart
+        │   ├── DiskFullError         no space left; tried again each second
+        │   ├── BusyError             evicted, or too much is waiting
+        │   └── DrainingError         the bus is stopping
+        ├── JournalError            the journal's files
+        │   ├── LockedError           another process holds the data folder
+        │   ├── FormatVersionError    written by a release this one cannot read
+        │   ├── DamagedError          bytes that could not be repaired; names the positions
+        │   └── TrimmedError          the wanted position was removed by retention
+        └── ConnectionLostError     a client's connection ended with the call unanswered
+
+Codecs translate `code` into their wire's own words in a table (manual: understand/errors). `retriable` says
+whether the same call may succeed later without anybody changing anything.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class RacewayError(Exception):
+    """Root of all errors that Raceway raises on purpose."""
+
+    code: ClassVar[str] = "internal"
+    retriable: ClassVar[bool] = False
+
+
+class PeerError(RacewayError):
+    """The peer's doing."""
+
+    code = "invalid"
+
+
+class MalformedError(PeerError):
+    """Bytes that break the wire's rules; `reason` is the wire's own sentence."""
+
+    code = "malformed"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class NameInvalidError(PeerError):
+    """`name` cannot be a topic (or a pattern) because of `reason`."""
+
+    code = "name_invalid"
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, reason)
+        self.name, self.reason = name, reason
+
+    def __str__(self) -> str:
+        return f"{self.name!r} is not a valid name: {self.reason}"
+
+
+class NameReservedError(PeerError):
+    """`name` starts with a word that belongs to the broker."""
+
+    code = "name_reserved"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.name!r} is reserved: names under 'system.' and 'raceway.' belong to the broker"
+
+
+class NameTakenError(PeerError):
+    """`name` differs only in case from `existing`."""
+
+    code = "name_taken"
+
+    def __init__(self, name: str, existing: str) -> None:
+        super().__init__(name, existing)
+        self.name, self.existing = name, existing
+
+    def __str__(self) -> str:
+        return f"{self.name!r} differs only in case from the existing topic {self.existing!r}"
+
+
+class NoRouteError(PeerError):
+    """No subscription of the wanted kind on any wire."""
+
+    code = "no_route"
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+    def __str__(self) -> str:
+        return f"No subscribers for topic {self.topic}"
+
+
+class RequestTimeoutError(PeerError):
+    """`responder` (its service id) let the deadline pass."""
+
+    code = "timeout"
+    retriable = True
+
+    def __init__(self, topic: str, responder: str) -> None:
+        super().__init__(topic, responder)
+        self.topic, self.responder = topic, responder
+
+    def __str__(self) -> str:
+        return "Request timed out"
+
+
+class UnmatchedAnswerError(PeerError):
+    """An answer whose id matches no open request of this responder."""
+
+    code = "unmatched_answer"
+
+    def __init__(self, message_id: str | None) -> None:
+        super().__init__(message_id)
+        self.message_id = message_id
+
+    def __str__(self) -> str:
+        if self.message_id is None:
+            return "Received response message without requestId."
+        return f"No matching request found for requestId: {self.message_id}"
+
+
+class UnknownPeerError(PeerError):
+    """Nobody connected has the id `peer`."""
+
+    code = "unknown_peer"
+
+    def __init__(self, peer: str) -> None:
+        super().__init__(peer)
+        self.peer = peer
+
+    def __str__(self) -> str:
+        return f"Service {self.peer} not found"
+
+
+class TooLargeError(PeerError):
+    """`size` is over `limit`; `what` names the thing."""
+
+    code = "too_large"
+
+    def __init__(self, what: str, size: int, limit: int) -> None:
+        super().__init__(what, size, limit)
+        self.what, self.size, self.limit = what, size, limit
+
+    def __str__(self) -> str:
+        return f"{self.what} of {self.size} bytes is over the limit of {self.limit}"
+
+
+class ForbiddenError(PeerError):
+    """`principal` may not do `action`."""
+
+    code = "forbidden"
+
+    def __init__(self, principal: str, action: str) -> None:
+        super().__init__(principal, action)
+        self.principal, self.action = principal, action
+
+    def __str__(self) -> str:
+        return f"{self.principal} may not {self.action}"
+
+
+class LocalError(RacewayError):
+    """Our doing: this process, its disk, its settings."""
+
+
+class ConfigError(LocalError):
+    """`key` cannot be used because of `reason`; `origin` says where the value came from."""
+
+    code = "config"
+
+    def __init__(self, key: str, reason: str, origin: str = "") -> None:
+        super().__init__(key, reason, origin)
+        self.key, self.reason, self.origin = key, reason, origin
+
+    def __str__(self) -> str:
+        where = f" (from {self.origin})" if self.origin else ""
+        return f"{self.key}: {self.reason}{where}"
+
+
+class UnavailableError(LocalError):
+    """The bus cannot do it now."""
+
+    code = "unavailable"
+    retriable = True
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class ReadOnlyError(UnavailableError):
+    """A sync failed. The kernel may have dropped the pages, so only a restart ends this."""
+
+    code = "read_only"
+    retriable = False
+
+
+class DiskFullError(UnavailableError):
+    """No space left on the journal's disk; writing is tried again each second."""
+
+    code = "disk_full"
+
+
+class BusyError(UnavailableError):
+    """Too much is waiting already."""
+
+    code = "busy"
+
+
+class DrainingError(UnavailableError):
+    """The bus is stopping and takes nothing new."""
+
+    code = "draining"
+
+
+class JournalError(LocalError):
+    """The journal's files."""
+
+    code = "journal"
+
+
+class LockedError(JournalError):
+    """Another process, `pid`, holds the data folder."""
+
+    code = "locked"
+
+    def __init__(self, folder: str, pid: int | None) -> None:
+        super().__init__(folder, pid)
+        self.folder, self.pid = folder, pid
+
+    def __str__(self) -> str:
+        holder = f"process {self.pid}" if self.pid else "another process"
+        return f"the data folder {self.folder} is in use by {holder}; stop it, or choose another folder with --data"
+
+
+class FormatVersionError(JournalError):
+    """`file` has format `found`; this release reads up to `known`."""
+
+    code = "format_version"
+
+    def __init__(self, file: str, found: int, known: int) -> None:
+        super().__init__(file, found, known)
+        self.file, self.found, self.known = file, found, known
+
+    def __str__(self) -> str:
+        return (
+            f"{self.file} has journal format {self.found}; this release reads format {self.known}: use a newer raceway"
+        )
+
+
+class DamagedError(JournalError):
+    """Bytes of `file` that could not be repaired; rows `first` to `last` are lost."""
+
+    code = "damaged"
+
+    def __init__(self, file: str, first: int, last: int, reason: str) -> None:
+        super().__init__(file, first, last, reason)
+        self.file, self.first, self.last, self.reason = file, first, last, reason
+
+    def __str__(self) -> str:
+        return f"{self.file}: rows {self.first} to {self.last} are damaged ({self.reason})"
+
+
+class TrimmedError(JournalError):
+    """`wanted` was removed by retention; `first` is the first one left. `topic` is None for positions."""
+
+    code = "trimmed"
+
+    def __init__(self, wanted: int, first: int, topic: str | None = None) -> None:
+        super().__init__(wanted, first, topic)
+        self.wanted, self.first, self.topic = wanted, first, topic
+
+    def __str__(self) -> str:
+        what = f"offset {self.wanted} of topic {self.topic!r}" if self.topic else f"position {self.wanted}"
+        return f"{what} was removed by retention; the first one left is {self.first}"
+
+
+class ConnectionLostError(LocalError):
+    """A client's connection to `address` ended before the answer came."""
+
+    code = "connection_lost"
+    retriable = True
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address, self.reason = address, reason
+
+    def __str__(self) -> str:
+        return f"connection to {self.address} lost: {self.reason}"

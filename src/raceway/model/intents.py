@@ -1,0 +1,174 @@
+"""What a peer may ask of the bus, and what the bus may answer. The whole vocabulary between codecs and broker.
+
+Messages travel as columns (`Publish`, `Request`, `Respond` each hold a `Batch` of rows of one kind that arrived in
+sequence); everything else is one small record per call. A codec makes intents from bytes and bytes from outcomes; the
+broker's one door takes an intent and gives an outcome. Errors are outcomes too: a `RacewayError`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from raceway.model.envelope import Batch
+
+SubscriptionKind = Literal["publish", "request"]
+
+
+class _Record(msgspec.Struct, frozen=True, gc=False):
+    pass
+
+
+# ---- messages, in batches -------------------------------------------------------------------------------------------
+
+
+class Publish(msgspec.Struct, gc=False):
+    """To every subscriber of each row's topic."""
+
+    batch: Batch
+
+
+class Request(msgspec.Struct, gc=False):
+    """Each row to exactly one responder; rows carry `message_id` and perhaps `timeout_ms`."""
+
+    batch: Batch
+
+
+class Respond(msgspec.Struct, gc=False):
+    """Answers to forwarded requests, matched by `message_id`, else by `parent_id`."""
+
+    batch: Batch
+
+
+# ---- calls ----------------------------------------------------------------------------------------------------------
+
+
+class Heartbeat(_Record, frozen=True):
+    """I am here."""
+
+
+class Register(_Record, frozen=True):
+    """My name and what I do. May be repeated."""
+
+    name: str
+    description: str
+
+
+class Subscribe(_Record, frozen=True):
+    """Send me what matches `pattern`: publishes, or requests to answer. A repeat replaces the priority."""
+
+    kind: SubscriptionKind
+    pattern: str
+    priority: float = 0
+
+
+class Unsubscribe(_Record, frozen=True):
+    """End the subscription that names exactly this pattern."""
+
+    kind: SubscriptionKind
+    pattern: str
+
+
+class WatchLog(_Record, frozen=True):
+    """Send me log records of these levels whose message the regular expression finds. Replaces the former filter."""
+
+    levels: tuple[str, ...]
+    regex: str | None = None
+
+
+class UnwatchLog(_Record, frozen=True):
+    """No more log records."""
+
+
+class ListPeers(_Record, frozen=True):
+    """Who is connected?"""
+
+
+class ListSubscriptions(_Record, frozen=True):
+    """What has this peer (None: I myself) subscribed to?"""
+
+    peer: str | None = None
+
+
+class ListTopics(_Record, frozen=True):
+    """Which patterns are subscribed, and by whom?"""
+
+
+class ReadMetrics(_Record, frozen=True):
+    """Figures; `parameters` keeps only parameterised ones with these values."""
+
+    parameters: dict[str, str] | None = None
+
+
+Call = (
+    Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | ListPeers | ListSubscriptions | ListTopics
+    | ReadMetrics
+)  # fmt: skip
+Intent = Publish | Request | Respond | Call
+
+
+# ---- outcomes -------------------------------------------------------------------------------------------------------
+
+
+class Done(_Record, frozen=True):
+    """It is so; `changed` is False when there was nothing to change."""
+
+    changed: bool = True
+
+
+class PeerRow(_Record, frozen=True):
+    id: str
+    name: str
+    description: str
+    connected_us: int
+    heard_us: int
+    wire: str = "mb"
+
+
+class Peers(_Record, frozen=True):
+    rows: tuple[PeerRow, ...]
+
+
+class SubscriptionRow(_Record, frozen=True):
+    kind: SubscriptionKind
+    pattern: str
+    priority: float
+
+
+class Subscriptions(_Record, frozen=True):
+    """Sorted by pattern, then kind."""
+
+    rows: tuple[SubscriptionRow, ...]
+
+
+class SubscriberRow(_Record, frozen=True):
+    peer: str
+    priority: float
+
+
+class PatternRow(_Record, frozen=True):
+    kind: SubscriptionKind
+    pattern: str
+    subscribers: tuple[SubscriberRow, ...]
+
+
+class Patterns(_Record, frozen=True):
+    """Sorted by pattern, then kind; responders highest priority first."""
+
+    rows: tuple[PatternRow, ...]
+
+
+class Metric(_Record, frozen=True):
+    name: str
+    type: str
+    value: float
+    parameters: dict[str, str] = {}
+
+
+class Metrics(_Record, frozen=True):
+    time_us: int
+    rows: tuple[Metric, ...]
+
+
+Outcome = Done | Peers | Subscriptions | Patterns | Metrics
