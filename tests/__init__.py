@@ -1,0 +1,1 @@
+"""Tests of the whole project; `tests/` repeats the tree of `src/raceway`."""
