@@ -1,1 +1,71 @@
 # `make` alone lists the tasks.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test check soak bench docs lock clean
+
+PYTHON ?= python3
+DATA ?= data
+ROUNDS ?= 30
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --generate-hashes --no-header \
+              --no-emit-index-url --no-emit-find-links --no-annotate
+
+help: ## List the tasks
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(READY) ## Make .venv from the lock file; done again when the lock or pyproject.toml changed
+
+# The first Python that is new enough, the wanted one before others; then what it lacks, in words.
+$(READY): requirements-dev.lock pyproject.toml
+	@for name in $(PYTHON) python3 python3.13 python3.12 python3.11; do \
+	  $$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && python=$$name && break; \
+	done; \
+	if [ -z "$$python" ]; then \
+	  echo "Raceway needs Python 3.11 or newer and found none. On Debian 12 or newer: apt-get install python3-venv" >&2; \
+	  exit 1; \
+	fi; \
+	if ! $$python -c 'import venv, ensurepip' 2>/dev/null; then \
+	  echo "$$python cannot make a virtual environment. On Debian: apt-get install python3-venv" >&2; \
+	  exit 1; \
+	fi; \
+	echo "Setting up $(VENV) with $$($$python --version), about a minute ..."; \
+	$$python -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements-dev.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+demo: setup ## Start a bus, run real traffic through it, read the journal back, print a summary
+	@$(BIN)/raceway demo
+
+up: setup ## Run the bus until Ctrl-C, with its data in DATA (default: data)
+	@$(BIN)/raceway serve --data $(DATA)
+
+test: setup ## Run all tests
+	@$(BIN)/python -m pytest
+
+check: setup ## Format, lint, types, import directions
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/mypy
+	@$(BIN)/python -m pytest -q tests/test_import_directions.py
+
+soak: setup ## Run all tests with ROUNDS repetitions of the random ones (default: 30)
+	@RACEWAY_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600
+
+bench: setup ## Measure the bus beside its peers, through real sockets
+	@$(BIN)/python bench/path.py
+
+docs: setup ## Write the reference pages anew from the code
+	@$(BIN)/python docs/make_reference.py
+
+lock: setup ## Resolve the lock files anew from pyproject.toml
+	@$(UV_COMPILE) --output-file requirements.lock
+	@$(UV_COMPILE) --extra spark --output-file requirements-spark.lock
+	@$(UV_COMPILE) --extra dev --output-file requirements-dev.lock
+
+clean: ## Remove .venv, caches and build output; data folders stay
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@find src tests bench examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

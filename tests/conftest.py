@@ -1,6 +1,36 @@
-"""Settings for all tests: hypothesis without a deadline (shared machines), examples kept few unless asked for."""
+"""Settings for all tests: hypothesis without a deadline (shared machines), no silent skips where it counts."""
 
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+# On the server a test that cannot run is a failure: a missing tool must not pass for a proof.
+SKIPS_FAIL = os.environ.get("CI") == "true"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    report = yield
+    if SKIPS_FAIL and report.skipped and not hasattr(report, "wasxfail"):
+        _fail(report)
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report() -> Generator[None, pytest.CollectReport, pytest.CollectReport]:
+    report = yield
+    if SKIPS_FAIL and report.skipped:
+        _fail(report)
+    return report
+
+
+def _fail(report: pytest.TestReport | pytest.CollectReport) -> None:
+    report.outcome = "failed"
+    report.longrepr = f"skipped, which fails with CI=true: {report.longrepr}"
