@@ -1,0 +1,158 @@
+"""The started server: `python -m raceway serve` as a child process, for tests that look at it from outside.
+
+    with running_server(RACEWAY_LISTEN__MB__HEARTBEAT_MS=200) as server:
+        socket.create_connection(("127.0.0.1", server.port("tcp")))
+
+Its settings come from the keywords alone: `RACEWAY_…` variables of the surrounding shell are not passed on.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal, TypeVar
+
+from tests.ports import free_port_base
+
+T = TypeVar("T")
+Door = Literal["tcp", "websocket", "console", "tls", "wss"]
+DOORS: dict[Door, int] = {"tcp": 0, "websocket": 1, "console": 6, "tls": 8, "wss": 9}
+
+# Ten times what a start or a stop should take: the machine may be busy with other tests.
+START_S = 15.0
+STOP_S = 20.0
+
+
+def wait_until(condition: Callable[[], T], deadline_s: float = 10.0, what: str = "") -> T:
+    """The first true value of `condition`; AssertionError when there is none in time."""
+    end = time.monotonic() + deadline_s
+    while not (value := condition()):
+        assert time.monotonic() < end, f"not within {deadline_s} s: {what or condition}"
+        time.sleep(0.005)
+    return value
+
+
+class Server:
+    """One data folder and port base; the process on them can be stopped, killed and started again."""
+
+    def __init__(self, data: Path, outputs: Path, env: Mapping[str, object]) -> None:
+        self.data = data
+        self.port_base = free_port_base()
+        self.env = env
+        self._stdout_file, self._stderr_file = outputs / "stdout", outputs / "stderr"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        assert self._process is not None, "the server has not been started"
+        return self._process
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    @property
+    def stdout(self) -> str:
+        """All of it, over every start."""
+        return self._stdout_file.read_text("utf-8", "replace")
+
+    @property
+    def stderr(self) -> str:
+        """All of it, over every start."""
+        return self._stderr_file.read_text("utf-8", "replace")
+
+    def port(self, door: Door) -> int:
+        return self.port_base + DOORS[door]
+
+    def rss(self) -> int:
+        """Resident bytes of the process."""
+        pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def spawn(self) -> None:
+        """Start the process without waiting for it."""
+        env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
+        env.update({name: str(value) for name, value in self.env.items()})
+        command = [sys.executable, "-m", "raceway", "serve"]
+        command += ["--data", str(self.data), "--port-base", str(self.port_base)]
+        # Files, not pipes: nobody has to read while the server writes.
+        with self._stdout_file.open("ab") as stdout, self._stderr_file.open("ab") as stderr:
+            self._process = subprocess.Popen(command, stdout=stdout, stderr=stderr, env=env, stdin=subprocess.DEVNULL)
+
+    def start(self, deadline_s: float = START_S) -> float:
+        """Start and wait for the line `ready`; returns the seconds it took."""
+        before = self._stdout_file.stat().st_size if self._stdout_file.exists() else 0
+        began = time.monotonic()
+        self.spawn()
+
+        def is_ready_or_over() -> bool:
+            return b"ready" in self._stdout_file.read_bytes()[before:].splitlines() or not self.is_running()
+
+        try:
+            wait_until(is_ready_or_over, deadline_s, "the line `ready`")
+        except AssertionError:
+            self.kill()
+            raise
+        assert self.is_running(), f"the server ended with {self.process.returncode} before `ready`:\n{self.stderr}"
+        return time.monotonic() - began
+
+    def stop(self, deadline_s: float = STOP_S) -> float:
+        """SIGTERM, and the exit status must be 0; returns the seconds it took."""
+        began = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        try:
+            status = self.process.wait(deadline_s)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(f"still running {deadline_s} s after SIGTERM:\n{self.stderr}") from None
+        assert status == 0, f"exit status {status} after SIGTERM:\n{self.stderr}"
+        return time.monotonic() - began
+
+    def kill(self) -> None:
+        """SIGKILL, if it still runs."""
+        if self.is_running():
+            self.process.kill()
+        self.process.wait(STOP_S)
+
+    def restart(self) -> float:
+        """Stop if it runs, start again on the same folder and ports; returns the seconds the start took."""
+        if self.is_running():
+            self.stop()
+        return self.start()
+
+    def http(self, path: str, **headers: str) -> tuple[int, str]:
+        """Status and body of a GET on the console port."""
+        request = urllib.request.Request(f"http://127.0.0.1:{self.port('console')}{path}", headers=headers)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        try:
+            with opener.open(request, timeout=10) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
+
+
+@contextmanager
+def running_server(data: Path | None = None, **env: object) -> Iterator[Server]:
+    """A server that is ready; killed at the end if the test has not stopped it. Without `data`: a fresh folder."""
+    with tempfile.TemporaryDirectory(prefix="raceway-test-") as folder:
+        server = Server(data or Path(folder) / "data", Path(folder), env)
+        try:
+            server.start()
+            yield server
+        finally:
+            if server._process is not None:
+                server.kill()
