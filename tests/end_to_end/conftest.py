@@ -1,0 +1,40 @@
+"""A started server per test file, and services that connect to it over each transport.
+
+A file that needs other settings defines its own `server` fixture; `join` uses that one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import pytest
+from tests.mb_wire import Peer, Transport, connect
+from tests.server import Server, running_server
+
+Join = Callable[[], Peer]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running_server() as server:
+        yield server
+
+
+@pytest.fixture(params=["tcp", "websocket"])
+def transport(request: pytest.FixtureRequest) -> Transport:
+    """Both say the same, so almost every test runs on both."""
+    chosen: Transport = request.param
+    return chosen
+
+
+@pytest.fixture
+def join(server: Server, transport: Transport) -> Iterator[Join]:
+    """Each call connects one more service; all leave at the end of the test."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(connect(server, transport))
+
+
+@pytest.fixture
+def peer(join: Join) -> Peer:
+    return join()
