@@ -1,0 +1,51 @@
+"""All commands joined, and the one place where their errors become a line and a status."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from raceway import __version__
+from raceway.cli import options, output
+from raceway.errors import RacewayError
+
+EPILOG = "Exit status: " + "; ".join(f"{code.value} {text}" for code, text in output.EXIT_CODE_MEANINGS.items()) + "."
+
+app = typer.Typer(
+    name="raceway",
+    help="One durable message bus: run it, talk to it, read what it stored.",
+    epilog=EPILOG,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.command()
+def version(as_json: options.Json = False) -> None:
+    """Print the version of Raceway and of what it stands on."""
+    import platform
+
+    if as_json:
+        output.print_json({"raceway": __version__, "python": platform.python_version()})
+    else:
+        print(f"raceway {__version__} (Python {platform.python_version()})")
+
+
+def main() -> None:
+    """Run the command line; errors made on purpose end in one line, anything else in a traceback."""
+    try:
+        app()
+    except RacewayError as error:
+        output.complain(str(error))
+        sys.exit(output.exit_code_of(error))
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except BrokenPipeError:
+        # The reader of our output went away (`raceway sub | head`): nothing is wrong, and nothing more can be said.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(output.ExitCode.OK)

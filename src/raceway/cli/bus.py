@@ -1,0 +1,68 @@
+"""Finding the bus a command is meant for: `--url`, else RACEWAY_URL, else the one that runs on the data folder.
+
+A running bus writes `raceway.json` into its data folder: its process id and the URL of each open door.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from raceway import config
+from raceway.cli.output import ExitCode, fail
+
+RUNNING_FILE = "raceway.json"
+URL_VARIABLE = "RACEWAY_URL"
+
+
+class Running(msgspec.Struct, frozen=True):
+    """What a bus says of itself while it runs."""
+
+    pid: int
+    urls: dict[str, str]
+
+
+def data_folder(data: Path | None, file: Path | None = None) -> Path:
+    """The folder that `--data` names, else the one in the settings."""
+    return data or Path(config.load(file).config.journal.folder)
+
+
+def maybe_running(folder: Path) -> Running | None:
+    """The bus that runs on this folder, or None. A file left behind by a killed bus does not count."""
+    try:
+        running = msgspec.json.decode((folder / RUNNING_FILE).read_bytes(), type=Running)
+    except (OSError, msgspec.DecodeError):
+        return None
+    return running if is_alive(running.pid) else None
+
+
+def is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
+    """The URL to connect to; ends the command when there is none."""
+    if wanted := url or os.environ.get(URL_VARIABLE):
+        return wanted
+    folder = data_folder(data)
+    running = maybe_running(folder)
+    if running is None or door not in running.urls:
+        fail(
+            f"no bus runs on the data folder {folder}: start one with `raceway serve --data {folder}`, "
+            "or name one with --url or --data",
+            ExitCode.UNREACHABLE,
+        )
+    return running.urls[door]
+
+
+def as_json(running: Running | None) -> Any:
+    return None if running is None else {"pid": running.pid, "urls": running.urls}

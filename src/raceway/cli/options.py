@@ -1,0 +1,25 @@
+"""Flags that several commands share, so that they mean and say the same everywhere."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON, one document per line.")]
+Data = Annotated[
+    Path | None, typer.Option("--data", metavar="DIR", help="The data folder. Default: the setting journal.folder.")
+]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="Settings in TOML. Default: what RACEWAY_CONFIG names, if set."),
+]
+Url = Annotated[
+    str | None,
+    typer.Option(
+        "--url",
+        metavar="URL",
+        help="The bus: mb://HOST:PORT, mb+ws://HOST:PORT. Default: RACEWAY_URL, else the bus on the data folder.",
+    ),
+]

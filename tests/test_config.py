@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from raceway import config
+from raceway.errors import ConfigError
+
+
+def load(
+    environment: dict[str, str] | None = None, flags: dict[str, object] | None = None, file: Path | None = None
+) -> config.Settings:
+    """What the program would load, without this machine's environment."""
+    return config.load(file, environment or {}, flags)
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "raceway.toml"
+    file.write_text(text)
+    return file
+
+
+def test_without_any_source_every_value_is_its_default() -> None:
+    settings = load()
+    assert settings.config == config.Config()
+    assert set(settings.origins.values()) == {"default"}
+
+
+def test_a_later_source_wins_and_the_origin_is_remembered(tmp_path: Path) -> None:
+    text = "[listen]\nport_base = 1000\nbacklog = 5\n[listen.mb]\nsweep_ms = 7\n"
+    settings = load(
+        file=written(tmp_path, text),
+        environment={"RACEWAY_LISTEN__PORT_BASE": "2000", "RACEWAY_LISTEN__MB__HEARTBEAT_MS": "200"},
+        flags={"listen.port_base": 3000, "listen.host": None},
+    )
+    listen = settings.config.listen
+    assert (listen.port_base, listen.backlog, listen.mb.sweep_ms, listen.mb.heartbeat_ms) == (3000, 5, 7, 200)
+    assert settings.origins["listen.port_base"] == "flag"
+    assert settings.origins["listen.backlog"] == str(tmp_path / "raceway.toml")
+    assert settings.origins["listen.mb.heartbeat_ms"] == "environment RACEWAY_LISTEN__MB__HEARTBEAT_MS"
+    assert settings.origins["listen.host"] == "default"
+
+
+def test_the_file_can_be_named_by_the_environment(tmp_path: Path) -> None:
+    file = tmp_path / "other.toml"
+    file.write_text('[journal]\ndurability = "os"\n')
+    assert config.load(None, {"RACEWAY_CONFIG": str(file)}).config.journal.durability == "os"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "key", "value"),
+    [
+        ("RACEWAY_LISTEN__INSECURE", "true", "listen.insecure", True),
+        ("RACEWAY_JOURNAL__SEGMENT_AGE_S", "1.5", "journal.segment_age_s", 1.5),
+        ("RACEWAY_LISTEN__HOSTS", "a.example, b.example", "listen.hosts", ("a.example", "b.example")),
+        ("RACEWAY_LISTEN__HOSTS", '["a"]', "listen.hosts", ("a",)),
+        ("RACEWAY_LISTEN__MB__TOPIC_RATE_PER_SERVICE", '{"a.b" = 5}', "listen.mb.topic_rate_per_service", {"a.b": 5}),
+    ],
+)
+def test_text_of_the_environment_becomes_what_the_key_wants(name: str, text: str, key: str, value: object) -> None:
+    settings = load(environment={name: text})
+    assert config.effective(settings.config)[key] == value
+
+
+def test_other_variables_with_our_prefix_are_left_alone() -> None:
+    assert load(environment={"RACEWAY_ROUNDS": "5", "RACEWAY_URL": "mb://x"}).config == config.Config()
+
+
+@pytest.mark.parametrize(
+    ("sources", "key", "part"),
+    [
+        ({"environment": {"RACEWAY_LISTEN__PORT": "1"}}, "listen.port", "no such setting"),
+        ({"flags": {"journal.sweep_ms": 1}}, "journal.sweep_ms", "did you mean listen.mb.sweep_ms?"),
+        ({"environment": {"RACEWAY_LISTEN__PORT_BASE": "70000"}}, "listen.port_base", "<= 65535"),
+        ({"environment": {"RACEWAY_JOURNAL__DURABILITY": "maybe"}}, "journal.durability", "'maybe'"),
+        ({"environment": {"RACEWAY_JOURNAL__BLOCK_ROWS": "0"}}, "journal.block_rows", ">= 1"),
+        ({"environment": {"RACEWAY_JOURNAL__RETENTION__HOLD_S": "{"}}, "journal.retention.hold_s", "TOML value"),
+        ({"flags": {"listen.host": "0.0.0.0"}}, "listen.host", "--insecure"),
+        ({"flags": {"listen.tls_key": "key.pem"}}, "listen.tls_certificate", "set both or neither"),
+        ({"flags": {"listen.tls_certificate": "cert.pem"}}, "listen.tls_key", "set both or neither"),
+        ({"flags": {"listen.port_base": 65530}}, "listen.port_base", "ten ports"),
+        ({"flags": {"listen.mb.deregister_ms": 30000}}, "listen.mb.deregister_ms", "longer"),
+    ],
+)  # fmt: skip
+def test_a_bad_value_is_refused_by_the_name_of_its_key(sources: dict[str, Any], key: str, part: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(**sources)
+    assert caught.value.key == key
+    assert part in str(caught.value)
+
+
+def test_the_error_names_where_the_value_came_from(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"raceway\.toml"):
+        load(file=written(tmp_path, "[listen]\nport_base = -1\n"))
+    with pytest.raises(ConfigError, match="environment RACEWAY_LISTEN__PORT_BASE"):
+        load(environment={"RACEWAY_LISTEN__PORT_BASE": "-1"})
+
+
+@pytest.mark.parametrize(("text", "part"), [("[listen", "is not TOML"), ("\x00", "is not TOML")])
+def test_a_file_that_is_no_toml_is_refused_by_its_name(tmp_path: Path, text: str, part: str) -> None:
+    with pytest.raises(ConfigError, match=part) as caught:
+        load(file=written(tmp_path, text))
+    assert caught.value.key == str(tmp_path / "raceway.toml")
+
+
+def test_a_missing_file_is_refused_by_its_name(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        config.load(tmp_path / "none.toml", {})
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"listen.host": "0.0.0.0", "listen.insecure": True},
+        {"listen.host": "0.0.0.0", "listen.tls_certificate": "c", "listen.tls_key": "k"},
+        {"listen.host": "::1"},
+        {"listen.host": "127.0.0.2"},
+    ],
+)
+def test_other_addresses_need_tls_or_leave(flags: dict[str, object]) -> None:
+    assert load(flags=flags).config.listen.host == flags["listen.host"]
+
+
+def test_every_key_is_described_and_shown() -> None:
+    described = config.describe()
+    assert all(description for _, _, description in described.values())
+    assert set(config.effective(config.Config())) == set(described) == set(load().origins)
+
+
+def test_defaults_pass_their_own_checks() -> None:
+    for key, (kind, default, _) in config.describe().items():
+        value = default() if callable(default) else default
+        if default is msgspec.NODEFAULT or value is msgspec.NODEFAULT:
+            value = config.effective(config.Config())[key]
+        msgspec.convert(value, kind)
+
+
+def test_sections_are_frozen() -> None:
+    with pytest.raises(AttributeError):
+        config.Config().listen.port_base = 1  # type: ignore[misc]

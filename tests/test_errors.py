@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from raceway import errors
+from raceway.errors import RacewayError
+
+CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, RacewayError)]
+GROUPS = {RacewayError, errors.PeerError, errors.LocalError}
+EXAMPLES = [
+    (errors.MalformedError("no newline"), "no newline"),
+    (errors.NameInvalidError("a..b", "empty segment"), "'a..b' is not a valid name: empty segment"),
+    (errors.NoRouteError("a.b"), "No subscribers for topic a.b"),
+    (errors.RequestTimeoutError("a", "service"), "Request timed out"),
+    (errors.UnmatchedAnswerError(None), "Received response message without requestId."),
+    (errors.UnmatchedAnswerError("x"), "No matching request found for requestId: x"),
+    (errors.UnknownPeerError("x"), "Service x not found"),
+    (errors.TooLargeError("payload", 20, 10), "payload of 20 bytes is over the limit of 10"),
+    (errors.ForbiddenError("anonymous:mb", "publish"), "anonymous:mb may not publish"),
+    (errors.ConfigError("a.b", "is wrong", "flag"), "a.b: is wrong (from flag)"),
+    (errors.ConfigError("a.b", "is wrong"), "a.b: is wrong"),
+    (errors.DiskFullError("no space"), "no space"),
+    (
+        errors.LockedError("data", 7),
+        "the data folder data is in use by process 7; stop it, or choose another folder with --data",
+    ),
+    (errors.TrimmedError(3, 9), "position 3 was removed by retention; the first one left is 9"),
+    (errors.TrimmedError(3, 9, "t"), "offset 3 of topic 't' was removed by retention; the first one left is 9"),
+    (errors.DamagedError("file", 1, 2, "checksum"), "file: rows 1 to 2 are damaged (checksum)"),
+    (errors.ConnectionLostError("mb://x", "reset"), "connection to mb://x lost: reset"),
+]
+
+
+def test_codes_are_distinct() -> None:
+    codes = [kind.code for kind in CLASSES if kind not in GROUPS]
+    assert len(set(codes)) == len(codes)
+
+
+def test_codes_are_stable_words() -> None:
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", kind.code) for kind in CLASSES)
+
+
+def test_every_error_is_either_the_peers_doing_or_ours() -> None:
+    sides = [(issubclass(kind, errors.PeerError), issubclass(kind, errors.LocalError)) for kind in CLASSES]
+    assert all(peer != local for (peer, local), kind in zip(sides, CLASSES, strict=True) if kind is not RacewayError)
+
+
+def test_the_tree_in_the_docstring_is_the_tree() -> None:
+    drawn = set(re.findall(r"\b\w+Error\b", errors.__doc__ or ""))
+    assert drawn == {kind.__name__ for kind in CLASSES}
+
+
+@pytest.mark.parametrize(("error", "sentence"), EXAMPLES)
+def test_the_sentence_is_made_from_the_facts(error: RacewayError, sentence: str) -> None:
+    assert str(error) == sentence
+
+
+@pytest.mark.parametrize("error", [error for error, _ in EXAMPLES])
+def test_facts_are_attributes(error: RacewayError) -> None:
+    names = [name for name in inspect.signature(type(error)).parameters if name != "self"]
+    assert [getattr(error, name) for name in names] == list(error.args)
+
+
+def test_only_what_passes_by_itself_is_retriable() -> None:
+    retriable = {kind.code for kind in CLASSES if kind.retriable}
+    assert retriable == {"timeout", "unavailable", "disk_full", "busy", "draining", "connection_lost"}

@@ -1,0 +1,177 @@
+"""Who may import whom. The folders of `src/raceway` form layers; this test reads import statements and holds us to it.
+
+Imports under `if TYPE_CHECKING:` count too: knowing a type of another layer is knowing the layer.
+"""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent / "src" / "raceway"
+
+# What each layer may import from the package besides itself.
+ALLOWED: dict[str, set[str]] = {
+    "errors": set(),
+    "config": {"errors"},
+    "model": {"errors"},
+    "codec": {"errors", "model"},
+    "journal": {"errors", "model", "config"},
+    "schema": {"errors", "model"},
+    "broker": {"errors", "model", "config", "journal", "schema"},
+    "listen": {"errors", "model", "config", "codec", "broker", "schema"},
+    "dial": {"errors", "model", "config", "codec", "broker"},
+    "web": {"errors", "model", "config", "codec", "schema", "journal", "broker"},
+    "client": {"errors", "model", "codec"},
+    "pipeline": {"errors", "model", "config", "journal", "schema"},
+}
+TOP_LAYERS = {"cli", "__main__", "__init__"}  # these join the parts and may import everything
+PURE = {"model", "codec", "schema"}
+# Whatever touches the world: network, tasks, threads, processes, files, clocks, chance.
+IMPURE_MODULES = {
+    "aiofastnet", "asyncio", "concurrent", "fcntl", "http", "io", "logging", "mmap", "multiprocessing", "os", "pathlib",
+    "picows", "random", "secrets", "select", "selectors", "shutil", "signal", "socket", "socketserver", "ssl",
+    "starlette", "structlog", "subprocess", "tempfile", "threading", "time", "urllib", "uuid", "uvicorn", "uvloop",
+}  # fmt: skip
+
+
+def modules() -> dict[str, Path]:
+    """Dotted name to file, for every module of the package."""
+    found = {}
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
+
+
+def imports(name: str, path: Path) -> Iterator[tuple[str, int]]:
+    """Dotted names that a module imports, wherever in the file, with their lines."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, node.lineno) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            for alias in node.names:
+                yield f"{base}.{alias.name}", node.lineno
+
+
+def module_of(dotted: str, known: dict[str, Path]) -> str | None:
+    """The module of ours that `dotted` names, or lies in; None for foreign names."""
+    while dotted and dotted not in known:
+        dotted = dotted.rpartition(".")[0]
+    return dotted or None
+
+
+def layer_of(module: str) -> str:
+    parts = module.split(".")
+    return parts[1] if len(parts) > 1 else "__init__"
+
+
+MODULES = modules()
+
+
+def test_every_folder_has_a_rule() -> None:
+    assert {layer_of(name) for name in MODULES} <= set(ALLOWED) | TOP_LAYERS
+
+
+def test_layers_import_only_what_lies_below_them() -> None:
+    wrong = []
+    for name, path in MODULES.items():
+        layer = layer_of(name)
+        if layer in TOP_LAYERS:
+            continue
+        for dotted, line in imports(name, path):
+            target = module_of(dotted, MODULES)
+            if target is None or target == "raceway":
+                continue
+            if layer_of(target) not in ALLOWED[layer] | {layer}:
+                wrong.append(f"{path.relative_to(ROOT)}:{line} {layer} imports {dotted}")
+    assert wrong == []
+
+
+def test_pure_layers_touch_nothing_of_the_world() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {dotted}"
+        for name, path in MODULES.items()
+        if layer_of(name) in PURE
+        for dotted, line in imports(name, path)
+        if dotted.split(".")[0] in IMPURE_MODULES
+    ]
+    assert wrong == []
+
+
+def test_the_journal_knows_no_event_loop() -> None:
+    wrong = [
+        f"{path.relative_to(ROOT)}:{line} imports {dotted}"
+        for name, path in MODULES.items()
+        if layer_of(name) == "journal"
+        for dotted, line in imports(name, path)
+        if dotted.split(".")[0] in {"asyncio", "uvloop"}
+    ]
+    assert wrong == []
+
+
+def test_no_modules_import_one_another_in_a_ring() -> None:
+    graph = {name: _imported_modules(name, path) for name, path in MODULES.items()}
+    assert list(_rings(graph)) == []
+
+
+def _imported_modules(name: str, path: Path) -> set[str]:
+    targets = {module_of(dotted, MODULES) for dotted, _ in imports(name, path)}
+    return {target for target in targets if target is not None and target != name}
+
+
+def _rings(graph: dict[str, set[str]]) -> Iterator[list[str]]:
+    """One ring per module that can reach itself (depth first, each module once)."""
+    done: set[str] = set()
+
+    def visit(name: str, trail: list[str]) -> Iterator[list[str]]:
+        if name in trail:
+            yield [*trail[trail.index(name) :], name]
+            return
+        if name in done:
+            return
+        for target in sorted(graph[name]):
+            yield from visit(target, [*trail, name])
+        done.add(name)
+
+    for name in sorted(graph):
+        yield from visit(name, [])
+
+
+def test_the_ring_finder_finds_a_ring() -> None:
+    assert list(_rings({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}})) == [["a", "b", "c", "a"]]
+    assert list(_rings({"a": {"b", "c"}, "b": {"c"}, "c": set()})) == []
+
+
+def test_relative_imports_are_understood(tmp_path: Path) -> None:
+    file = tmp_path / "mb.py"
+    file.write_text("from ..model import envelope\nfrom . import buffer\nimport asyncio.events\n")
+    assert [dotted for dotted, _ in imports("raceway.codec.mb", file)] == [
+        "raceway.model.envelope", "raceway.codec.buffer", "asyncio.events",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("module", ["raceway", "raceway.cli.app"])
+def test_importing_raceway_pulls_in_nothing_heavy(module: str) -> None:
+    """Spark never; for the command line also no Arrow and no server: `raceway --help` must be quick."""
+    heavy = {"pyspark", "pandas", "py4j"} | ({"pyarrow", "uvicorn", "starlette", "structlog", "picows"})
+    code = f"import sys, {module}; print(*sorted({heavy!r} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert loaded.strip() == ""
+
+
+def test_the_server_pulls_in_no_spark() -> None:
+    names = [name for name in MODULES if layer_of(name) not in {"pipeline", "__main__"}]
+    code = f"import sys, {', '.join(names)}; print(*sorted({{'pyspark', 'py4j'}} & set(sys.modules)))"
+    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
+    assert loaded.strip() == ""
