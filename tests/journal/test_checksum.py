@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.journal.checksum import STRIPE, crc, maybe_mend, maybe_mend_all, sums
+from raceway.journal.checksum import STRIPE, crc, maybe_mend, maybe_mend_all, maybe_unprotect, protect, sums
 
 FULL = random.Random(7).randbytes(STRIPE)
 
@@ -134,3 +134,45 @@ def test_mending_a_stripe_is_quick() -> None:
     begin = time.perf_counter()
     maybe_mend(damaged, crc(FULL))
     assert time.perf_counter() - begin < 0.5
+
+
+@pytest.mark.parametrize("size", [0, 1, 1000, STRIPE - 17, STRIPE - 16, STRIPE - 15, STRIPE, 3 * STRIPE - 16])
+def test_a_protected_body_comes_back_at_any_size(size: int) -> None:
+    body = (FULL * 3)[:size]
+    assert maybe_unprotect(protect(body)) == (body, False)
+
+
+def test_a_flip_anywhere_in_a_protected_body_is_mended_and_told() -> None:
+    body = b"index of a segment" * 4
+    whole = protect(body)
+    for bit in range(len(whole) * 8):
+        assert maybe_unprotect(flip(whole, bit)) == (body, True)
+
+
+def test_one_flip_in_each_stripe_of_a_protected_body_is_mended() -> None:
+    body = FULL * 2
+    whole = protect(body)
+    assert maybe_unprotect(flip(whole, 9, STRIPE * 8 + 9, STRIPE * 16 + 9)) == (body, True)
+
+
+def test_a_protected_body_that_is_cut_zeroed_or_empty_is_refused() -> None:
+    whole = protect(FULL)
+    for damaged in (b"", b"x", whole[:-1], whole[:100], bytes(len(whole)), whole[:50] + bytes(200) + whole[250:]):
+        assert maybe_unprotect(damaged) is None
+
+
+@given(st.binary(max_size=200))
+def test_bytes_that_were_never_protected_are_refused(data: bytes) -> None:
+    assert maybe_unprotect(data) is None
+
+
+def test_damage_that_looks_like_one_flip_to_the_crc_is_refused_by_the_digest() -> None:
+    """Three flips chosen so that the CRC takes them for a single one: a codeword of weight four, less one bit."""
+    body = bytes(STRIPE - 16)
+    content = protect(body)[:-4]
+    source = random.Random(3)
+    while True:
+        damaged = flip(content, *source.sample(range(len(body) * 8), 3))
+        if maybe_mend(damaged, crc(content)) is not None:
+            break
+    assert maybe_unprotect(damaged + protect(body)[-4:]) is None

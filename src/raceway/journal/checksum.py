@@ -19,8 +19,10 @@ difference is moved towards the end of the stripe 8,192 bits at a time until the
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import cache
+from hashlib import blake2b
 
 from google_crc32c import value
 
@@ -29,6 +31,7 @@ STRIPE = 65_536
 _POLYNOMIAL = 0x82F63B78  # CRC-32C, bit-reflected: the syndrome of the last bit of a stripe
 _TOP = 0x80000000
 _NEAR_BITS = 8192
+_DIGEST_BYTES = 16
 
 
 def crc(data: bytes) -> int:
@@ -76,6 +79,29 @@ def maybe_mend_all(data: bytes, expected: Sequence[int]) -> tuple[bytes, list[in
             stripes[number] = mended
             repaired.append(number)
     return (b"".join(stripes) if repaired else data), repaired, sorted(bad)
+
+
+def protect(body: bytes) -> bytes:
+    """A small file that mends itself: `body`, a digest of it, and the CRC of each stripe of both.
+
+    There is no length field that could be damaged: the size of the whole says how many CRCs stand at the end.
+    """
+    content = body + blake2b(body, digest_size=_DIGEST_BYTES).digest()
+    expected = sums(content)
+    return content + struct.pack(f"<{len(expected)}I", *expected)
+
+
+def maybe_unprotect(data: bytes) -> tuple[bytes, bool] | None:
+    """(the body, whether it had to be mended), or None if it is damaged beyond one flipped bit per stripe."""
+    stripes = -(-len(data) // (STRIPE + 4))
+    end = len(data) - 4 * stripes
+    if end < _DIGEST_BYTES:
+        return None
+    content, repaired, bad = maybe_mend_all(data[:end], struct.unpack(f"<{stripes}I", data[end:]))
+    body, digest = content[:-_DIGEST_BYTES], content[-_DIGEST_BYTES:]
+    if bad or blake2b(body, digest_size=_DIGEST_BYTES).digest() != digest:
+        return None
+    return body, bool(repaired)
 
 
 def _maybe_distance_from_end(syndrome: int, bits: int) -> int | None:
