@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Annotated
 
 import typer
 
 from raceway import __version__
 from raceway.cli import options, output
+from raceway.cli.configuration import show_config
+from raceway.cli.serve import serve
 from raceway.errors import RacewayError
 
 EPILOG = "Exit status: " + "; ".join(f"{code.value} {text}" for code, text in output.EXIT_CODE_MEANINGS.items()) + "."
@@ -23,6 +24,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+app.command()(serve)
+app.command("config")(show_config)
 
 
 @app.command()
@@ -39,7 +43,7 @@ def version(as_json: options.Json = False) -> None:
 def main() -> None:
     """Run the command line; errors made on purpose end in one line, anything else in a traceback."""
     try:
-        app()
+        app(prog_name="raceway")
     except RacewayError as error:
         output.complain(str(error))
         sys.exit(output.exit_code_of(error))

@@ -1,0 +1,52 @@
+"""`raceway config`: each setting, its value, and where that came from."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from raceway import config
+from raceway.cli import options, output
+from raceway.cli.output import ExitCode
+
+
+def show_config(
+    section: Annotated[str, typer.Argument(help="Show only keys that begin with this, for instance `journal`.")] = "",
+    config_file: options.ConfigFile = None,
+    check: Annotated[
+        bool, typer.Option("--check", help="Only say whether the settings can be used, TLS files included.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show every setting with its value and its origin: default, file or environment."""
+    settings = config.load(config_file)
+    if check:
+        _check(settings.config)
+        output.note("the settings can be used")
+        return
+    values = {key: value for key, value in config.effective(settings.config).items() if key.startswith(section)}
+    if not values:
+        output.fail(f"no setting begins with {section!r}; `raceway config` lists all", ExitCode.USAGE)
+    if as_json:
+        output.print_json({key: {"value": v, "origin": settings.origins[key]} for key, v in values.items()})
+        return
+    rows = [(key, as_toml(value), settings.origins[key]) for key, value in values.items()]
+    output.print_table("", ["key", "value", "origin"], rows)
+
+
+def _check(settings: config.Config) -> None:
+    from raceway.cli import certificates
+
+    if settings.listen.tls_certificate:
+        certificates.check(settings.listen.tls_certificate, settings.listen.tls_key)
+
+
+def as_toml(value: Any) -> str:
+    """A value as one would write it in the file."""
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{json.dumps(k)} = {as_toml(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, (tuple, list)):
+        return "[" + ", ".join(map(as_toml, value)) + "]"
+    return json.dumps(value)

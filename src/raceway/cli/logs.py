@@ -1,0 +1,54 @@
+"""Where log records go: standard error, as text for people at a terminal, as JSON lines for everything else.
+
+Records of libraries (the standard `logging` module) take the same way and get the same shape.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any, TextIO
+
+import structlog
+
+from raceway import config
+from raceway.cli.output import printable
+
+# A record must not become a megabyte because a stranger's topic or header was quoted in it.
+MAX_VALUE = 2000
+
+
+def configure(log: config.Log, stream: TextIO | None = None) -> None:
+    """Set up logging for this process. A repeat replaces the former set-up."""
+    stream = stream or sys.stderr
+    as_text = log.format == "text" or (log.format == "auto" and stream.isatty())
+    shape: list[Any] = [
+        structlog.processors.add_log_level,
+        structlog.processors.TimeStamper(fmt="iso", utc=True),
+        structlog.processors.format_exc_info,
+        make_harmless,
+    ]
+    renderer = structlog.dev.ConsoleRenderer(colors=stream.isatty()) if as_text else structlog.processors.JSONRenderer()
+    level = logging.getLevelNamesMapping()[log.level.upper()]
+    structlog.configure(
+        processors=[structlog.contextvars.merge_contextvars, *shape, renderer],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(stream),
+        cache_logger_on_first_use=True,
+    )
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shape,
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
+        )
+    )
+    logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
+
+
+def make_harmless(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
+    """Quoted bytes of strangers: no control characters, no endless values. Tracebacks are ours and keep their lines."""
+    for key, value in event.items():
+        if isinstance(value, (str, bytes)) and key != "exception":
+            event[key] = printable(value[:MAX_VALUE])
+    return event

@@ -1,0 +1,59 @@
+"""`raceway serve`: the bus itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from raceway import config
+from raceway.cli import options
+
+
+def serve(
+    data: options.Data = None,
+    port_base: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="First of ten ports in a row. Default: each door's own port."),
+    ] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
+    ] = None,
+    config_file: options.ConfigFile = None,
+    insecure: Annotated[
+        bool | None, typer.Option("--insecure", help="Allow an address other than loopback without TLS.")
+    ] = None,
+    durability: Annotated[
+        Literal["sync", "os", "memory"] | None,
+        typer.Option(help="A message is stored after fdatasync, after write, or only in memory."),
+    ] = None,
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate chain.")] = None,
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the private key.")] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None,
+        typer.Option(help="Lowest level written to standard error."),
+    ] = None,
+) -> None:
+    """Run the bus until SIGTERM or Ctrl-C.
+
+    Prints `ready` on standard output when every door is open; logs go to standard error. A stop takes nothing new,
+    finishes what is open and ends with status 0.
+    """
+    flags = {
+        "journal.folder": data and str(data),
+        "journal.durability": durability,
+        "listen.port_base": port_base,
+        "listen.host": host,
+        "listen.insecure": insecure,
+        "listen.tls_certificate": tls_cert and str(tls_cert),
+        "listen.tls_key": tls_key and str(tls_key),
+        "log.level": log_level,
+    }
+    settings = config.load(config_file, flags=flags)
+
+    from raceway.cli import logs
+    from raceway.listen import server
+
+    logs.configure(settings.config.log)
+    raise typer.Exit(server.run(settings))
