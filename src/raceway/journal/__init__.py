@@ -1,0 +1,1 @@
+"""The durable columnar log: the one truth of the bus."""

@@ -1,0 +1,206 @@
+"""Where the rows of one segment lie: one entry per *chunk* (a block, or a row group of a sealed file).
+
+A chunk has a position (byte of the block in its file; number of the row group), the sequence of its first row, a count,
+and one *span* (topic, first offset, count) for each run of consecutive offsets of a topic. A topic may have several
+spans in a chunk when offsets are missing between them. Everything lies in flat arrays, because a segment of an idle bus
+has hundreds of thousands of one-row blocks: 36 bytes each.
+
+On disk (`segment-….idx`) the same arrays follow each other behind a fixed head, in an envelope that mends itself
+(`checksum.protect`). An index is never the only copy of anything: without it, it is built again from the segment.
+`covered` says how many bytes of the segment it describes, so that the index of a growing file can be taken up again.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.journal import checksum
+
+VERSION = 1
+_HEAD = struct.Struct(
+    "<"
+    "8s"  # magic
+    "H"  # version
+    "6x"
+    "I"  # chunks
+    "I"  # spans
+    "I"  # chunks with control rows
+    "I"  # bytes of the topic names
+    "Q"  # bytes of the segment described
+    "q"  # sequence that `starts` count from
+    "q"  # time_us of the first row
+    "q"  # time_us of the last row
+)
+_MAGIC = b"raceway\x01"
+# Readers at the tail look at so many of the newest spans before the whole index is searched.
+_NEWEST_SPANS = 64
+
+
+class Index:
+    """Append-only. One thread adds, others may look: an entry is complete before `len(index)` counts it."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        self.covered = 0
+        self.first_time_us = 0
+        self.last_time_us = 0
+        self.positions = array("Q")
+        self.counts = array("I")
+        self.controls = array("I")  # numbers of the chunks that hold control rows
+        self._starts = array("I")  # first sequence of each chunk, counted from `first`
+        self._span_ends = array("I")  # per chunk: where its spans end
+        self._span_topics = array("I")
+        self._span_offsets = array("Q")
+        self._span_counts = array("I")
+        self._names: list[str] = []
+        self._numbers: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.counts)  # appended last
+
+    def add(
+        self,
+        position: int,
+        first: int,
+        count: int,
+        spans: Iterable[tuple[str, int, int]],
+        *,
+        covered: int,
+        time_us: int,
+        control: bool = False,
+    ) -> None:
+        """A chunk behind all others; `covered` is where the next one will begin, `time_us` that of its last row."""
+        for topic, offset, rows in spans:
+            number = self._numbers.setdefault(topic, len(self._names))
+            if number == len(self._names):
+                self._names.append(topic)
+            self._span_topics.append(number)
+            self._span_offsets.append(offset)
+            self._span_counts.append(rows)
+        if control:
+            self.controls.append(len(self.counts))
+        if not self.counts:
+            self.first_time_us = time_us
+        self.last_time_us = time_us
+        self.covered = covered
+        self._span_ends.append(len(self._span_topics))
+        self._starts.append(first - self.first)
+        self.positions.append(position)
+        self.counts.append(count)
+
+    @property
+    def last(self) -> int:
+        """Sequence of the last row; `first - 1` when there is none."""
+        size = len(self)
+        return self.first_of(size - 1) + self.counts[size - 1] - 1 if size else self.first - 1
+
+    @property
+    def rows(self) -> int:
+        return sum(self.counts)
+
+    def first_of(self, chunk: int) -> int:
+        """Sequence of the first row of a chunk."""
+        return self.first + self._starts[chunk]
+
+    def chunk_at(self, sequence: int) -> int:
+        """The first chunk whose last row is at or behind `sequence`; len(self) when there is none."""
+        if sequence <= self.first:
+            return 0
+        size = len(self)
+        chunk = bisect_right(self._starts, sequence - self.first, 0, size) - 1
+        if chunk < 0:
+            return 0
+        return chunk if sequence < self.first_of(chunk) + self.counts[chunk] else chunk + 1
+
+    def spans(self, chunk: int) -> list[tuple[str, int, int]]:
+        """(topic, first offset, count) of one chunk."""
+        begin = self._span_ends[chunk - 1] if chunk else 0
+        return [
+            (self._names[self._span_topics[span]], self._span_offsets[span], self._span_counts[span])
+            for span in range(begin, self._span_ends[chunk])
+        ]
+
+    def chunks_of(self, topic: str, offset: int) -> Iterator[int]:
+        """Chunks that hold rows of `topic` at or behind `offset`, in order, each once."""
+        number = self._numbers.get(topic)
+        if number is None:
+            return
+        previous = -1
+        for span in self._spans_of(number, offset):
+            if self._span_offsets[span] + self._span_counts[span] <= offset:
+                continue
+            chunk = bisect_right(self._span_ends, span)
+            if chunk != previous:
+                yield chunk
+            previous = chunk
+
+    def topics(self) -> dict[str, tuple[int, int]]:
+        """Each topic: (first offset, next offset)."""
+        found: dict[int, tuple[int, int]] = {}
+        total = self._span_ends[-1] if self._span_ends else 0
+        for number, offset, count in islice(
+            zip(self._span_topics, self._span_offsets, self._span_counts, strict=False), total
+        ):
+            first, _ = found.get(number, (offset, 0))
+            found[number] = (first, offset + count)
+        return {self._names[number]: offsets for number, offsets in found.items()}
+
+    def _spans_of(self, number: int, offset: int) -> Iterable[int]:
+        """Numbers of the topic's spans from the last one that begins at or before `offset`."""
+        size = self._span_ends[-1] if self._span_ends else 0
+        tail = max(0, size - _NEWEST_SPANS)
+        newest = [span for span in range(tail, size) if self._span_topics[span] == number]
+        begun = bisect_right(newest, offset, key=self._span_offsets.__getitem__)
+        if begun or not tail:
+            return newest[max(0, begun - 1) :]
+        topics = pa.Array.from_buffers(pa.uint32(), size, [None, pa.py_buffer(self._span_topics.tobytes())])
+        spans = pc.indices_nonzero(pc.equal(topics, pa.scalar(number, pa.uint32())))
+        first = bisect_left(range(len(spans)), offset + 1, key=lambda n: self._span_offsets[spans[n].as_py()])
+        return (spans[n].as_py() for n in range(max(0, first - 1), len(spans)))
+
+    def encode(self) -> bytes:
+        """The bytes of the `.idx` file."""
+        names = msgspec.msgpack.encode(self._names)
+        head = _HEAD.pack(
+            _MAGIC, VERSION, len(self), len(self._span_topics), len(self.controls), len(names),
+            self.covered, self.first, self.first_time_us, self.last_time_us,
+        )  # fmt: skip
+        return checksum.protect(b"".join([head, *(part.tobytes() for part in self._arrays()), names]))
+
+    @classmethod
+    def maybe_decode(cls, data: bytes) -> Index | None:
+        """The index, or None when the bytes are damaged beyond mending or of another version."""
+        found = checksum.maybe_unprotect(data)
+        if found is None or len(found[0]) < _HEAD.size:
+            return None
+        body = found[0]
+        (magic, version, chunks, spans, controls, names_size, covered, first, first_time_us, last_time_us) = (
+            _HEAD.unpack_from(body)
+        )
+        if magic != _MAGIC or version != VERSION:
+            return None
+        index = cls(first)
+        index.covered, index.first_time_us, index.last_time_us = covered, first_time_us, last_time_us
+        at = _HEAD.size
+        for part, count in zip(
+            index._arrays(), (chunks, chunks, controls, chunks, chunks, spans, spans, spans), strict=True
+        ):
+            part.frombytes(body[at : at + count * part.itemsize])
+            at += count * part.itemsize
+        index._names = msgspec.msgpack.decode(body[at : at + names_size], type=list[str])
+        index._numbers = {name: number for number, name in enumerate(index._names)}
+        return index
+
+    def _arrays(self) -> tuple[array[int], ...]:
+        return (
+            self.positions, self.counts, self.controls, self._starts, self._span_ends,
+            self._span_topics, self._span_offsets, self._span_counts,
+        )  # fmt: skip
