@@ -215,6 +215,10 @@ class Peer:
         return Message(header.decode(), payload)
 
 
+# Connects one more service.
+Join = Callable[[], Peer]
+
+
 def compose(header: str, payload: bytes | str | dict[str, Any] | list[Any] = b"{}") -> bytes:
     if isinstance(payload, dict | list):
         payload = json.dumps(payload)

@@ -5,14 +5,12 @@ A file that needs other settings defines its own `server` fixture; `join` uses t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-from tests.mb_wire import Peer, Transport, connect
+from tests.mb_wire import Join, Peer, Transport, connect
 from tests.server import Server, running_server
-
-Join = Callable[[], Peer]
 
 
 @pytest.fixture(scope="module")
