@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+
 from tests.mb_wire import Join, Peer, Transport, connect
 from tests.server import Server, running_server
 

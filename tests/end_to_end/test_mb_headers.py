@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+
 from tests.mb_wire import LARGEST, SUCCESS, UUID4, Join, Peer, assert_error, compose, fresh_topic, new_id, reply_header
 from tests.wire.mb import HEADERS, VECTORS, I, P
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import trustme
+
 from tests.mb_wire import SUCCESS, Peer, Transport, connect, connect_socket, fresh_topic
 from tests.server import Server, running_server, wait_until
 from tests.wire.mb import I, frame

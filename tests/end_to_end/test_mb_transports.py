@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
+from websockets.exceptions import InvalidStatus
+
 from tests.mb_wire import (
     GREETING,
     LARGEST,
@@ -26,7 +28,6 @@ from tests.mb_wire import (
 )
 from tests.server import Server, running_server, wait_until
 from tests.wire.mb import I, frame
-from websockets.exceptions import InvalidStatus
 
 HEARTBEAT = compose(f"request:system.heartbeat:1.0.0:{I}")
 ALIVE = f"response:system.heartbeat:1.0.0:{I}:{I}\n".encode() + SUCCESS
