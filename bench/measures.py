@@ -1,0 +1,157 @@
+"""What is measured on a running system. Each measure opens fresh connections, runs once, and gives one `Sample`."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+import msgspec
+
+from bench import load
+from bench.load import Client, Work
+from bench.systems import TOPIC, System
+
+
+class Sample(msgspec.Struct):
+    """One run: messages a second; CPU µs per message in the server and in the load processes; percentiles if timed."""
+
+    rate: float
+    server_us: float
+    load_us: float
+    p50_us: float = 0
+    p95_us: float = 0
+    p99_us: float = 0
+
+
+class Measure(Protocol):
+    """A kind of run. `first_count` is small: it warms up and tells how many messages fill a run."""
+
+    key: str
+    title: str
+    first_count: int
+
+    def suits(self, system: System) -> bool: ...
+
+    def run(self, system: System, count: int) -> Sample: ...
+
+
+class Deliver:
+    """One publisher that waits for nothing, one subscriber; the clock stops when the last message is there."""
+
+    key, title, first_count = "deliver", "publish → deliver", 20_000
+
+    def suits(self, system: System) -> bool:
+        return system.publishing is not None
+
+    def run(self, system: System, count: int) -> Sample:
+        wire = system.publishing
+        assert wire is not None
+        buffer, _ = load.encode(count, wire.publishes, TOPIC)
+        with _clients() as clients:
+            subscriber = Client(load.drain, wire, system.port, TOPIC, count)
+            publisher = Client(load.flood, wire, system.port, buffer)
+            clients += [subscriber, publisher]
+            before = system.cpu_s()
+            subscriber.go()
+            publisher.go()
+            received = subscriber.result()
+            used = system.cpu_s() - before
+            publisher.go()
+            sent = publisher.result()
+        return _sample(count, received.ended - sent.began, used, [received, sent])
+
+
+class Acknowledge:
+    """One publisher with a bounded number of unacknowledged messages; the clock stops at the last acknowledgement.
+
+    MB answers a publish that nobody subscribed to with an error, so one subscriber receives everything meanwhile, on
+    every system alike. `subscribed=False` leaves it out, for peers that can.
+    """
+
+    def __init__(self, window: int, subscribed: bool = True) -> None:
+        self.key = f"ack{window}" + ("" if subscribed else "alone")
+        self.title = f"publish → acknowledgement, {window:,} in flight" + ("" if subscribed else ", nobody subscribed")
+        self.first_count = 2 * window + 200
+        self._window, self._subscribed = window, subscribed
+
+    def suits(self, system: System) -> bool:
+        return system.acknowledging is not None and (self._subscribed or system.acknowledges_unrouted)
+
+    def run(self, system: System, count: int) -> Sample:
+        wire = system.acknowledging
+        assert wire is not None
+        buffer, size = load.encode(count, wire.acknowledged_publishes, TOPIC)
+        with _clients() as clients:
+            subscribers = [Client(load.drain, wire, system.port, TOPIC, count)] if self._subscribed else []
+            publisher = Client(load.acknowledge, wire, system.port, buffer, size, self._window)
+            clients += [*subscribers, publisher]
+            before = system.cpu_s()
+            for client in clients:
+                client.go()
+            work = publisher.result()
+            used = system.cpu_s() - before
+            others = [subscriber.result() for subscriber in subscribers]
+        return _sample(count, work.ended - work.began, used, [work, *others])
+
+
+class Ask:
+    """One requester, one responder (for the echo: none). With a single request in flight each round trip is timed."""
+
+    def __init__(self, window: int) -> None:
+        self.key, self.title = f"ask{window}", f"request → answer, {window} in flight"
+        self.first_count = 10 * window + 200
+        self._window = window
+
+    def suits(self, system: System) -> bool:
+        return system.asking is not None
+
+    def run(self, system: System, count: int) -> Sample:
+        wire = system.asking
+        assert wire is not None
+        buffer, size = load.encode(count, wire.requests)
+        with _clients() as clients:
+            if system.answering:
+                clients.append(Client(load.respond, system.answering, system.port))
+            if self._window == 1:
+                requester = Client(load.ping, wire, system.port, buffer, size)
+            else:
+                requester = Client(load.ask, wire, system.port, buffer, size, self._window)
+            clients.append(requester)
+            before = system.cpu_s()
+            requester.go()
+            work = requester.result()
+            used = system.cpu_s() - before
+        sample = _sample(count, work.ended - work.began, used, [work])
+        if work.latencies_us:
+            cuts = statistics.quantiles(work.latencies_us, n=100)
+            sample.p50_us, sample.p95_us, sample.p99_us = cuts[49], cuts[94], cuts[98]
+        return sample
+
+
+@contextmanager
+def _clients() -> Iterator[list[Client]]:
+    """Clients that end with the measure, whatever happens."""
+    clients: list[Client] = []
+    try:
+        yield clients
+    finally:
+        for client in clients:
+            client.stop()
+
+
+def _sample(count: int, seconds: float, server_cpu_s: float, works: list[Work]) -> Sample:
+    load_cpu_s = sum(work.cpu_s for work in works)
+    return Sample(count / seconds, server_cpu_s / count * 1e6, load_cpu_s / count * 1e6)
+
+
+MEASURES: list[Measure] = [
+    Deliver(),
+    Acknowledge(8000),
+    Acknowledge(8000, subscribed=False),
+    Acknowledge(200),
+    Acknowledge(1),
+    Ask(1),
+    Ask(100),
+]

