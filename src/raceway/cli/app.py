@@ -10,6 +10,7 @@ import typer
 from raceway import __version__
 from raceway.cli import options, output
 from raceway.cli.configuration import show_config
+from raceway.cli.doctor import doctor
 from raceway.cli.serve import serve
 from raceway.errors import RacewayError
 
@@ -27,11 +28,12 @@ app = typer.Typer(
 
 app.command()(serve)
 app.command("config")(show_config)
+app.command()(doctor)
 
 
 @app.command()
 def version(as_json: options.Json = False) -> None:
-    """Print the version of Raceway and of what it stands on."""
+    """Print the versions of Raceway and Python."""
     import platform
 
     if as_json:

@@ -1,0 +1,180 @@
+"""`raceway doctor`: whether a bus can run here, and whether the one that does is well.
+
+It only looks: nothing is created, repaired or locked.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+import typer
+
+from raceway import config
+from raceway.cli import bus, options, output
+from raceway.cli.output import ExitCode
+from raceway.errors import ConfigError, RacewayError
+
+Verdict = Literal["ok", "warning", "bad"]
+
+# Each connection is a file; below this a busy bus runs out of them before it runs out of anything else.
+ENOUGH_FILES = 4096
+SOON = timedelta(days=14)
+
+
+class Finding(NamedTuple):
+    verdict: Verdict
+    subject: str
+    text: str
+
+
+def doctor(
+    data: options.Data = None,
+    config_file: options.ConfigFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Check the machine, the settings, the data folder, the journal, the ports and the certificate.
+
+    Ends with status 1 if anything is bad; warnings leave it at 0.
+    """
+    findings = list(examine(data, config_file))
+    if as_json:
+        output.print_json([finding._asdict() for finding in findings])
+    else:
+        output.print_table("", ["", "what", "finding"], findings)
+    if any(finding.verdict == "bad" for finding in findings):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def examine(data: Path | None, config_file: Path | None) -> Iterator[Finding]:
+    yield from _machine()
+    try:
+        settings = config.load(config_file, flags={"journal.folder": data and str(data)})
+    except ConfigError as error:
+        yield Finding("bad", "settings", str(error))
+        return
+    changed = [key for key, origin in settings.origins.items() if origin != "default"]
+    yield Finding("ok", "settings", f"{len(changed)} differ from their default" if changed else "all are defaults")
+    folder = Path(settings.config.journal.folder)
+    running = bus.maybe_running(folder)
+    yield from _folder(folder, settings.config.journal)
+    yield _bus(folder, running)
+    yield from _journal(folder)
+    yield from _ports(settings.config.listen, running)
+    yield from _certificate(settings.config.listen)
+
+
+def _machine() -> Iterator[Finding]:
+    import resource
+
+    version = ".".join(map(str, sys.version_info[:3]))
+    yield Finding("ok" if sys.version_info >= (3, 11) else "bad", "python", f"{version} at {sys.executable}")
+    for module in ("uvloop", "pyarrow"):
+        try:
+            yield Finding("ok", module, str(__import__(module).__version__))
+        except ImportError as error:
+            yield Finding("bad", module, f"cannot be imported: {error}; install Raceway again")
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    advice = "" if files >= ENOUGH_FILES else f"; raise it to {ENOUGH_FILES} or more (`ulimit -n`, LimitNOFILE=)"
+    yield Finding("warning" if advice else "ok", "open files", f"limit {files:,}{advice}")
+
+
+def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
+    if settings.durability == "memory":
+        yield Finding("warning", "data folder", "durability is `memory`: nothing is written, a stop loses everything")
+        return
+    place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not folder.exists():
+        yield Finding("ok", "data folder", f"{folder} does not exist yet; the first start makes it")
+    elif folder.stat().st_mode & 0o077:
+        mode = f"{folder.stat().st_mode & 0o777:o}"
+        yield Finding("warning", "data folder", f"{folder} has mode {mode}: others may read it; chmod 700 {folder}")
+    if not os.access(place, os.W_OK | os.X_OK):
+        yield Finding("bad", "data folder", f"{place} is not writable for this user")
+    free = shutil.disk_usage(place).free
+    text = f"{free / config.MIB:,.0f} MiB free at {place}"
+    if free < 2 * settings.block_bytes:
+        yield Finding("bad", "disk space", f"{text}: less than two blocks of the journal")
+    elif free < 4 * settings.segment_bytes:
+        yield Finding("warning", "disk space", f"{text}: less than four segments of the journal")
+    else:
+        yield Finding("ok", "disk space", text)
+
+
+def _bus(folder: Path, running: bus.Running | None) -> Finding:
+    if running is None:
+        return Finding("ok", "bus", f"none runs on {folder}")
+    return Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
+
+
+def _journal(folder: Path) -> Iterator[Finding]:
+    from raceway.journal.reader import Reader
+
+    if not any(folder.glob("segment-*")):
+        yield Finding("ok", "journal", "empty")
+        return
+    try:
+        reader = Reader(folder)
+        segments = list(reader.segments())
+        size = sum(segment.size for segment in segments)
+        rows = reader.committed() + 1 - reader.first_position()
+        yield Finding("ok", "journal", f"{rows:,} rows in {len(segments)} segments, {size / config.MIB:,.1f} MiB")
+    except RacewayError as error:
+        yield Finding("bad", "journal", str(error))
+
+
+def _ports(listen: config.Listen, running: bus.Running | None) -> Iterator[Finding]:
+    for door, port in doors(listen).items():
+        holder = _maybe_holder(port)
+        if holder is None:
+            yield Finding("ok", f"port {port}", f"free for {door}")
+        elif running is not None and holder.startswith(f"process {running.pid} "):
+            yield Finding("ok", f"port {port}", f"{door}, held by the bus")
+        else:
+            advice = "stop it, or choose other ports with --port-base"
+            yield Finding("bad", f"port {port}", f"wanted for {door}, held by {holder}; {advice}")
+
+
+def doors(listen: config.Listen) -> dict[str, int]:
+    """Door to port, by the settings."""
+    base, mb = listen.port_base, listen.mb
+    found = {
+        "MB": base or mb.tcp_port,
+        "MB over WebSocket": base + 1 if base else mb.websocket_port,
+        "the console": base + 6 if base else listen.console_port,
+    }
+    if listen.tls_certificate:
+        found["MB over TLS"] = base + 8 if base else mb.tls_port
+        found["MB over secure WebSocket"] = base + 9 if base else mb.wss_port
+    return found
+
+
+def _maybe_holder(port: int) -> str | None:
+    """Who listens on a TCP port of this machine."""
+    import psutil
+
+    for connection in psutil.net_connections("tcp"):
+        if connection.status == psutil.CONN_LISTEN and connection.laddr.port == port:
+            if not connection.pid:
+                return "another user's process"
+            return f"process {connection.pid} ({psutil.Process(connection.pid).name()})"
+    return None
+
+
+def _certificate(listen: config.Listen) -> Iterator[Finding]:
+    from raceway.cli import certificates
+
+    if not listen.tls_certificate:
+        return
+    try:
+        end = certificates.check(listen.tls_certificate, listen.tls_key)
+    except ConfigError as error:
+        yield Finding("bad", "certificate", str(error))
+        return
+    soon = end - datetime.now(UTC) < SOON
+    yield Finding("warning" if soon else "ok", "certificate", f"{listen.tls_certificate} is valid until {end:%Y-%m-%d}")
