@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -62,7 +61,3 @@ def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
             ExitCode.UNREACHABLE,
         )
     return running.urls[door]
-
-
-def as_json(running: Running | None) -> Any:
-    return None if running is None else {"pid": running.pid, "urls": running.urls}

@@ -46,7 +46,8 @@ def _check(settings: config.Config) -> None:
 def as_toml(value: Any) -> str:
     """A value as one would write it in the file."""
     if isinstance(value, dict):
-        return "{" + ", ".join(f"{json.dumps(k)} = {as_toml(v)}" for k, v in value.items()) + "}"
+        return "{" + ", ".join(f"{as_toml(k)} = {as_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(map(as_toml, value)) + "]"
-    return json.dumps(value)
+    # JSON and TOML spell text alike, but for two things: pairs of surrogates, and DEL.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

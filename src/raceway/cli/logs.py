@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import structlog
 
 from raceway import config
-from raceway.cli.output import printable
+from raceway.cli.output import shortened
 
 # A record must not become a megabyte because a stranger's topic or header was quoted in it.
 MAX_VALUE = 2000
@@ -50,5 +50,5 @@ def make_harmless(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str
     """Quoted bytes of strangers: no control characters, no endless values. Tracebacks are ours and keep their lines."""
     for key, value in event.items():
         if isinstance(value, (str, bytes)) and key != "exception":
-            event[key] = printable(value[:MAX_VALUE])
+            event[key] = shortened(value, MAX_VALUE)
     return event
