@@ -1,0 +1,67 @@
+"""The audit stream `system.message`: a record of every message that came in or went out.
+
+A record is made before a client's message is routed and after a broker's message was sent. Audit frames themselves are
+not audited.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from raceway.codec.mb_encode import Frame, encode_json, iso_time, message
+from raceway.codec.mb_header import Head, as_text
+
+AUDIT_HEADER = b"publish:system.message:1.0.0"
+# What the audit shows for a message that names no timeout, whatever the broker's own default is.
+AUDIT_TIMEOUT_MS = 5000
+
+
+def system_message(payload: bytes, frame: Frame) -> bytes:
+    """An audit record on its way to a subscriber."""
+    return message(AUDIT_HEADER, payload, frame)
+
+
+def audit_received(head: Head, payload: bytes, peer: str, time_us: int) -> bytes:
+    """Payload of the record of a client's message, made before it is routed."""
+    header: dict[str, Any] = _audit_header(head)
+    if head.parent_id is not None:
+        header["parentRequestId"] = as_text(head.parent_id)
+    if head.timeout_ms is not None:
+        header["timeout"] = head.timeout_ms
+    record = {
+        "timestamp": iso_time(time_us),
+        "timeout": AUDIT_TIMEOUT_MS if head.timeout_ms is None else head.timeout_ms,
+        "from": peer,
+        "message": {"header": header, "payload": _audit_payload(payload)},
+    }
+    return encode_json(record)
+
+
+def audit_sent(head: Head, payload: bytes, peer: str, time_us: int, masked: bytes | None = None) -> bytes:
+    """Payload of the record of a message the broker sent. `masked` is the original id that `head.message_id` hides."""
+    record = {
+        "timestamp": iso_time(time_us),
+        "to": peer,
+        "message": {"header": _audit_header(head), "payload": _audit_payload(payload)},
+    }
+    if masked is not None:
+        record["maskedId"] = as_text(masked)
+    return encode_json(record)
+
+
+def _audit_header(head: Head) -> dict[str, Any]:
+    header = {"action": as_text(head.action), "topic": as_text(head.topic), "version": as_text(head.version)}
+    if head.message_id is not None:
+        header["requestId"] = as_text(head.message_id)
+    return header
+
+
+def _audit_payload(payload: bytes) -> msgspec.Raw | str:
+    """JSON as it is, but compact; anything else as a JSON string."""
+    text = as_text(payload)
+    try:
+        return msgspec.Raw(msgspec.json.format(text, indent=-1))
+    except (msgspec.DecodeError, RecursionError):
+        return text

@@ -1,0 +1,208 @@
+"""MB messages written by the broker, ready for the socket.
+
+TCP and WebSocket differ only in what stands before a message of n bytes, so every function takes a `frame`: `tcp_frame`
+or `websocket_frame`. All messages of one call come back as one piece of bytes, because a write costs more than a
+message.
+
+A broker's message is text: bytes of a payload that are not UTF-8 leave as U+FFFD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+
+from raceway.codec.mb_header import ID_LENGTH, MALFORMED_MESSAGE, Head, Refused
+from raceway.errors import RacewayError, RequestTimeoutError
+from raceway.model.envelope import Column
+
+Frame: TypeAlias = Callable[[int], bytes]
+
+SUCCESS = b'{"status":"success"}'
+_ACKNOWLEDGEMENT_END = b"\n" + SUCCESS
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# How the errors of the bus are called on this wire; the sentence is the error's own.
+MB_CODES = {
+    "malformed": MALFORMED_MESSAGE,
+    "name_invalid": MALFORMED_MESSAGE,
+    "too_large": MALFORMED_MESSAGE,
+    "invalid": "INVALID_REQUEST",
+    "name_reserved": "INVALID_REQUEST",
+    "name_taken": "INVALID_REQUEST",
+    "unmatched_answer": "INVALID_REQUEST_ID",
+    "no_route": "NO_ROUTE_FOUND",
+    "timeout": "TIMEOUT",
+    "unknown_peer": "SERVICE_UNAVAILABLE",
+    "unavailable": "SERVICE_UNAVAILABLE",
+    "read_only": "SERVICE_UNAVAILABLE",
+    "disk_full": "SERVICE_UNAVAILABLE",
+    "busy": "SERVICE_UNAVAILABLE",
+    "draining": "SERVICE_UNAVAILABLE",
+    "forbidden": "FORBIDDEN",
+}
+
+encode_json = msgspec.json.Encoder().encode
+
+
+@lru_cache(maxsize=4096)
+def tcp_frame(length: int) -> bytes:
+    """What stands before a message on TCP: its length, four bytes, big-endian."""
+    return length.to_bytes(4, "big")
+
+
+@lru_cache(maxsize=4096)
+def websocket_frame(length: int) -> bytes:
+    """Header of a server's text frame that is a whole message (RFC 6455, 5.2: FIN, opcode 1, no mask)."""
+    if length < 126:
+        return bytes((0x81, length))
+    if length < 0x10000:
+        return b"\x81\x7e" + length.to_bytes(2, "big")
+    return b"\x81\x7f" + length.to_bytes(8, "big")
+
+
+def message(header: bytes, payload: bytes, frame: Frame) -> bytes:
+    """One message whose payload is text already."""
+    return b"%b%b\n%b" % (frame(len(header) + 1 + len(payload)), header, payload)
+
+
+def readable(payload: bytes) -> bytes:
+    """The payload as UTF-8 text; a reader of text frames drops a connection that sends anything else."""
+    if payload.isascii():
+        return payload
+    return payload.decode("utf-8", "replace").encode()
+
+
+def all_readable(payloads: list[bytes]) -> list[bytes]:
+    """The same for many, checked at one go: no character of several bytes can hold the line feeds put between."""
+    joined = b"\n".join(payloads)
+    if joined.isascii():
+        return payloads
+    try:
+        joined.decode()
+    except UnicodeDecodeError:
+        return [readable(payload) for payload in payloads]
+    return payloads
+
+
+# ---- hot: copies of publishes, and acknowledgements -----------------------------------------------------------------
+
+# Bounds of remembered frame starts: 256 (topic, version) pairs with 256 lengths each are some 8 MB at the very most.
+_REMEMBERED_TOPICS, _REMEMBERED_LENGTHS = 256, 256
+
+
+class _Starts(dict[int, bytes]):
+    """Length of a payload to the start of its frame, up to where the id goes."""
+
+    def __init__(self, topic: bytes, version: bytes, frame: Frame) -> None:
+        super().__init__()
+        self._header = b"publish:%b:%b:" % (topic, version)
+        self._frame = frame
+
+    def __missing__(self, length: int) -> bytes:
+        start = self._frame(len(self._header) + ID_LENGTH + 1 + length) + self._header
+        if len(self) < _REMEMBERED_LENGTHS:
+            self[length] = start
+        return start
+
+
+_starts = lru_cache(maxsize=_REMEMBERED_TOPICS)(_Starts)
+
+
+def deliveries(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
+    """Copies of publishes on one topic, for subscribers: `publish:{topic}:{version}:{id}`. Ids have 36 bytes."""
+    payloads = all_readable(payloads)
+    pieces: list[bytes] = [b"\n"] * (4 * len(ids))
+    pieces[0::4] = map(_starts(topic, version, frame).__getitem__, map(len, payloads))
+    pieces[1::4] = ids
+    pieces[3::4] = payloads
+    return b"".join(pieces)
+
+
+def acknowledgements(topic: Column[bytes], version: Column[bytes], ids: list[bytes], frame: Frame) -> bytes:
+    """`{"status":"success"}` to each publish that had an id; rows of the columns belong to the ids."""
+    count = len(ids)
+    pieces: list[bytes] = [b":"] * (5 * count)
+    if type(topic) is bytes and type(version) is bytes:
+        pieces[0::5] = [_acknowledgement_start(topic, version, frame)] * count
+    else:
+        rows = zip(_rows(topic, count), _rows(version, count), strict=True)
+        pieces[0::5] = [_acknowledgement_start(topic, version, frame) for topic, version in rows]
+    pieces[1::5] = ids
+    pieces[3::5] = ids
+    pieces[4::5] = [_ACKNOWLEDGEMENT_END] * count
+    return b"".join(pieces)
+
+
+@lru_cache(maxsize=4096)
+def _acknowledgement_start(topic: bytes, version: bytes, frame: Frame) -> bytes:
+    header = b"response:%b:%b:" % (topic, version)
+    return frame(len(header) + 2 * ID_LENGTH + 1 + len(_ACKNOWLEDGEMENT_END)) + header
+
+
+def _rows(column: Column[bytes], count: int) -> list[bytes]:
+    """A column written out; topic and version have no row without a value."""
+    return column if type(column) is list else [column] * count  # type: ignore[return-value, list-item]
+
+
+# ---- one at a time --------------------------------------------------------------------------------------------------
+
+
+def initialize(frame: Frame) -> bytes:
+    """The greeting of a new connection."""
+    return message(b"publish:system.initialize:1.0.0", b"{}", frame)
+
+
+def heartbeat(message_id: bytes, frame: Frame) -> bytes:
+    """Are you there? The peer may answer with anything that is valid."""
+    return message(b"request:system.heartbeat:1.0.0:" + message_id, b"{}", frame)
+
+
+def forwarded(topic: bytes, version: bytes, masked_id: bytes, payload: bytes, frame: Frame) -> bytes:
+    """A request on its way to the responder: neither parent nor timeout, and never the requester's own id."""
+    return message(b"request:%b:%b:%b" % (topic, version, masked_id), readable(payload), frame)
+
+
+def answer(topic: bytes, version: bytes, message_id: bytes, payload: bytes, frame: Frame) -> bytes:
+    """The answer to a request. The id stands twice: as request id, and as parent for readers of the specification."""
+    return message(b"response:%b:%b:%b:%b" % (topic, version, message_id, message_id), readable(payload), frame)
+
+
+def error_reply(refused: Refused, fresh_id: bytes, time_us: int, frame: Frame) -> bytes:
+    """`fresh_id` is used when the refused message had a good header without an id."""
+    return message(_reply_header(refused, fresh_id), encode_json({"error": error_body(refused, time_us)}), frame)
+
+
+def error_body(refused: Refused, time_us: int) -> dict[str, Any]:
+    error = {"code": refused.code, "message": refused.text, "timestamp": iso_time(time_us)}
+    if refused.details is not None:
+        error["details"] = refused.details
+    return error
+
+
+def _reply_header(refused: Refused, fresh_id: bytes) -> bytes:
+    head, message_id = refused.head, refused.message_id
+    if head is None:
+        return b"response:error:1.0.0:%b:%b" % (message_id, message_id) if message_id else b"response:error:1.0.0"
+    if head.message_id is None:
+        return b"response:%b:%b:%b" % (head.topic, head.version, fresh_id)
+    return b"response:%b:%b:%b:%b" % (head.topic, head.version, head.message_id, head.message_id)
+
+
+def refusal_of(error: RacewayError, head: Head | None) -> Refused:
+    """An error of the bus in MB's words. What has no word here is nobody's business outside: INTERNAL_ERROR."""
+    code = MB_CODES.get(error.code)
+    if code is None:
+        return Refused("INTERNAL_ERROR", "An unexpected error while routing the message", None, head)
+    details = {"targetServiceId": error.responder} if isinstance(error, RequestTimeoutError) else None
+    return Refused(code, str(error), details, head)
+
+
+def iso_time(time_us: int) -> str:
+    """UTC, ISO 8601, milliseconds and Z: `2026-11-15T06:28:13.214Z`."""
+    moment = _EPOCH + timedelta(microseconds=time_us)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,214 @@
+"""The header line of an MB message, read one by one and by the letter.
+
+    header  = action ":" topic ":" version [ ":" [requestId] [ ":" [parentId] [ ":" [timeout] ] ] ]
+
+Checks run in the order of the specification and the first failure decides, so each `_check` below stands where it
+stands for that reason. This is the slow path and the oracle: `mb.MbReceiver` must agree with it on every byte.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+import msgspec
+
+from raceway.errors import MalformedError
+from raceway.model.topics import MAX_NAME_LENGTH, is_mb_pattern, is_mb_topic
+
+PUBLISH, REQUEST, RESPONSE, SUBSCRIBE = b"publish", b"request", b"response", b"subscribe"
+ACTIONS = (PUBLISH, REQUEST, RESPONSE, SUBSCRIBE)
+
+MALFORMED_MESSAGE = "MALFORMED_MESSAGE"
+
+ID_LENGTH = 36
+MAX_VERSION_LENGTH = 20
+# The largest integer a JavaScript number holds exactly; the reference's semver refuses more.
+MAX_VERSION_NUMBER = 9_007_199_254_740_991
+
+_version = re.compile(rb"(0|[1-9][0-9]*+)\.(0|[1-9][0-9]*+)\.(0|[1-9][0-9]*+)").fullmatch
+_uuid = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}").fullmatch
+_uuid4 = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}").fullmatch
+_number = re.compile(rb"-?[0-9]++(?:\.[0-9]++)?").fullmatch
+
+
+class MbLimits(msgspec.Struct, frozen=True):
+    """What one inbound message may have. All other limits follow from these two."""
+
+    payload_limit: int = 16_384
+    timeout_max_ms: int = 3_600_000
+
+    @property
+    def timeout_digits(self) -> int:
+        return len(str(self.timeout_max_ms))
+
+    @property
+    def header_limit(self) -> int:
+        """Longest field each (the specification counts 8 for the action) and the five colons between: 367."""
+        fields = len(RESPONSE) + MAX_NAME_LENGTH + MAX_VERSION_LENGTH + 2 * ID_LENGTH + self.timeout_digits
+        return fields + 5
+
+    @property
+    def frame_limit(self) -> int:
+        return self.payload_limit + self.header_limit
+
+
+class Head(NamedTuple):
+    """A header that passed all checks. `action` is lower case, everything else as it was spelled."""
+
+    action: bytes
+    topic: bytes
+    version: bytes
+    message_id: bytes | None = None
+    parent_id: bytes | None = None
+    timeout_ms: int | None = None
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """Why a message is not taken, in MB's words. `details` None means that the reply has none.
+
+    `head` is the header if that was good. If not, `message_id` is what could still be read of it.
+    """
+
+    code: str
+    text: str
+    details: Any = None
+    head: Head | None = None
+    message_id: bytes | None = None
+
+
+class _HeaderError(MalformedError):
+    def __init__(self, reason: str, details: dict[str, Any] | None = None) -> None:
+        super().__init__(reason)
+        self.details = details
+
+
+def read_message(message: bytes, limits: MbLimits) -> tuple[Head, bytes] | Refused:
+    """Header and payload of one whole message."""
+    end = message.find(b"\n", 0, limits.header_limit + 1)
+    if end < 0:
+        text = f"no newline separator found within the maximum header length of {limits.header_limit} bytes"
+        fields = message[: limits.header_limit].split(b":")
+        return Refused(MALFORMED_MESSAGE, f"Invalid message format: {text}", message_id=_maybe_message_id(fields))
+    head = parse_header(message[:end], limits)
+    if isinstance(head, Refused):
+        return head
+    payload = message[end + 1 :]
+    if len(payload) > limits.payload_limit:
+        return payload_refused(head, len(payload), limits)
+    return head, payload
+
+
+def parse_header(header: bytes, limits: MbLimits) -> Head | Refused:
+    """Checks 2 to 11 of the specification, on the bytes before the first LF."""
+    fields = header.split(b":")
+    try:
+        return _read_fields(fields, limits)
+    except _HeaderError as error:
+        return Refused(MALFORMED_MESSAGE, error.reason, error.details, message_id=_maybe_message_id(fields))
+
+
+def encode_header(head: Head) -> bytes:
+    """The header line without its LF; fields that are absent at the end are left out."""
+    fields = [*head[:3], head.message_id or b"", head.parent_id or b""]
+    if head.timeout_ms is not None:
+        fields.append(b"%d" % head.timeout_ms)
+    while not fields[-1]:
+        fields.pop()
+    return b":".join(fields)
+
+
+def payload_refused(head: Head, length: int, limits: MbLimits) -> Refused:
+    limit = limits.payload_limit
+    size = f"{limit // 1024}KB" if limit % 1024 == 0 else f"{limit} bytes"
+    text = f"Payload exceeds maximum length of {size}"
+    return Refused(MALFORMED_MESSAGE, text, {"payloadLength": length}, as_request(head))
+
+
+def as_request(head: Head) -> Head:
+    """`subscribe:{pattern}` is shorthand for a request to `system.topic.subscribe` and is answered like one."""
+    if head.action != SUBSCRIBE:
+        return head
+    return head._replace(action=REQUEST, topic=b"system.topic.subscribe")
+
+
+def is_message_id(field: bytes) -> bool:
+    """A UUID of version 4, either letter case."""
+    return _uuid4(field) is not None
+
+
+def is_uuid(text: str) -> bool:
+    """8-4-4-4-12 hexadecimal digits of either case, of any version."""
+    return _uuid(text.encode("utf-8", "replace")) is not None
+
+
+def as_text(field: bytes) -> str:
+    """Bytes from the network as text that every reply can carry."""
+    return field.decode("utf-8", "replace")
+
+
+def _read_fields(fields: list[bytes], limits: MbLimits) -> Head:
+    if len(fields) < 3:
+        raise _HeaderError("Invalid header format: missing action, topic, or version")
+    if len(fields) > 6:
+        raise _HeaderError("Invalid header format: too many fields", {"fields": len(fields)})
+    action = _check_action(fields[0])
+    _check_topic(fields[1], action)
+    _check_version(fields[2])
+    message_id, parent_id, timeout, *_ = [*fields[3:], b"", b"", b""]
+    _check_message_id(message_id, action)
+    if parent_id and not _uuid(parent_id):
+        text = as_text(parent_id)
+        raise _HeaderError(f"Invalid parent request ID format: {text}", {"parentRequestId": text})
+    timeout_ms = _read_timeout(timeout, action, limits) if timeout else None
+    return Head(action, fields[1], fields[2], message_id or None, parent_id or None, timeout_ms)
+
+
+def _check_action(field: bytes) -> bytes:
+    action = field.lower()
+    if action not in ACTIONS:
+        # `subscribe` is accepted but not named: it is not one of the specification's actions.
+        valid = [as_text(known) for known in (PUBLISH, REQUEST, RESPONSE)]
+        raise _HeaderError(f"Invalid action: {as_text(field).lower()}", {"validActions": valid})
+    return action
+
+
+def _check_topic(field: bytes, action: bytes) -> None:
+    topic = as_text(field)
+    if not (is_mb_pattern(topic) if action == SUBSCRIBE else is_mb_topic(topic)):
+        raise _HeaderError(f"Invalid topic name: {topic}", {"topic": topic})
+
+
+def _check_version(field: bytes) -> None:
+    found = _version(field) if len(field) <= MAX_VERSION_LENGTH else None
+    if found is None or any(int(number) > MAX_VERSION_NUMBER for number in found.groups()):
+        raise _HeaderError(f"Invalid message version format: {as_text(field)}", {"version": as_text(field)})
+
+
+def _check_message_id(field: bytes, action: bytes) -> None:
+    if field and not _uuid4(field):
+        raise _HeaderError(f"Invalid request ID format: {as_text(field)}", {"requestId": as_text(field)})
+    if not field and action in (REQUEST, SUBSCRIBE):
+        raise _HeaderError("Missing request ID for request action", {"action": as_text(action)})
+
+
+def _read_timeout(field: bytes, action: bytes, limits: MbLimits) -> int:
+    if action != REQUEST:
+        raise _HeaderError("Timeout is only allowed for request actions", {"action": as_text(action)})
+    if field.isdigit() and len(field) <= limits.timeout_digits and int(field) <= limits.timeout_max_ms:
+        return int(field)
+    # Shown as a double, as the reference would: a header can hold more digits than an integer of any client.
+    number = float(field) if _number(field) else None
+    raise _HeaderError("Invalid timeout value", {"timeout": plain_number(number) if number is not None else None})
+
+
+def plain_number(value: float) -> float:
+    """3.0 becomes 3: JSON made by JavaScript shows whole numbers without a fraction."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_VERSION_NUMBER:
+        return int(value)
+    return value
+
+
+def _maybe_message_id(fields: list[bytes]) -> bytes | None:
+    """A bad header's request id, so that the sender can tell which of its messages was refused."""
+    return fields[3] if len(fields) > 3 and _uuid4(fields[3]) else None

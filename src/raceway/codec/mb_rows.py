@@ -1,0 +1,99 @@
+"""Messages on ordinary topics, gathered into batches of columns.
+
+`Rows` is where the receiver puts one message after the other; `batches` makes intents of them. Whatever can be said of
+all rows at once is said once: a topic that all share is one value, ids are validated together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import NamedTuple
+
+from raceway.codec.mb_header import ID_LENGTH, PUBLISH, REQUEST, RESPONSE
+from raceway.model.envelope import MB, Batch
+from raceway.model.intents import Publish, Request, Respond
+
+Messages = Publish | Request | Respond
+_INTENTS: dict[bytes, type[Messages]] = {PUBLISH: Publish, REQUEST: Request, RESPONSE: Respond}
+
+
+class Known(NamedTuple):
+    """The first three fields of a header that was accepted before. `start` is their spelling, with a final colon."""
+
+    action: bytes
+    topic: bytes
+    version: bytes
+    start: bytes
+
+
+class Rows:
+    """Rows in order of arrival. An id that is absent is empty; parents and timeouts are rare and kept by row."""
+
+    __slots__ = ("ids", "known", "parents", "payloads", "timeouts")
+
+    def __init__(self) -> None:
+        self.known: list[Known] = []
+        self.ids: list[bytes] = []
+        self.payloads: list[bytes] = []
+        self.parents: dict[int, bytes] = {}
+        self.timeouts: dict[int, int] = {}
+
+    def have_good_ids(self) -> bool:
+        """Is every id that is there a UUID of version 4? One look at all of them."""
+        joined = b"".join(self.ids)
+        count = len(joined) // ID_LENGTH
+        hyphens = b"-" * count
+        return (
+            joined[8::ID_LENGTH] == hyphens
+            and joined[13::ID_LENGTH] == hyphens
+            and joined[14::ID_LENGTH] == b"4" * count
+            and joined[18::ID_LENGTH] == hyphens
+            and joined[23::ID_LENGTH] == hyphens
+            and not joined[19::ID_LENGTH].translate(None, b"89abAB")
+            and len(joined.translate(None, b"0123456789abcdefABCDEF")) == 4 * count
+        )
+
+    def batches(self) -> Iterator[Messages]:
+        """One intent for each run of messages of one action. Call it once, when all ids are good."""
+        actions = [known.action for known in self.known]
+        if actions.count(actions[0]) == len(actions):
+            yield _INTENTS[actions[0]](self._batch(0, len(actions)))
+            return
+        first = 0
+        for action, run in groupby(actions):
+            end = first + sum(1 for _ in run)
+            yield _INTENTS[action](self._batch(first, end))
+            first = end
+
+    def _batch(self, first: int, end: int) -> Batch:
+        known = self.known[first:end]
+        count = end - first
+        topic: bytes | list[bytes] = known[0].topic
+        version: bytes | list[bytes] = known[0].version
+        if known.count(known[0]) != count:
+            topic = _same_or_all([row.topic for row in known])
+            version = _same_or_all([row.version for row in known])
+        batch = Batch(
+            count, wire=MB, kind=known[0].action, topic=topic, version=version, payload=self.payloads[first:end]
+        )
+        self._fill_rare_columns(batch, first, end)
+        return batch
+
+    def _fill_rare_columns(self, batch: Batch, first: int, end: int) -> None:
+        """Columns that stay None unless a row uses them."""
+        ids: list[bytes | None] = list(self.ids[first:end])
+        absent = ids.count(b"")
+        if absent < len(ids):
+            batch.message_id = [each or None for each in ids] if absent else ids
+        rows = range(first, end)
+        if self.parents:
+            parents = [self.parents.get(row) for row in rows]
+            batch.parent_id = parents if any(parents) else None
+        if self.timeouts:
+            timeouts = [self.timeouts.get(row) for row in rows]
+            batch.timeout_ms = timeouts if timeouts.count(None) < len(timeouts) else None
+
+
+def _same_or_all(column: list[bytes]) -> bytes | list[bytes]:
+    return column[0] if column.count(column[0]) == len(column) else column
