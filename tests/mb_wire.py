@@ -285,12 +285,11 @@ class WebSocketPeer(Peer):
             raise
 
     def write_messages(self, messages: Iterable[bytes]) -> None:
-        for message in messages:
-            # Text where it can be: what browsers send. Bytes that are no text go as a binary message.
-            try:
-                self.websocket.send(message.decode())
-            except UnicodeDecodeError:
-                self.websocket.send(message)
+        try:
+            for message in messages:
+                self.websocket.send(_text_or_binary(message))
+        except ConnectionClosed as closed:
+            raise PeerClosed(closed.rcvd.code if closed.rcvd else None) from closed
 
     def read_message(self, timeout_s: float) -> bytes:
         try:
@@ -302,6 +301,14 @@ class WebSocketPeer(Peer):
 
     def close(self) -> None:
         self.websocket.close()
+
+
+def _text_or_binary(message: bytes) -> str | bytes:
+    """Text where it can be: what browsers send. Bytes that are no text go as a binary message."""
+    try:
+        return message.decode()
+    except UnicodeDecodeError:
+        return message
 
 
 def connect(server: Server, transport: Transport, context: ssl.SSLContext | None = None) -> Peer:
