@@ -52,8 +52,7 @@ def serve(
     }
     settings = config.load(config_file, flags=flags)
 
-    from raceway.cli import logs
-    from raceway.listen import server
+    from raceway.cli import logs, process
 
     logs.configure(settings.config.log)
-    raise typer.Exit(server.run(settings))
+    raise typer.Exit(process.run(settings))

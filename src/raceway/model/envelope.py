@@ -147,6 +147,14 @@ class Batch:
         column = getattr(self, name)
         return column[row] if type(column) is list else column
 
+    def keep(self, rows: list[int]) -> Batch:
+        """A batch of these rows only."""
+        kept = Batch(len(rows))
+        for name, column in self.__dict__.items():
+            if name != "count":
+                setattr(kept, name, [column[row] for row in rows] if type(column) is list else column)
+        return kept
+
     def row(self, row: int) -> Envelope:
         """One row as an envelope, without position. For slow paths."""
         fields: dict[str, Any] = {}

@@ -11,6 +11,7 @@ from typing import Literal
 
 import msgspec
 
+from raceway.errors import RacewayError
 from raceway.model.envelope import Batch
 
 SubscriptionKind = Literal["publish", "request"]
@@ -111,6 +112,12 @@ Intent = Publish | Request | Respond | Call
 # ---- outcomes -------------------------------------------------------------------------------------------------------
 
 
+class Taken(_Record, frozen=True):
+    """The batch was taken, except for these rows: (start, stop, why). Rows without a route are stored all the same."""
+
+    refused: tuple[tuple[int, int, RacewayError], ...] = ()
+
+
 class Done(_Record, frozen=True):
     """It is so; `changed` is False when there was nothing to change."""
 
@@ -171,4 +178,4 @@ class Metrics(_Record, frozen=True):
     rows: tuple[Metric, ...]
 
 
-Outcome = Done | Peers | Subscriptions | Patterns | Metrics
+Outcome = Taken | Done | Peers | Subscriptions | Patterns | Metrics

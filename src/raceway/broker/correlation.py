@@ -1,0 +1,96 @@
+"""Requests that wait for their answer.
+
+A request is known by (responder's id, masked id): only the peer it was handed to can answer it. It leaves the table
+by its answer, its deadline, or by eviction when one request too many comes. What left it stays known for a while, so
+that a late answer can be told from a second one and from one to a request that never was.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+from raceway.broker.peers import Peer, Pending
+from raceway.broker.timers import TICK_MS, TimerWheel
+from raceway.errors import BusyError, RacewayError, RequestTimeoutError
+from raceway.model.envelope import DUPLICATE, LATE
+
+Key = tuple[str, bytes]
+Fail = Callable[[Pending, RacewayError], None]
+
+# How many finished requests stay known; as many as may be open.
+KEPT_FINISHED = 10_000
+
+
+class Correlation:
+    """`monotonic_ms` and `call_later` come from the loop; `fail` tells the requester."""
+
+    def __init__(
+        self,
+        limit: int,
+        fail: Fail,
+        monotonic_ms: Callable[[], float],
+        call_later: Callable[[float, Callable[[], None]], object],
+    ) -> None:
+        self._limit = limit
+        self._fail = fail
+        self._monotonic_ms = monotonic_ms
+        self._call_later = call_later
+        self._open: dict[Key, Pending] = {}
+        self._finished: OrderedDict[Key, tuple[Pending, bytes]] = OrderedDict()
+        self._wheel: TimerWheel[Key] = TimerWheel()
+        self._sweeping = False
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def add(self, request: Pending, timeout_ms: int | None) -> None:
+        """Open a request; None waits for ever. A timeout of 0 fails at once."""
+        if len(self._open) >= self._limit:
+            self._finish(next(iter(self._open)), LATE, BusyError("Message broker is busy"))
+        key = (request.responder.id, request.forwarded_id)
+        self._open[key] = request
+        if timeout_ms == 0:
+            self._expire(key)
+        elif timeout_ms is not None:
+            self._wheel.add(self._monotonic_ms() + timeout_ms, key)
+            self._sweep_later()
+
+    def take(self, responder: Peer, message_id: bytes) -> Pending | None:
+        """The open request that this answer is for; it is closed by this."""
+        key = (responder.id, message_id.lower())
+        request = self._open.pop(key, None)
+        if request is not None:
+            self._remember(key, request, DUPLICATE)
+        return request
+
+    def finished(self, responder: Peer, message_id: bytes) -> tuple[Pending, bytes] | None:
+        """A request that was answered or failed before, and what that makes of the answer: `late` or `duplicate`."""
+        return self._finished.get((responder.id, message_id.lower()))
+
+    def _sweep_later(self) -> None:
+        if not self._sweeping:
+            self._sweeping = True
+            self._call_later(TICK_MS / 1000, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = False
+        for key in self._wheel.due(self._monotonic_ms()):
+            if key in self._open:
+                self._expire(key)
+        if self._wheel:
+            self._sweep_later()
+
+    def _expire(self, key: Key) -> None:
+        request = self._open[key]
+        self._finish(key, LATE, RequestTimeoutError(request.topic.name, request.responder.id))
+
+    def _finish(self, key: Key, verdict: bytes, error: RacewayError) -> None:
+        request = self._open.pop(key)
+        self._remember(key, request, verdict)
+        self._fail(request, error)
+
+    def _remember(self, key: Key, request: Pending, verdict: bytes) -> None:
+        self._finished[key] = (request, verdict)
+        if len(self._finished) > KEPT_FINISHED:
+            self._finished.popitem(last=False)

@@ -1,0 +1,88 @@
+"""Counting: totals, rates of the last full second, and the figures that peers and Prometheus may ask for.
+
+Counters are entries of one dictionary, raised once per batch. Their names are those of MB's `system.metrics` where that
+wire has one; what only Prometheus sees is under `bus.`.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+
+import psutil
+
+from raceway.broker.peers import Peer
+from raceway.model.intents import Metric
+
+# Counted events that MB shows as a total and as a rate. Prefix, and what may be counted apart under it.
+ROUTED = {
+    "router.message": ("", ".error"),
+    "router.publish": ("", ".dropped", ".error"),
+    "router.request": ("", ".dropped", ".error", ".timeout"),
+    "router.response": ("", ".error"),
+}
+CONNECTIONS = ("connected", "disconnected", "failed", "rejected")
+REGISTRY = ("discovery", "registration", "unregistration")
+
+
+class Meter:
+    def __init__(self) -> None:
+        self.counts: defaultdict[str, int] = defaultdict(int)
+        self.messages: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.largest = 0
+        self._before: dict[str, int] = {}
+        self._rates: dict[str, int] = {}
+        self._process = psutil.Process(os.getpid())
+
+    def tick(self) -> None:
+        """Once a second: rates are what was counted since the last tick."""
+        self._rates = {name: count - self._before.get(name, 0) for name, count in self.counts.items()}
+        self._before = dict(self.counts)
+
+    def rate(self, name: str) -> int:
+        return self._rates.get(name, 0)
+
+    def rows(self, peers: Iterable[Peer], time_us: int) -> Iterable[Metric]:
+        """Everything MB's `system.metrics` shows."""
+        yield from self._process_rows()
+        yield from self._router_rows()
+        yield from self._registry_rows(list(peers), time_us)
+
+    def _process_rows(self) -> Iterable[Metric]:
+        memory, system = self._process.memory_info().rss, psutil.virtual_memory()
+        # cpu_percent compares with its own last call; the first one has nothing to compare with and gives 0.
+        yield Metric("process.cpu.percent", "percent", self._process.cpu_percent() / 100)
+        yield Metric("process.memory.bytes", "gauge", memory)
+        yield Metric("process.memory.percent", "percent", memory / system.total)
+        yield Metric("process.uptime", "uptime", int(time.time() - self._process.create_time()))
+        yield Metric("system.cpu.percent", "percent", psutil.cpu_percent() / 100)
+        yield Metric("system.memory.bytes", "gauge", system.used)
+        yield Metric("system.memory.percent", "percent", system.percent / 100)
+        yield Metric("system.uptime", "uptime", int(time.time() - psutil.boot_time()))
+        for core, percent in enumerate(psutil.cpu_percent(percpu=True)):
+            yield Metric(f"system.cpu.{{core:{core}}}.percent", "percent", percent / 100, {"core": str(core)})
+
+    def _router_rows(self) -> Iterable[Metric]:
+        for prefix, parts in ROUTED.items():
+            for part in parts:
+                yield Metric(f"{prefix}.count{part}", "gauge", self.counts[prefix + part])
+                yield Metric(f"{prefix}.rate{part}", "rate", self.rate(prefix + part))
+        messages = self.counts["router.message"]
+        average = self.counts["bus.bytes"] / messages if messages else 0
+        yield Metric("router.message.size.avg", "average", average)
+        yield Metric("router.message.size.max", "maximum", self.largest)
+
+    def _registry_rows(self, peers: list[Peer], time_us: int) -> Iterable[Metric]:
+        yield Metric("registry.count", "gauge", len(peers))
+        for event in REGISTRY:
+            yield Metric(f"registry.{event}.rate", "rate", self.rate(f"registry.{event}"))
+        for peer in peers:
+            name, parameters = f"registry.service.{{serviceid:{peer.id}}}", {"serviceid": peer.id}
+            yield Metric(f"{name}.error.rate", "rate", peer.error_rate, parameters)
+            yield Metric(f"{name}.uptime", "uptime", (time_us - peer.registered_us) // 1_000_000, parameters)
+        yield Metric("connection.active", "gauge", len(peers))
+        for event in CONNECTIONS:
+            yield Metric(f"connection.{event}.rate", "rate", self.rate(f"connection.{event}"))
+            yield Metric(f"connection.{event}.total", "gauge", self.counts[f"connection.{event}"])

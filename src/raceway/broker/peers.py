@@ -1,0 +1,123 @@
+"""Who is connected: what the broker must know of a peer, whatever wire it speaks."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import ClassVar
+
+from raceway.broker.runs import Run
+from raceway.broker.topics import Topic
+from raceway.errors import RacewayError, UnknownPeerError
+from raceway.model.intents import PeerRow, SubscriptionKind
+
+Encoder = Callable[[Run], bytes]
+
+
+class Peer(ABC):
+    """One connection, as the broker sees it. Sessions of the wires fill in how things are said.
+
+    `encoder` turns a run of publishes into bytes for the socket; peers with the same encoder share the result, so a
+    run is encoded once per wire and not once per subscriber.
+    """
+
+    wire: ClassVar[bytes]
+    # Does this wire regard `Orders` and `orders` as one name?
+    folds_case: ClassVar[bool] = False
+
+    def __init__(self, peer_id: str, encoder: Encoder, time_us: int) -> None:
+        self.id = peer_id
+        self.encoder = encoder
+        self.name = ""
+        self.description = ""
+        self.producer = peer_id.encode()
+        self.connected_us = self.heard_us = self.registered_us = time_us
+        # (kind, pattern in folded form) to priority; kept by Routing.
+        self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
+        self.errors = self.error_rate = 0
+        self.open = True
+
+    @abstractmethod
+    def deliver(self, run: Run, data: bytes) -> None:
+        """Hand over publishes: `data` is what this peer's encoder made of the run."""
+
+    @abstractmethod
+    def forward(self, request: Pending, payload: bytes) -> None:
+        """Hand over a request to answer."""
+
+    @abstractmethod
+    def answer(self, request: Pending, payload: bytes, error: bytes | None) -> None:
+        """Hand over the answer to a request this peer made."""
+
+    @abstractmethod
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        """Tell that a request this peer made will not be answered."""
+
+    @abstractmethod
+    def announce(self, topic: str, payload: bytes) -> None:
+        """Hand over a message that the broker itself made (the audit stream)."""
+
+    @abstractmethod
+    def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
+        """Hand over a log record this peer asked for."""
+
+    def row(self) -> PeerRow:
+        return PeerRow(
+            self.id, self.name, self.description, self.connected_us, self.heard_us, wire=self.wire.decode()
+        )  # fmt: skip
+
+
+class Pending:
+    """An open request between two peers. `sequence` is its position; times are of the broker's clock, microseconds.
+
+    `sent`, `version` and `message_id` are the requester's own spelling, for the answer's header.
+    """
+
+    __slots__ = (
+        "accepted_us", "correlation_id", "forwarded_id", "handed_us", "message_id", "requester", "responder", "sent",
+        "sequence", "topic", "version",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        requester: Peer,
+        responder: Peer,
+        topic: Topic,
+        sent: bytes,
+        version: bytes | None,
+        message_id: bytes,
+        forwarded_id: bytes,
+        correlation_id: bytes,
+        sequence: int,
+        accepted_us: int,
+    ) -> None:
+        self.requester, self.responder, self.topic, self.sent, self.version = requester, responder, topic, sent, version
+        self.message_id, self.forwarded_id, self.correlation_id = message_id, forwarded_id, correlation_id
+        self.sequence, self.accepted_us, self.handed_us = sequence, accepted_us, accepted_us
+
+
+class PeerTable:
+    """All connected peers, in order of connection."""
+
+    def __init__(self) -> None:
+        self._peers: dict[str, Peer] = {}
+
+    def add(self, peer: Peer) -> None:
+        self._peers[peer.id] = peer
+
+    def remove(self, peer: Peer) -> bool:
+        """False when it was removed before."""
+        return self._peers.pop(peer.id, None) is not None
+
+    def get(self, peer_id: str) -> Peer:
+        """Raises UnknownPeerError."""
+        peer = self._peers.get(peer_id)
+        if peer is None:
+            raise UnknownPeerError(peer_id)
+        return peer
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(self._peers.values())
+
+    def __len__(self) -> int:
+        return len(self._peers)

@@ -1,0 +1,146 @@
+"""One bus in one process: build the parts, join them, run until told to stop.
+
+Start: journal (recovered), broker, doors, console port, then the line `ready`. Stop, on SIGTERM or SIGINT: doors closed
+to new peers, open requests answered or timed out, connections ended, journal committed and closed. Status 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import structlog
+import uvicorn
+import uvloop
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.cli.bus import RUNNING_FILE, Running
+from raceway.journal import open_journal
+from raceway.journal.contract import Journal
+from raceway.listen.server import Doors, ports
+from raceway.listen.sockets import bind
+from raceway.web.app import build_app
+
+log = structlog.get_logger("raceway")
+
+
+def run(settings: config.Settings) -> int:
+    """Run the bus in this thread until SIGTERM or SIGINT. Raises ConfigError or JournalError if it cannot start."""
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(_run(settings.config))
+    return 0
+
+
+async def _run(settings: config.Config) -> None:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if settings.listen.insecure and not config.is_loopback(settings.listen.host):
+        log.warning("insecure", host=settings.listen.host, meaning="anybody who reaches this address may use the bus")
+    journal = open_journal(settings.journal, post=loop.call_soon_threadsafe, clock=_clock_us)
+    try:
+        await _serve(settings, journal, stop)
+    finally:
+        journal.close()
+
+
+async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    broker = Broker(settings.broker, journal, loop, _clock_us)
+    doors = Doors(broker, settings.listen, loop)
+    chosen = ports(settings.listen)
+    console = Console(broker, settings.listen, chosen["console"])
+    await doors.open()
+    await console.open()
+    upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
+    ticks = _repeat(loop, 1.0, broker.tick)
+    with _announced(settings, chosen):
+        print("ready", flush=True)
+        log.info("ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
+        await stop.wait()
+    log.info("stopping")
+    await doors.drain()
+    doors.close()
+    await console.close()
+    upkeep.cancel()
+    ticks.cancel()
+    # Give the transports a turn to send what was written before the loop ends.
+    await asyncio.sleep(0)
+
+
+class Console:
+    """uvicorn on our own socket, in our own loop, without its signal handlers."""
+
+    def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
+        self._socket = bind(listen.host, port)
+        app = build_app(broker, (*listen.hosts, listen.host))
+        settings = uvicorn.Config(
+            app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
+        )
+        self._server = _QuietServer(settings)
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        self._task = asyncio.create_task(self._server.serve([self._socket]))
+        await self._server.opened.wait()
+
+    async def close(self) -> None:
+        self._server.should_exit = True
+        if self._task is not None:
+            await self._task
+
+
+class _QuietServer(uvicorn.Server):
+    def __init__(self, settings: uvicorn.Config) -> None:
+        super().__init__(settings)
+        self.opened = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.opened.set()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the bus's own business."""
+        yield
+
+
+def _repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: object) -> asyncio.Task[None]:
+    async def again() -> None:
+        while True:
+            await asyncio.sleep(interval_s)
+            assert callable(call)
+            call()
+
+    return loop.create_task(again())
+
+
+@contextlib.contextmanager
+def _announced(settings: config.Config, chosen: dict[str, int]) -> Iterator[None]:
+    """While the bus runs its data folder says where, so that commands find it."""
+    if settings.journal.durability == "memory":
+        yield
+        return
+    host = settings.listen.host
+    urls = {door: f"{'http' if door == 'console' else door}://{host}:{port}" for door, port in chosen.items()}
+    file = Path(settings.journal.folder) / RUNNING_FILE
+    staged = file.with_suffix(".new")
+    staged.write_bytes(msgspec.json.encode(Running(os.getpid(), urls)))
+    staged.rename(file)
+    try:
+        yield
+    finally:
+        file.unlink(missing_ok=True)
+
+
+def _clock_us() -> int:
+    return time.time_ns() // 1000

@@ -1,0 +1,1 @@
+"""Sockets to codecs to broker."""

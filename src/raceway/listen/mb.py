@@ -1,0 +1,375 @@
+"""The MB wire's sessions: events of the codec to the broker, and back.
+
+A session reads nothing and frames nothing itself: `tcp.py` and `websocket.py` feed it events and give it the function
+that puts a message into a frame. What it does is the same on both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, NamedTuple
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Encoder, Pending
+from raceway.broker.runs import Run
+from raceway.broker.tracing import random_id
+from raceway.codec import mb, mb_audit, mb_system
+from raceway.codec.mb import Frame, Head, MbLimits, Refused
+from raceway.errors import BusyError, RacewayError
+from raceway.listen.rates import RateLimits
+from raceway.listen.session import Session
+from raceway.model.envelope import Batch, Column
+from raceway.model.intents import Done, Publish, Request, Respond, Taken
+
+FOREIGN_VERSION = b"1.0.0"
+
+
+def publish_encoder(frame: Frame) -> Encoder:
+    """Copies of a run for subscribers behind this kind of frame."""
+
+    def encode(run: Run) -> bytes:
+        batch, start, stop = run.batch, run.start, run.stop
+        version, payloads = batch.version, batch.payload
+        assert type(payloads) is list
+        ids = run.ids
+        if stop - start < batch.count:
+            ids, payloads = ids[start:stop], payloads[start:stop]
+        if type(version) is not list:
+            return mb.deliveries(run.sent, version or FOREIGN_VERSION, ids, payloads, frame)  # type: ignore[arg-type]
+        return b"".join(
+            mb.deliveries(run.sent, version[start + row] or FOREIGN_VERSION, [ids[row]], [payloads[row]], frame)  # type: ignore[list-item]
+            for row in range(stop - start)
+        )
+
+    return encode
+
+
+class MbGate:
+    """All MB connections of this process, whatever their transport: limits, and the sweep for silent ones."""
+
+    def __init__(self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker = broker
+        self.listen = listen
+        self.settings = listen.mb
+        self.limits = MbLimits(
+            payload_limit=listen.mb.payload_limit, timeout_max_ms=broker.settings.request_timeout_max_ms
+        )
+        self.rates = RateLimits(listen.mb, loop.time)
+        self.time = loop.time
+        self.sessions: set[MbSession] = set()
+        self.paused = False
+
+    def has_room(self) -> bool:
+        """Over the connection limit (only when one is set) a new one is closed at once and counted."""
+        limit = self.settings.max_connections
+        if limit and len(self.sessions) >= limit:
+            self.broker.meter.counts["connection.rejected"] += 1
+            return False
+        return True
+
+    def pause(self, paused: bool) -> None:
+        """The journal is behind, or has caught up: nobody is read from meanwhile."""
+        self.paused = paused
+        for session in list(self.sessions):
+            if paused:
+                session.pause()
+            else:
+                session.resume()
+
+    def sweep(self) -> None:
+        """Heartbeats for silent peers, an end for those silent too long and for messages that never end."""
+        now = self.time()
+        for session in list(self.sessions):
+            session.sweep(now)
+
+
+class MbSession(Session):
+    wire: ClassVar[bytes] = b"mb"
+    folds_case: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        gate: MbGate,
+        transport: asyncio.Transport,
+        frame: Frame,
+        encoder: Encoder,
+        close: Callable[[], None],
+        pending: Callable[[], int],
+    ) -> None:
+        super().__init__(gate.broker, gate.listen, transport, encoder)
+        self.gate = gate
+        self.frame = frame
+        self._close = close
+        self._pending = pending
+        self._heard = gate.time()
+        self._asked = False
+        self._began: float | None = None
+        self._handlers: dict[type, Callable[[Any], None]] = {
+            Publish: self._publish,
+            Request: self._request,
+            Respond: self._respond,
+            mb.SystemCall: self._call,
+            mb.HeartbeatAnswer: self._heartbeat_answer,
+            Refused: self._refuse,
+            mb.Oversized: self._oversized,
+        }
+
+    def start(self) -> None:
+        super().start()
+        self.gate.sessions.add(self)
+        if self.gate.paused:
+            self.pause()
+        self._say(mb.initialize)
+
+    def stop(self, reason: str) -> None:
+        self.gate.sessions.discard(self)
+        super().stop(reason)
+
+    def close(self, reason: str) -> None:
+        self.stop(reason)
+        self._close()
+
+    # ---- life --------------------------------------------------------------------------------------------------------
+
+    def sweep(self, now: float) -> None:
+        silence_ms = (now - self._heard) * 1000
+        listen, settings = self.gate.listen, self.gate.settings
+        if silence_ms >= settings.deregister_ms:
+            self.broker.meter.counts["bus.silent_closed"] += 1
+            self.flush()
+            self.close("silent")
+        elif self._began is not None and now - self._began > listen.head_s + self._pending() / listen.body_rate:
+            self.cut("unfinished message", "bus.stalled_closed")
+        elif silence_ms >= settings.heartbeat_ms and not self._asked:
+            self._asked = True
+            fresh_id = random_id()
+            self._say(lambda frame: mb.heartbeat(fresh_id, frame))
+
+    def take(self, events: Iterable[Any]) -> None:
+        """Everything one read brought, in order."""
+        now = self.gate.time()
+        finished = False
+        for event in events:
+            finished = True
+            if not self.open:
+                return
+            if type(event) is not Refused or event.head is not None:
+                self._heard, self._asked, self.heard_us = now, False, self.broker.clock_us()
+            self._handlers[type(event)](event)
+        if not self._pending():
+            self._began = None
+        elif finished or self._began is None:
+            self._began = now
+
+    def _oversized(self, event: mb.Oversized) -> None:
+        """No message: the sender's idea of where frames begin cannot be trusted any more."""
+        self.broker.count_error(self, "too_large")
+        self.flush()
+        self.close("frame too large")
+
+    # ---- what the peer says ------------------------------------------------------------------------------------------
+
+    def _publish(self, intent: Publish) -> None:
+        sent = Sent.of(intent.batch)
+        acknowledgement = Acknowledgement(self, sent) if sent.message_id is not None else None
+        self._perform(intent, sent, acknowledgement)
+
+    def _request(self, intent: Request) -> None:
+        self._perform(intent, Sent.of(intent.batch), None)
+
+    def _respond(self, intent: Respond) -> None:
+        batch = intent.batch
+        failures = [mb.maybe_failure_code(payload) for payload in batch.payload or ()]  # type: ignore[arg-type]
+        if any(failures):
+            batch.error = failures
+        self._perform(intent, Sent.of(batch), None)
+
+    def _perform(
+        self, intent: Publish | Request | Respond, sent: Sent, acknowledgement: Acknowledgement | None
+    ) -> None:
+        if self.broker.audited:
+            self._audit_received(intent.batch)
+        if self.gate.rates.active and not self._admit(intent.batch, sent):
+            return
+        try:
+            outcome = self.broker.perform(self, intent, acknowledgement)
+        except RacewayError as refusal:
+            self.refuse_rows(sent, range(intent.batch.count), refusal)
+            return
+        assert isinstance(outcome, Taken)
+        for start, stop, error in outcome.refused:
+            self.refuse_rows(sent, range(start, stop), error)
+            if acknowledgement is not None:
+                acknowledgement.leave_out(start, stop)
+
+    def _call(self, event: mb.SystemCall) -> None:
+        if self.broker.audited:
+            self.broker.audit(mb_audit.audit_received(event.head, event.payload, self.id, self.broker.clock_us()))
+        call = event.call
+        if isinstance(call, Refused):
+            self._refuse(call)
+            return
+        try:
+            outcome = call if isinstance(call, Done) else self.broker.perform(self, call)
+        except RacewayError as error:
+            self._refuse(mb.refusal_of(error, event.head))
+            return
+        self._say(lambda frame: mb_system.system_reply(event.head, outcome, frame, event.show_all))
+
+    def _heartbeat_answer(self, event: mb.HeartbeatAnswer) -> None:
+        """Being heard is all it is for."""
+        if self.broker.audited:
+            self.broker.audit(mb_audit.audit_received(event.head, event.payload, self.id, self.broker.clock_us()))
+
+    def _admit(self, batch: Batch, sent: Sent) -> bool:
+        """Where rates are limited a batch passes whole or not at all beyond its first refused row."""
+        for row in range(batch.count):
+            if not self.gate.rates.admits(self.id, sent.head(row).topic.decode()):
+                self.refuse_rows(sent, range(batch.count), BusyError("Rate limit exceeded"))
+                return False
+        return True
+
+    # ---- what the broker says ----------------------------------------------------------------------------------------
+
+    def deliver(self, run: Run, data: bytes) -> None:
+        self.write(data)
+        if self.broker.audited:
+            for row in range(run.start, run.stop):
+                one = Run(run.topic, run.sent, run.batch, row, row + 1, run.ids, run.sender_ids)
+                self._audit_sent(_bare_encoder(one))
+
+    def forward(self, request: Pending, payload: bytes) -> None:
+        topic, version = request.sent, request.version or FOREIGN_VERSION
+        self._say(lambda frame: mb.forwarded(topic, version, request.forwarded_id, payload, frame))
+
+    def answer(self, request: Pending, payload: bytes, error: bytes | None) -> None:
+        topic, version = request.sent, request.version or FOREIGN_VERSION
+        self._say(lambda frame: mb.answer(topic, version, request.message_id, payload, frame))
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        head = Head(b"request", request.sent, request.version or FOREIGN_VERSION, request.message_id)
+        self._reply(mb.refusal_of(error, head), "warn")
+
+    def announce(self, topic: str, payload: bytes) -> None:
+        self.write(mb_audit.system_message(payload, self.frame))
+
+    def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
+        self._say(lambda frame: mb_system.log_record(level, message, time_us, extra, frame))
+
+    # ---- replies -----------------------------------------------------------------------------------------------------
+
+    def refuse_rows(self, sent: Sent, rows: Iterable[int], error: RacewayError) -> None:
+        for row in rows:
+            self._refuse(mb.refusal_of(error, sent.head(row)))
+
+    def _refuse(self, refused: Refused) -> None:
+        self.broker.count_error(self, refused.code)
+        # A publish that nobody wants is not worth a log record: it is no fault of anybody's.
+        quiet = refused.code == "NO_ROUTE_FOUND" and refused.head is not None and refused.head.action == b"publish"
+        self._reply(refused, None if quiet else "error")
+
+    def _reply(self, refused: Refused, level: str | None) -> None:
+        fresh_id, now = random_id(), self.broker.clock_us()
+        self._say(lambda frame: mb.error_reply(refused, fresh_id, now, frame))
+        if level is not None:
+            self.broker.logs.emit(level, f"[{refused.code}] {refused.text}", module="mb")
+
+    def acknowledge(self, sent: Sent, ids: list[bytes]) -> None:
+        self.write(mb.acknowledgements(sent.topic, sent.version, ids, self.frame))
+        if self.broker.audited:
+            for row, message_id in enumerate(ids):
+                one = mb.acknowledgements(sent.head(row).topic, sent.head(row).version, [message_id], _bare)
+                self._audit_sent(one)
+
+    def _say(self, encode: Callable[[Frame], bytes]) -> None:
+        """One message of the broker's to this peer, and its audit record if somebody reads those."""
+        self.write(encode(self.frame))
+        if self.broker.audited:
+            self._audit_sent(encode(_bare))
+
+    # ---- audit -------------------------------------------------------------------------------------------------------
+
+    def _audit_received(self, batch: Batch) -> None:
+        now = self.broker.clock_us()
+        for row in range(batch.count):
+            head = Head(
+                *(batch.item(n, row) for n in ("kind", "topic", "version", "message_id", "parent_id", "timeout_ms"))
+            )
+            self.broker.audit(mb_audit.audit_received(head, batch.item("payload", row), self.id, now))
+
+    def _audit_sent(self, message: bytes) -> None:
+        """`message` is what this peer was sent, without its frame."""
+        header, _, payload = message.partition(b"\n")
+        action, topic, version, message_id = (*header.split(b":"), None)[:4]
+        head = Head(action or b"", topic or b"", version or b"", message_id)
+        original = self.broker.chains.unmask(head.message_id)[0] if head.message_id is not None else None
+        masked = original if original != head.message_id and head.action != b"response" else None
+        self.broker.audit(mb_audit.audit_sent(head, payload, self.id, self.broker.clock_us(), masked))
+
+
+def _bare(length: int) -> bytes:
+    """No frame at all: the message by itself, for the audit."""
+    return b""
+
+
+_bare_encoder = publish_encoder(_bare)
+
+
+class Sent(NamedTuple):
+    """Headers of a batch as the peer sent them, kept for replies: the broker puts canonical names in their place."""
+
+    kind: bytes
+    topic: Column[bytes]
+    version: Column[bytes]
+    message_id: list[bytes | None] | None
+
+    @classmethod
+    def of(cls, batch: Batch) -> Sent:
+        ids = batch.message_id
+        assert isinstance(batch.kind, bytes)
+        assert ids is None or type(ids) is list
+        return cls(batch.kind, batch.topic, batch.version, ids)
+
+    def head(self, row: int) -> Head:
+        topic = self.topic[row] if type(self.topic) is list else self.topic
+        version = self.version[row] if type(self.version) is list else self.version
+        assert isinstance(topic, bytes)
+        assert isinstance(version, bytes)
+        return Head(self.kind, topic, version, self.message_id[row] if self.message_id is not None else None)
+
+
+class Acknowledgement:
+    """What waits for a commit: publishes with an id. Called by the journal when their rows are safe, or cannot be.
+
+    Rows without an id want no answer; rows that were refused have theirs.
+    """
+
+    __slots__ = ("_left_out", "_sent", "_session")
+
+    def __init__(self, session: MbSession, sent: Sent) -> None:
+        self._session = session
+        self._sent = sent
+        self._left_out: set[int] | None = None
+
+    def leave_out(self, start: int, stop: int) -> None:
+        self._left_out = (self._left_out or set()).union(range(start, stop))
+
+    def __call__(self, error: RacewayError | None) -> None:
+        session, sent = self._session, self._sent
+        if not session.open:
+            return
+        ids = sent.message_id
+        assert ids is not None
+        if self._left_out is None and all(ids) and error is None:
+            session.acknowledge(sent, ids)  # type: ignore[arg-type]
+            return
+        rows = [row for row in range(len(ids)) if ids[row] and row not in (self._left_out or ())]
+        if error is not None:
+            session.refuse_rows(sent, rows, error)
+        elif rows:
+            heads = [sent.head(row) for row in rows]
+            topic: list[bytes | None] = [head.topic for head in heads]
+            version: list[bytes | None] = [head.version for head in heads]
+            session.acknowledge(Sent(sent.kind, topic, version, None), [ids[row] for row in rows])  # type: ignore[misc]

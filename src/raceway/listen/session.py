@@ -1,0 +1,104 @@
+"""One connection: what all wires share. Output gathered per turn and bounded, flow control, an orderly end.
+
+Output. `write` only adds to a list; the broker's turn calls `flush` once, which makes one socket write. The loop's
+transport keeps what the kernel does not take. A peer that lets more than `output_bytes` wait is closed: it could not be
+told what it missed, and its place in memory belongs to others.
+
+Input. A peer whose output waits is not read from (its own answers are among what waits), nor is anybody while the
+journal is behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from abc import abstractmethod
+
+import structlog
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Encoder, Peer
+from raceway.broker.tracing import random_id
+
+# Where the transport says stop and go on. Small against the limit, large against a socket buffer.
+HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
+
+log = structlog.get_logger("raceway.listen")
+
+
+class Session(Peer):
+    """Subclasses say what bytes mean. `transport` is the loop's: writes go to it ready framed."""
+
+    def __init__(self, broker: Broker, listen: config.Listen, transport: asyncio.Transport, encoder: Encoder) -> None:
+        super().__init__(random_id().decode(), encoder, broker.clock_us())
+        self.broker = broker
+        self.transport = transport
+        self.address = _address(transport)
+        self._output_bytes = listen.output_bytes
+        self._outbox: list[bytes] = []
+        self._pauses = 0
+        transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
+
+    def start(self) -> None:
+        """Call once, when the connection is ready to be written to."""
+        self.broker.connect(self)
+        log.info("opened", wire=self.wire.decode(), peer=self.id, address=self.address)
+
+    def stop(self, reason: str) -> None:
+        """The connection is gone. May be repeated."""
+        if self.open:
+            log.info("closed", wire=self.wire.decode(), peer=self.id, address=self.address, reason=reason)
+        self.broker.disconnect(self)
+        self._outbox.clear()
+
+    @abstractmethod
+    def close(self, reason: str) -> None:
+        """End the connection in the wire's own way, after what was written has left."""
+
+    # ---- output ------------------------------------------------------------------------------------------------------
+
+    def write(self, data: bytes) -> None:
+        if not self._outbox:
+            self.broker.turn.owe(self)
+        self._outbox.append(data)
+
+    def flush(self) -> None:
+        outbox = self._outbox
+        if not outbox or self.transport.is_closing():
+            return
+        self._outbox = []
+        waiting = self.transport.get_write_buffer_size()
+        if waiting > self._output_bytes:
+            self.cut("too slow", "bus.slow_closed", waiting=waiting)
+            return
+        self.transport.write(outbox[0] if len(outbox) == 1 else b"".join(outbox))
+
+    def cut(self, reason: str, counter: str, **facts: float) -> None:
+        """End the connection at once: what waits for this peer would wait for ever."""
+        self.broker.meter.counts[counter] += 1
+        log.warning("closing", peer=self.id, address=self.address, reason=reason, **facts)
+        self.broker.logs.emit("warn", f"connection {self.id} closed: {reason}", module="listen")
+        self.stop(reason)
+        self.transport.abort()
+
+    def idle(self) -> bool:
+        """Has everything left?"""
+        return not self._outbox and self.transport.get_write_buffer_size() == 0
+
+    # ---- input -------------------------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """One more reason not to read. Each wants its own `resume`."""
+        self._pauses += 1
+        if self._pauses == 1 and not self.transport.is_closing():
+            self.transport.pause_reading()
+
+    def resume(self) -> None:
+        self._pauses -= 1
+        if self._pauses == 0 and not self.transport.is_closing():
+            self.transport.resume_reading()
+
+
+def _address(transport: asyncio.Transport) -> str:
+    name = transport.get_extra_info("peername")
+    return f"{name[0]}:{name[1]}" if name else "unknown"

@@ -1,0 +1,51 @@
+"""Sockets: binding them, their options, and TLS."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import socket
+import ssl
+
+from raceway import config
+from raceway.errors import ConfigError
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound socket, to be listened on. Raises ConfigError naming what cannot be had, and what to do."""
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        sock = socket.socket(family, kind, protocol)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind(address)
+    except socket.gaierror as error:
+        raise ConfigError("listen.host", f"{host} is no address: {error.strerror}") from error
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            reason = f"port {port} on {host} is in use; stop what uses it or choose other ports with --port-base"
+        else:
+            reason = f"port {port} on {host} cannot be opened: {os.strerror(error.errno or 0)}"
+        raise ConfigError("listen.port_base", reason) from error
+    return sock
+
+
+def set_send_buffer(transport: asyncio.BaseTransport, size: int) -> None:
+    """Left alone, the kernel lets 4 MB pile up for a peer that reads nothing: 1,000 sleepers would hold gigabytes."""
+    sock = transport.get_extra_info("socket")
+    if sock is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
+
+
+def tls_context(listen: config.Listen) -> ssl.SSLContext:
+    """TLS 1.2 or newer, no client certificates. Raises ConfigError naming the file that cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    for key, path in (("listen.tls_certificate", listen.tls_certificate), ("listen.tls_key", listen.tls_key)):
+        if not os.access(path, os.R_OK):
+            raise ConfigError(key, f"{path} cannot be read")
+    try:
+        context.load_cert_chain(listen.tls_certificate, listen.tls_key)
+    except ssl.SSLError as error:
+        raise ConfigError("listen.tls_certificate", f"certificate and key do not fit: {error.reason}") from error
+    return context

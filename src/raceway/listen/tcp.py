@@ -1,0 +1,52 @@
+"""MB over TCP, plain or TLS: bytes from the loop's transport to the session."""
+
+from __future__ import annotations
+
+import asyncio
+
+from raceway.codec.mb import MbReceiver
+from raceway.codec.mb_encode import tcp_frame
+from raceway.listen.mb import MbGate, MbSession, publish_encoder
+from raceway.listen.sockets import set_send_buffer
+
+encode_publishes = publish_encoder(tcp_frame)
+
+
+class MbTcp(asyncio.Protocol):
+    def __init__(self, gate: MbGate) -> None:
+        self._gate = gate
+        self._receiver = MbReceiver(gate.limits, framed=True)
+        self._session: MbSession | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        if not self._gate.has_room():
+            transport.close()
+            return
+        set_send_buffer(transport, self._gate.listen.socket_send_bytes)
+        self._session = MbSession(
+            self._gate, transport, tcp_frame, encode_publishes, transport.close, lambda: self._receiver.pending
+        )
+        self._session.start()
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is not None:
+            self._session.take(self._receiver.receive_data(data))
+
+    def eof_received(self) -> bool:
+        """A peer that has said all may still be read to: it goes when the output has left, not before."""
+        return False
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if self._session is not None:
+            if error is not None:
+                self._gate.broker.meter.counts["connection.failed"] += 1
+            self._session.stop(str(error) if error else "ended by peer")
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.pause()
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.resume()

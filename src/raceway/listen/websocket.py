@@ -1,0 +1,171 @@
+"""MB over WebSocket: one message of the wire is one WebSocket message, text or binary, fragmented or not.
+
+picows reads frames: it checks masking, opcodes, control frames, close codes and the size of a frame. What it leaves to
+us is here: reserved bits, the joining and order of fragments, the sum of their sizes, and that text is UTF-8 (RFC 6455,
+5.2, 5.4, 5.6, 8.1). Output is framed by the codec and written to the transport underneath, joined per turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from http import HTTPStatus
+from urllib.parse import urlsplit
+
+from picows import (
+    WSCloseCode,
+    WSFrame,
+    WSListener,
+    WSMsgType,
+    WSTransport,
+    WSUpgradeRequest,
+    WSUpgradeResponse,
+    WSUpgradeResponseWithListener,
+)
+
+from raceway.codec.mb import MbReceiver
+from raceway.codec.mb_encode import websocket_frame
+from raceway.config import is_loopback
+from raceway.listen.mb import MbGate, MbSession, publish_encoder
+from raceway.listen.sockets import set_send_buffer
+
+encode_publishes = publish_encoder(websocket_frame)
+
+_DATA = (WSMsgType.TEXT, WSMsgType.BINARY)
+
+
+def answer_upgrade(gate: MbGate, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
+    """Any path is taken; the first subprotocol offered is echoed; a page of another site is refused."""
+    origin = request.headers.get("Origin")
+    if origin is not None and not is_admitted(origin, gate.settings.origins):
+        gate.broker.meter.counts["connection.failed"] += 1
+        body = b"this origin is not admitted; add it to listen.mb.origins\n"
+        return WSUpgradeResponseWithListener(
+            WSUpgradeResponse.create_error_response(HTTPStatus.FORBIDDEN, body), None
+        )  # fmt: skip
+    if not gate.has_room():
+        body = b"too many connections\n"
+        return WSUpgradeResponseWithListener(
+            WSUpgradeResponse.create_error_response(HTTPStatus.SERVICE_UNAVAILABLE, body), None
+        )  # fmt: skip
+    offered = request.headers.get("Sec-WebSocket-Protocol")
+    extra = {"Sec-WebSocket-Protocol": offered.split(",")[0].strip()} if offered else None
+    return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(extra), MbWebSocket(gate))
+
+
+def is_admitted(origin: str, origins: tuple[str, ...]) -> bool:
+    """Pages from loopback, and those the settings name. `null` (a file, a sandbox) must be named."""
+    if "*" in origins or origin in origins:
+        return True
+    try:
+        name = urlsplit(origin).hostname
+    except ValueError:
+        return False
+    return name is not None and is_loopback(name)
+
+
+class MbWebSocket(WSListener):
+    def __init__(self, gate: MbGate) -> None:
+        super().__init__()
+        self._gate = gate
+        self._receiver = MbReceiver(gate.limits, framed=False)
+        self._limit = gate.limits.frame_limit
+        self._messages: list[bytes] = []
+        self._fragments: list[bytes] = []
+        self._fragment_bytes = 0
+        self._text = False
+        self._session: MbSession | None = None
+        self._transport: WSTransport | None = None
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        underlying: asyncio.Transport = transport.underlying_transport
+        self._transport = transport
+        set_send_buffer(underlying, self._gate.listen.socket_send_bytes)
+        self._session = MbSession(
+            self._gate, underlying, websocket_frame, encode_publishes, self._close, lambda: self._fragment_bytes
+        )
+        self._session.start()
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        kind = frame.msg_type
+        if kind == WSMsgType.CLOSE:
+            self._finish(frame)
+            return
+        if frame.rsv1 or frame.rsv2 or frame.rsv3:
+            self._break(WSCloseCode.PROTOCOL_ERROR, "reserved bits")
+        elif kind in _DATA or kind == WSMsgType.CONTINUATION:
+            self._take_fragment(kind, frame)
+        if frame.last_in_buffer and self._session is not None and self._session.open:
+            messages, self._messages = self._messages, []
+            self._session.take(self._receiver.receive_messages(messages))
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        if self._session is not None:
+            self._session.stop("ended by peer")
+
+    def pause_writing(self) -> None:
+        if self._session is not None:
+            self._session.pause()
+
+    def resume_writing(self) -> None:
+        if self._session is not None:
+            self._session.resume()
+
+    def _take_fragment(self, kind: WSMsgType, frame: WSFrame) -> None:
+        begun = bool(self._fragments)
+        if begun != (kind == WSMsgType.CONTINUATION):
+            self._break(WSCloseCode.PROTOCOL_ERROR, "fragments out of order")
+            return
+        if not begun:
+            self._text = kind == WSMsgType.TEXT
+        data = frame.get_payload_as_bytes()
+        if self._fragment_bytes + len(data) > self._limit:
+            self._break(WSCloseCode.MESSAGE_TOO_BIG, "message too large")
+            return
+        if not frame.fin:
+            self._fragments.append(data)
+            self._fragment_bytes += len(data)
+            return
+        if begun:
+            data = b"".join((*self._fragments, data))
+            self._fragments, self._fragment_bytes = [], 0
+        if self._text and not _is_utf8(data):
+            self._break(WSCloseCode.INVALID_TEXT, "text that is not UTF-8")
+            return
+        self._messages.append(data)
+
+    def _finish(self, frame: WSFrame) -> None:
+        """The peer closes: what it said before is done, then the close is echoed."""
+        if self._session is not None and self._session.open:
+            messages, self._messages = self._messages, []
+            self._session.take(self._receiver.receive_messages(messages))
+            self._session.flush()
+            self._session.stop("ended by peer")
+        assert self._transport is not None
+        self._transport.send_close(frame.get_close_code(), frame.get_close_message())
+        self._transport.disconnect()
+
+    def _break(self, code: WSCloseCode, reason: str) -> None:
+        """The peer broke the WebSocket protocol: say so, and end."""
+        assert self._transport is not None
+        if self._session is not None and self._session.open:
+            self._gate.broker.meter.counts["connection.failed"] += 1
+            self._session.flush()
+            self._session.stop(reason)
+            self._transport.send_close(code, reason.encode())
+            self._transport.disconnect()
+
+    def _close(self) -> None:
+        """Deregistration and drain: an orderly end (code 1000)."""
+        assert self._transport is not None
+        self._transport.send_close(WSCloseCode.OK)
+        self._transport.disconnect()
+
+
+def _is_utf8(data: bytes) -> bool:
+    if data.isascii():
+        return True
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

@@ -1,0 +1,1 @@
+"""The console port: health, metrics, and what scripts may ask over HTTP."""

@@ -1,0 +1,74 @@
+"""The console port's application."""
+
+from __future__ import annotations
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from raceway import __version__
+from raceway.broker.broker import Broker
+from raceway.broker.routing import patterns
+from raceway.web.guard import Guard
+from raceway.web.metrics import exposition
+
+
+def build_app(broker: Broker, hosts: tuple[str, ...]) -> Starlette:
+    """`hosts` are names, beside loopback, under which this port may be reached."""
+
+    async def healthz(request: Request) -> Response:
+        """The process lives and its loop turns."""
+        return JSONResponse({"status": "ok", "version": __version__})
+
+    async def readyz(request: Request) -> Response:
+        """May traffic be sent here? Not while the journal refuses writes or the bus is stopping."""
+        health = broker.journal.health()
+        status = "draining" if broker.draining else health.status
+        body = {"status": status, "reason": health.reason}
+        return JSONResponse(body, status_code=200 if status == "ok" else 503)
+
+    async def metrics(request: Request) -> Response:
+        return Response(exposition(broker), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    async def topics(request: Request) -> Response:
+        """Every topic with its offsets; who subscribed is under /api/subscriptions."""
+        rows = []
+        for topic in broker.topics:
+            first, after = broker.journal.offsets(topic.name)
+            rows.append({"topic": topic.name, "first": first, "next": after})
+        return JSONResponse({"topics": rows})
+
+    async def subscriptions(request: Request) -> Response:
+        rows = [
+            {"kind": row.kind, "pattern": row.pattern,
+             "subscribers": [{"peer": s.peer, "priority": s.priority} for s in row.subscribers]}
+            for row in patterns(broker.peers)
+        ]  # fmt: skip
+        return JSONResponse({"subscriptions": rows})
+
+    async def peers(request: Request) -> Response:
+        rows = [
+            {"id": row.id, "wire": row.wire, "name": row.name, "description": row.description,
+             "connected_us": row.connected_us, "heard_us": row.heard_us}
+            for row in (peer.row() for peer in broker.peers)
+        ]  # fmt: skip
+        return JSONResponse({"peers": rows})
+
+    routes = [
+        Route("/healthz", healthz),
+        Route("/readyz", readyz),
+        Route("/metrics", metrics),
+        Route("/api/topics", topics),
+        Route("/api/subscriptions", subscriptions),
+        Route("/api/peers", peers),
+    ]
+    app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts)])
+    app.add_exception_handler(404, _not_found)
+    return app
+
+
+async def _not_found(request: Request, error: Exception) -> Response:
+    body = {"error": {"code": "not_found", "message": "there is nothing at this address"}}
+    return JSONResponse(body, status_code=404)

@@ -1,0 +1,48 @@
+"""Who may speak to the console port: no other site's pages, and no name that is not ours.
+
+A page of another site can make a browser send requests to loopback, and a name under a stranger's control can be made
+to point there (DNS rebinding). Both are told by headers that a browser sets and a page cannot forge.
+"""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from raceway.config import is_loopback
+
+
+class Guard:
+    """ASGI middleware. An absent Host is allowed (no browser omits it); a present one must be ours."""
+
+    def __init__(self, app: ASGIApp, hosts: tuple[str, ...]) -> None:
+        self._app = app
+        self._hosts = {host.lower() for host in hosts}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and (reason := self._maybe_refuse(scope)) is not None:
+            response = JSONResponse({"error": {"code": "forbidden", "message": reason}}, status_code=403)
+            await response(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    def _maybe_refuse(self, scope: Scope) -> str | None:
+        headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
+        host = headers.get(b"host")
+        if host is not None and not self._is_ours(f"//{host}"):
+            return f"this bus is not {host!r}; add the name to listen.hosts to allow it"
+        if headers.get(b"sec-fetch-site") == "cross-site":
+            return "requests from other sites are refused"
+        origin = headers.get(b"origin")
+        if origin is not None and not self._is_ours(origin):
+            return "requests from other sites are refused"
+        return None
+
+    def _is_ours(self, address: str) -> bool:
+        try:
+            name = urlsplit(address).hostname
+        except ValueError:
+            return False
+        return name is not None and (is_loopback(name) or name in self._hosts)

@@ -1,0 +1,72 @@
+"""Figures in Prometheus form, read off the broker and the journal when they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import generate_latest
+
+from raceway.broker.broker import Broker
+
+# The meter's own names, which follow MB, and what Prometheus users expect to read. Labels are few and fixed.
+COUNTERS = {
+    "raceway_delivered_messages_total": ("bus.delivered", "Copies of publishes handed to subscribers."),
+    "raceway_received_bytes_total": ("bus.bytes", "Payload bytes received."),
+    "raceway_unrouted_publishes_total": ("router.publish.dropped", "Publishes that nobody had subscribed to."),
+    "raceway_request_timeouts_total": ("router.request.timeout", "Requests whose deadline passed."),
+    "raceway_evicted_requests_total": ("router.request.dropped", "Requests evicted or failed by the bus."),
+    "raceway_failed_answers_total": ("router.response.error", "Answers that say the service failed."),
+    "raceway_late_answers_total": ("bus.answer.late", "Answers after the deadline."),
+    "raceway_duplicate_answers_total": ("bus.answer.duplicate", "Second answers."),
+    "raceway_unknown_answers_total": ("bus.answer.unknown", "Answers to requests that never were."),
+    "raceway_message_errors_total": ("router.message.error", "Messages answered with an error."),
+    "raceway_slow_peers_closed_total": ("bus.slow_closed", "Peers closed because they did not read."),
+    "raceway_stalled_peers_closed_total": ("bus.stalled_closed", "Peers closed because a begun message did not end."),
+    "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were silent too long."),
+    "raceway_connections_total": ("connection.connected", "Connections accepted."),
+    "raceway_rejected_connections_total": ("connection.rejected", "Connections over the limit."),
+    "raceway_failed_connections_total": ("connection.failed", "Connections that ended in an error."),
+}
+
+
+class BusCollector:
+    """One scrape reads everything; nothing is kept between scrapes."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def collect(self) -> Iterable[Metric]:
+        broker, counts = self._broker, self._broker.meter.counts
+        messages = CounterMetricFamily("raceway_messages", "Messages received.", labels=("wire", "kind"))
+        for (wire, kind), count in broker.meter.messages.items():
+            messages.add_metric((wire, kind), count)
+        yield messages
+        for name, (key, help_text) in COUNTERS.items():
+            yield CounterMetricFamily(name.removesuffix("_total"), help_text, value=counts[key])
+        yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
+        yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
+        yield GaugeMetricFamily(
+            "raceway_open_requests", "Requests that wait for an answer.", value=len(broker.correlation)
+        )
+        yield from self._journal()
+
+    def _journal(self) -> Iterable[Metric]:
+        journal = self._broker.journal
+        health = journal.health()
+        writable = GaugeMetricFamily("raceway_journal_writable", "1 while the journal takes writes.")
+        writable.add_metric((), health.status == "ok")
+        yield writable
+        committed = CounterMetricFamily("raceway_journal_committed_rows", "Rows committed, by position.")
+        committed.add_metric((), journal.committed + 1)
+        yield committed
+        for name, value in msgspec.structs.asdict(health).items():
+            if isinstance(value, int) and name != "committed":
+                yield GaugeMetricFamily(f"raceway_journal_{name}", f"Journal: {name.replace('_', ' ')}.", value=value)
+
+
+def exposition(broker: Broker) -> bytes:
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(BusCollector(broker))
+    return generate_latest(registry)
