@@ -11,10 +11,11 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import typer.main
 from msgspec import Meta
 
-from raceway import config
+from raceway import config, errors
 from raceway.cli.app import app
 from raceway.cli.configuration import as_toml
 from raceway.cli.output import EXIT_CODE_MEANINGS
+from raceway.codec.mb_encode import MB_CODES
 
 FOLDER = Path(__file__).parent / "reference"
 MADE = "<!-- Made by `make docs` from the code; edit the code instead. -->\n"
@@ -22,7 +23,7 @@ MADE = "<!-- Made by `make docs` from the code; edit the code instead. -->\n"
 
 def pages() -> dict[str, str]:
     """File name under docs/reference to text."""
-    return {"cli.md": cli_page(), "config.md": config_page()}
+    return {"cli.md": cli_page(), "config.md": config_page(), "errors.md": errors_page()}
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------
@@ -150,6 +151,37 @@ def _kind_name(kind: Any) -> str:
     if origin is dict:
         return f"table of {_allowed(inside[1])}"
     return {bool: "true or false", int: "whole number", float: "number", str: "text"}[kind]
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def errors_page() -> str:
+    lines = [
+        MADE,
+        "# Errors",
+        "",
+        "Every error that Raceway raises on purpose is a class of `raceway.errors`, under `PeerError` (the peer asked",
+        "for what cannot be had) or `LocalError` (we, our disk, our settings). `code` is stable; `retriable` says that",
+        "the same call may succeed later without anybody changing anything. On the wire an error has the wire's own",
+        "name; what has none is `INTERNAL_ERROR`.",
+        "",
+        "| code | class | whose doing | retriable | on MB | |",
+        "|---|---|---|---|---|---|",
+    ]
+    for kind in _error_classes(errors.RacewayError):
+        side = "peer" if issubclass(kind, errors.PeerError) else "ours"
+        retriable = "yes" if kind.retriable else ""
+        mb = f"`{MB_CODES[kind.code]}`" if kind.code in MB_CODES else ""
+        lines.append(f"| `{kind.code}` | `{kind.__name__}` | {side} | {retriable} | {mb} | {_cell(kind.__doc__)} |")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _error_classes(root: type[errors.RacewayError]) -> list[type[errors.RacewayError]]:
+    """The classes of the tree in its order, without the three that only group others."""
+    own = [root] if root not in (errors.RacewayError, errors.PeerError, errors.LocalError) else []
+    below = [child for child in root.__subclasses__() if child.__module__ == errors.__name__]
+    return own + [kind for child in below for kind in _error_classes(child)]
 
 
 if __name__ == "__main__":

@@ -51,6 +51,7 @@ def run(block: Block, folder: Path, ports: dict[str, str]) -> str:
     code = re.sub(r"\b(3001|3000|8600)\b", lambda found: ports.get(found[0], found[0]), block.code)
     command = {"shell": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}[block.language]
     env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
+    env["NO_PROXY"] = env["no_proxy"] = "127.0.0.1"
     env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
     done = subprocess.run(
         [*command, code], cwd=folder, env=env, capture_output=True, text=True, timeout=DEADLINE_S, check=False
