@@ -129,7 +129,9 @@ def _journal(folder: Path) -> Iterator[Finding]:
 
 
 def _ports(listen: config.Listen, running: bus.Running | None) -> Iterator[Finding]:
-    for door, port in doors(listen).items():
+    from raceway.listen.server import ports
+
+    for door, port in ports(listen).items():
         holder = _maybe_holder(port)
         if holder is None:
             yield Finding("ok", f"port {port}", f"free for {door}")
@@ -138,20 +140,6 @@ def _ports(listen: config.Listen, running: bus.Running | None) -> Iterator[Findi
         else:
             advice = "stop it, or choose other ports with --port-base"
             yield Finding("bad", f"port {port}", f"wanted for {door}, held by {holder}; {advice}")
-
-
-def doors(listen: config.Listen) -> dict[str, int]:
-    """Door to port, by the settings."""
-    base, mb = listen.port_base, listen.mb
-    found = {
-        "MB": base or mb.tcp_port,
-        "MB over WebSocket": base + 1 if base else mb.websocket_port,
-        "the console": base + 6 if base else listen.console_port,
-    }
-    if listen.tls_certificate:
-        found["MB over TLS"] = base + 8 if base else mb.tls_port
-        found["MB over secure WebSocket"] = base + 9 if base else mb.wss_port
-    return found
 
 
 def _maybe_holder(port: int) -> str | None:
