@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import typer
@@ -49,9 +48,3 @@ def main() -> None:
     except RacewayError as error:
         output.complain(str(error))
         sys.exit(output.exit_code_of(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our output went away (`raceway sub | head`): nothing is wrong, and nothing more can be said.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(output.ExitCode.OK)
