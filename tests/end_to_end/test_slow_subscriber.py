@@ -10,9 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mb_wire import TcpPeer, connect_socket
+from tests.mb_wire import PeerClosed, TcpPeer, compose, connect_socket
 from tests.rounds import SOAKING
-from tests.server import Server, running_server
+from tests.server import Server, running_server, wait_until
+from tests.wire.mb import frame
 
 RATE, PAYLOAD_BYTES = 5000, 200
 # A tick of the publisher: short enough that a subscriber who is not held up never waits long.
@@ -50,7 +51,7 @@ class Reader(threading.Thread):
             self.longest_gap_s = max(self.longest_gap_s, now - last if last else 0.0)
             last = now
             rest += data
-            found = list(re.finditer(rb"<(\d+)>", rest))
+            found = list(re.finditer(rb"<(-?\d+)>", rest))
             self.numbers += [int(match[1]) for match in found]
             rest = rest[found[-1].end() :] if found else rest
             if self.numbers and self.numbers[-1] == -1:
@@ -65,3 +66,84 @@ def connect_slow(server: Server, topic: str) -> TcpPeer:
     peer = TcpPeer(connection)
     peer.subscribe(topic)
     return peer
+
+
+def publish_steadily(server: Server, topic: str, seconds: float) -> int:
+    """`RATE` messages a second, numbered from 0; the last one is -1. Gives how many there were before it."""
+    padding = b"x" * (PAYLOAD_BYTES - 10)
+    per_tick, number = int(RATE * TICK_S), 0
+    with TcpPeer(connect_socket(server.port("tcp"))) as peer:
+        began = time.monotonic()
+        for tick in range(int(seconds / TICK_S)):
+            time.sleep(max(0.0, began + tick * TICK_S - time.monotonic()))
+            texts = [b"<%07d>" % (number + n) + padding for n in range(per_tick)]
+            peer.write_bytes(b"".join(frame(compose(f"publish:{topic}:1.0.0", text)) for text in texts))
+            number += per_tick
+        peer.send(f"publish:{topic}:1.0.0", b"<-1>")
+        peer.settled()
+    return number
+
+
+class MemoryWatch(threading.Thread):
+    """The largest resident size seen while the block runs."""
+
+    def __init__(self, server: Server) -> None:
+        super().__init__(daemon=True)
+        self._server, self._over = server, threading.Event()
+        self.largest = server.rss()
+
+    def run(self) -> None:
+        while not self._over.wait(0.05):
+            self.largest = max(self.largest, self._server.rss())
+
+    def __enter__(self) -> MemoryWatch:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self.join()
+
+
+def slow_peers_closed(server: Server) -> int:
+    found = re.search(r"^raceway_slow_peers_closed_total (\d+)", server.http("/metrics")[1], re.MULTILINE)
+    assert found
+    return int(found[1])
+
+
+@pytest.mark.timeout(120)
+def test_a_slow_subscriber_is_closed_within_its_limit_and_a_fast_one_misses_nothing(server: Server) -> None:
+    warm = Reader(server, "slow.warm")
+    publish_steadily(server, "slow.warm", 1)
+    warm.join(10)
+    before = server.rss()
+
+    fast = Reader(server, "slow.topic")
+    slow = connect_slow(server, "slow.topic")
+    slow_reads = threading.Thread(target=read_one_a_second, args=(slow,), daemon=True)
+    slow_reads.start()
+    with MemoryWatch(server) as memory:
+        count = publish_steadily(server, "slow.topic", SECONDS)
+        fast.join(15)
+    assert fast.numbers == [*range(count), -1]
+    assert fast.longest_gap_s < LONGEST_GAP_S
+    growth = memory.largest - before
+    print(f"resident size grew by {growth / MIB:.1f} MiB, longest gap {fast.longest_gap_s * 1000:.0f} ms")
+    assert growth < OUTPUT_BYTES + OTHER_GROWTH
+    wait_until(lambda: slow_peers_closed(server) == 1, what="the slow peer to be closed and counted")
+    slow.close()
+    slow_reads.join(10)
+    # The bus goes on as before for whoever comes next.
+    with TcpPeer(connect_socket(server.port("tcp"))) as peer:
+        peer.subscribe("slow.after")
+        peer.publish("slow.after", b"still here")
+
+
+def read_one_a_second(peer: TcpPeer) -> None:
+    """Take one message, wait a second; until the connection is gone."""
+    try:
+        while True:
+            peer.read_message(5)
+            time.sleep(1)
+    except (PeerClosed, OSError):
+        return
