@@ -1,0 +1,185 @@
+"""What the bus costs before the first message: import, start to `ready`, idle memory, and a reader far behind.
+
+python -m bench.start [--data FOLDER] [--gigabytes 2]
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import psutil
+import typer
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+from bench import machine
+from raceway import config
+from raceway.journal import open_journal
+from raceway.model.envelope import Batch
+from tests.server import Server
+
+RESULTS = Path(__file__).parent / "results"
+REPEATS = 5
+ROWS, PAYLOAD_BYTES = 10_000, 1000
+console = Console()
+
+# Runs alone in a new process: the peak of a process never goes down again.
+READER = """
+import resource, sys, time
+from pathlib import Path
+from raceway.journal.reader import Reader
+folder, way = Path(sys.argv[1]), sys.argv[2]
+reader = Reader(folder)
+next(iter(reader.read(reader.committed(), columns=["sequence"])))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+began, rows, offset = time.monotonic(), 0, 0
+if way == "position":
+    for batch in reader.read(0):
+        rows += batch.num_rows
+else:
+    while True:
+        got = sum(batch.num_rows for batch in reader.read_topic("bench.topic1", offset))
+        if not got:
+            break
+        rows, offset = rows + got, offset + got
+after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(rows, time.monotonic() - began, (after - before) * 1024, before * 1024)
+"""
+
+
+def main(
+    data: Annotated[Path, typer.Option(help="Folder on a real disk.")] = Path("data/bench"),
+    gigabytes: Annotated[float, typer.Option(help="How far the reader is behind.")] = 2.0,
+    save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
+) -> None:
+    """Measure start, idle memory and a reader far behind."""
+    data.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="start-", dir=data.resolve()))
+    facts = machine.describe(folder)
+    try:
+        rows = [*_imports(), *_starts(folder / "empty", "an empty folder")]
+        _fill(folder / "full", int(gigabytes * 2**30))
+        rows += _readers(folder / "full", "blocks")
+        rows += _starts(folder / "full", f"{gigabytes:g} GiB of rows")
+    finally:
+        shutil.rmtree(folder)
+    table = Table("what", "measured", "goal")
+    for row in rows:
+        table.add_row(*row)
+    for name, value in facts.items():
+        console.print(f"[dim]{name}:[/] {value}", highlight=False)
+    console.print(table)
+    if save:
+        _save(facts, rows)
+
+
+def _imports() -> list[tuple[str, str, str]]:
+    def seconds(code: str) -> float:
+        return _median(lambda: _timed(lambda: subprocess.run([sys.executable, "-c", code], check=True)))
+
+    bare = seconds("pass")
+    heavy = "import sys, raceway, raceway.cli.app; assert not {'pyspark', 'pandas', 'py4j'} & sys.modules.keys()"
+    return [
+        ("import raceway", f"{(seconds('import raceway') - bare) * 1000:.0f} ms", ""),
+        ("import the command line, without Spark", f"{(seconds(heavy) - bare) * 1000:.0f} ms", "no Spark"),
+    ]
+
+
+def _starts(folder: Path, what: str) -> list[tuple[str, str, str]]:
+    """Clean starts, starts after a kill, and the memory of an idle process, all on one folder."""
+    folder.mkdir(exist_ok=True)
+    server = Server(folder, folder.parent, {})
+    clean, killed, memory = [], [], []
+    for _ in range(REPEATS):
+        clean.append(server.start(60))
+        memory.append(psutil.Process(server.pid).memory_info().rss)
+        server.kill()
+        killed.append(server.start(60))
+        server.stop()
+    return [
+        (f"start to ready on {what}", _spread(clean), "< 1 s"),
+        (f"the same after kill -9 on {what}", _spread(killed), "< 2 s"),
+        (f"resident memory, idle, on {what}", f"{statistics.median(memory) / 2**20:.0f} MiB", "< 160 MB"),
+    ]
+
+
+def _fill(folder: Path, size: int) -> None:
+    """Rows of four topics until `size` bytes of payload are stored."""
+    due: list[Callable[[], None]] = []
+    journal = open_journal(
+        config.Journal(folder=str(folder), durability="os", seal=False), post=due.append, clock=_clock_us
+    )
+    payloads = [b"%0*d" % (PAYLOAD_BYTES, n) for n in range(ROWS)]
+    topics: list[bytes | None] = [b"bench.topic%d" % (n % 4) for n in range(ROWS)]
+    with Progress(console=console, transient=True) as progress:
+        task = progress.add_task("filling the journal", total=size)
+        for _ in range(size // (ROWS * PAYLOAD_BYTES)):
+            batch = Batch(ROWS, kind=b"publish", wire=b"mb", topic=list(topics), payload=list(payloads))
+            journal.append(batch)
+            _commit(journal.flush, lambda: journal.committed == journal.next_sequence - 1, due)
+            progress.advance(task, ROWS * PAYLOAD_BYTES)
+    journal.close()
+
+
+def _commit(flush: Callable[[], None], is_committed: Callable[[], bool], due: list[Callable[[], None]]) -> None:
+    """Play the owner thread: hand over the block and run what the writer posts until it is stored."""
+    while not is_committed():
+        flush()
+        while due:
+            due.pop(0)()
+        time.sleep(0.0005)
+
+
+def _readers(folder: Path, form: str) -> list[tuple[str, str, str]]:
+    found = []
+    for way in ("position", "topic"):
+        output = subprocess.run(
+            [sys.executable, "-c", READER, str(folder), way], capture_output=True, text=True, check=True
+        ).stdout
+        rows, seconds, growth, base = map(float, output.split())
+        figures = f"+{growth / 2**20:.0f} MiB over {base / 2**20:.0f}; {rows / seconds:,.0f} rows/s"
+        found.append((f"reader from the first row by {way}, {form}", figures, "< 64 MB"))
+    return found
+
+
+def _clock_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _timed(call: Callable[[], object]) -> float:
+    began = time.monotonic()
+    call()
+    return time.monotonic() - began
+
+
+def _median(measure: Callable[[], float]) -> float:
+    return statistics.median(measure() for _ in range(REPEATS))
+
+
+def _spread(seconds: list[float]) -> str:
+    return f"{statistics.median(seconds):.2f} s ({min(seconds):.2f} – {max(seconds):.2f})"
+
+
+def _save(facts: dict[str, str], rows: list[tuple[str, str, str]]) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "start.json").write_text(json.dumps({"facts": facts, "rows": rows}, indent=1, ensure_ascii=False) + "\n")
+    lines = ["# Start and memory, measured", "", "Made by `python -m bench.start`.", ""]
+    lines += [f"- {name}: {value}" for name, value in facts.items()]
+    lines += ["", "| what | measured | goal |", "|---|---|---|", *(f"| {' | '.join(row)} |" for row in rows)]
+    page = RESULTS / "start.md"
+    page.write_text("\n".join(lines) + "\n")
+    console.print(f"Saved: {page}")
+
+
+if __name__ == "__main__":
+    typer.run(main)
