@@ -1,0 +1,222 @@
+"""One block as it lies in a file: its head mended if need be, its body loaded and checked stripe by stripe.
+
+A stripe whose CRC differs sends the whole body through repair. If every stripe can be mended and the body's word sum
+comes back, the block is as it was written. Otherwise the stripes that differ are bad, mended or not, and only rows
+without a byte in them are given out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from struct import unpack
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.config import MIB
+from raceway.errors import FormatVersionError
+from raceway.journal.checksum import STRIPE, crc, maybe_mend_all
+from raceway.journal.columns import STORED_TYPES, word_sum
+from raceway.journal.contract import Damage
+from raceway.journal.damage import DamageLog
+from raceway.journal.files import Source
+from raceway.journal.format import (
+    PREFIX_SIZE,
+    VERSION,
+    Meta,
+    Prefix,
+    maybe_parse_meta,
+    maybe_parse_prefix,
+)
+from raceway.journal.rows import decode_rows, take_until
+from raceway.journal.salvage import good_ranges
+
+# Bodies up to this size are loaded at once; of larger ones only what is asked for.
+_WHOLE = MIB
+# Readers get batches of about this size: two of them in memory (theirs and the next) are far below 64 MiB.
+_BATCH_BYTES = 4 * MIB
+# Prefix and meta of nearly every block fit; a block of 32 MiB has 2 KiB of CRCs.
+_HEAD_READ = 8192
+# Columns that the rows of another decide about.
+_NEEDS = {"correlation_id": ("message_id",)}
+
+
+class BadStripesError(Exception):
+    """Bytes were asked for that cannot be trusted. Never leaves this module."""
+
+
+class StoredBlock:
+    """A block of `source` at `position`."""
+
+    def __init__(self, source: Source, position: int, prefix: Prefix, meta: Meta, file: str, damage: DamageLog) -> None:
+        self.prefix, self.meta = prefix, meta
+        self._source, self._position, self._file, self._damage = source, position, file, damage
+        self._sums = unpack(f"<{len(meta.sums) // 4}I", meta.sums)
+        self._body: bytes | None = None
+        self._bad: frozenset[int] = frozenset()
+
+    def is_sound(self) -> bool:
+        """Whether the whole body is there and good, mended if need be."""
+        try:
+            self._load(0, self.prefix.body_size)
+        except BadStripesError:
+            return False
+        return True
+
+    def read(self, begin: int, end: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows `begin` to `end` in batches of bounded size, without those that cannot be proven good."""
+        step = max(1, self.prefix.rows * _BATCH_BYTES // max(1, self.prefix.body_size))
+        for at in range(begin, end, step):
+            yield from self._read_good(at, min(at + step, end), columns)
+
+    def read_topic(
+        self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of `topic` from `offset` on, until a limit; at least one if there is one."""
+        wanted = columns and [*columns, *({"topic", "offset"} - set(columns))]
+        for begin, end in self._topic_rows(topic, offset, max_rows, max_bytes):
+            for batch in self._read_good(begin, end, wanted):
+                found = batch.filter(_of_topic(batch, topic, offset))
+                if not found.num_rows:
+                    continue
+                found = take_until(found, max_rows, max_bytes)
+                yield found if columns is None else found.select(columns)
+                max_rows -= found.num_rows
+                max_bytes -= found.nbytes
+                if max_rows <= 0 or max_bytes <= 0:
+                    return
+
+    def _topic_rows(self, topic: str, offset: int, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+        """Ranges of rows that hold the topic, each not much larger than what is asked for."""
+        rows = self.prefix.rows
+        try:
+            places = decode_rows(self.meta, self.prefix.first, rows, self._load, 0, rows, ["topic", "offset"])
+        except BadStripesError:
+            yield 0, rows
+            return
+        found = pc.indices_nonzero(_of_topic(places, topic, offset))
+        step = self._rows_of(max_bytes, max_rows)
+        for at in range(0, len(found), step):
+            last = min(at + step, len(found)) - 1
+            yield found[at].as_py(), found[last].as_py() + 1
+
+    def _rows_of(self, max_bytes: int, max_rows: int) -> int:
+        """About how many rows make up `max_bytes`, by the block's mean."""
+        mean = self.prefix.body_size // self.prefix.rows + 1
+        return max(1, min(max_rows, max_bytes // mean + 1))
+
+    def _read_good(self, begin: int, end: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        if not self._bad:
+            try:
+                yield self._decode(begin, end, columns)
+            except BadStripesError:
+                pass
+            else:
+                return
+        for run in self._good_ranges(columns):
+            low, high = max(begin, run.start), min(end, run.stop)
+            if low < high:
+                yield self._decode(low, high, columns)
+
+    def _decode(self, begin: int, end: int, columns: Sequence[str] | None) -> pa.RecordBatch:
+        return decode_rows(self.meta, self.prefix.first, self.prefix.rows, self._load, begin, end, columns)
+
+    def _load(self, at: int, size: int) -> pa.Buffer:
+        """Checked bytes of the body."""
+        low, high = at // STRIPE, -(-(at + size) // STRIPE)
+        if self._body is not None:
+            if not self._bad.isdisjoint(range(low, high)):
+                raise BadStripesError
+            return pa.py_buffer(self._body).slice(at, size)
+        whole = self.prefix.body_size <= _WHOLE
+        if whole:
+            low, high = 0, len(self._sums)
+        begin, end = low * STRIPE, min(high * STRIPE, self.prefix.body_size)
+        data = self._source.read(end - begin, self._position + self.prefix.body_at + begin)
+        if len(data) < end - begin or not self._agrees(data, low):
+            self._heal()
+            return self._load(at, size)
+        if whole:
+            self._body = data
+        return pa.py_buffer(data).slice(at - begin, size)
+
+    def _agrees(self, data: bytes, stripe: int) -> bool:
+        for at in range(0, len(data), STRIPE):
+            if crc(data[at : at + STRIPE]) != self._sums[stripe]:
+                return False
+            stripe += 1
+        return True
+
+    def _heal(self) -> None:
+        """Load the whole body and mend it, or find out which stripes are bad; report either."""
+        data = self._source.read(self.prefix.body_size, self._position + self.prefix.body_at)
+        self._body, repaired, bad = maybe_mend_all(data, self._sums)
+        if not bad and (not repaired or word_sum(self._body) == self.meta.check):
+            if repaired:
+                self._report_repair()
+            return
+        self._bad = frozenset(bad + repaired)
+        good = sum(map(len, self._good_ranges(None)))
+        self._damage.add(
+            Damage(
+                kind="quarantined", file=self._file, position=self._position, size=self.prefix.size,
+                first=self.prefix.first, last=self.prefix.last, rows=self.prefix.rows - good,
+                reason=f"{len(self._bad)} of {len(self._sums)} stripes of the block are damaged",
+            )
+        )  # fmt: skip
+
+    def _report_repair(self) -> None:
+        self._damage.add(
+            Damage(
+                kind="repaired", file=self._file, position=self._position, size=self.prefix.size,
+                first=self.prefix.first, last=self.prefix.last, reason="a flipped bit in the body",
+            )
+        )  # fmt: skip
+
+    def _good_ranges(self, columns: Sequence[str] | None) -> list[range]:
+        names = STORED_TYPES if columns is None else {n for name in columns for n in (name, *_NEEDS.get(name, ()))}
+        assert self._body is not None
+        return good_ranges(self.meta, self.prefix.rows, self._body, self._bad, names)
+
+
+def maybe_read_block(
+    source: Source, position: int, size: int, marker: bytes, file: str, damage: DamageLog
+) -> StoredBlock | None:
+    """The block of `size` bytes at `position`, mended if need be; None when its head is beyond mending."""
+    data = source.read(min(size, _HEAD_READ), position)
+    parsed = maybe_parse_prefix(data[:PREFIX_SIZE], marker)
+    if parsed is None:
+        return None
+    prefix, prefix_mended = parsed
+    check_version(prefix, file)
+    meta_end = PREFIX_SIZE + prefix.meta_size
+    if len(data) < meta_end:
+        data = source.read(meta_end, position)
+    found = maybe_parse_meta(data[PREFIX_SIZE:meta_end], prefix)
+    if found is None:
+        return None
+    meta, meta_mended = found
+    if prefix_mended or meta_mended:
+        report_head_repair(damage, file, position, prefix)
+    return StoredBlock(source, position, prefix, meta, file, damage)
+
+
+def report_head_repair(damage: DamageLog, file: str, position: int, prefix: Prefix) -> None:
+    damage.add(
+        Damage(
+            kind="repaired", file=file, position=position, size=prefix.size, first=prefix.first, last=prefix.last,
+            reason="a flipped bit in the head of a block",
+        )
+    )  # fmt: skip
+
+
+def check_version(prefix: Prefix, file: str) -> None:
+    """FormatVersionError when a newer release wrote this block."""
+    if prefix.version != VERSION:
+        raise FormatVersionError(file, prefix.version, VERSION)
+
+
+def _of_topic(batch: pa.RecordBatch, topic: str, offset: int) -> pa.Array:
+    """Which rows are of `topic` and have an offset at or behind `offset`."""
+    same = pc.equal(batch.column("topic"), topic)
+    return pc.fill_null(pc.and_(same, pc.greater_equal(batch.column("offset"), offset)), False)

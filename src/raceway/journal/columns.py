@@ -1,0 +1,125 @@
+"""Batches to the columns of a block. The hot path of the writer: work per column and per batch, not per row.
+
+Rows are touched by C code only (`list.extend`, `pyarrow.array`, `bytes.join`). A column that is a single value within
+each batch (kind, topic, producer, time) is stored as runs, and as one constant when all batches agree; offsets of a
+batch with one topic are a range, which is stored as a ramp. Together a block of 65,536 rows costs about 0.1 µs a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.journal.format import ALIGNMENT, PLAIN, RAMP, RUNS, StoredColumn, aligned
+from raceway.model.envelope import COLUMNS, NUMBER_COLUMNS
+
+# How a column lies in a block: text is stored as the bytes it came as; readers get it as strings.
+STORED_TYPES: dict[str, pa.DataType] = {name: pa.int64() if name in NUMBER_COLUMNS else pa.binary() for name in COLUMNS}
+_PADDING = [bytes(size) for size in range(ALIGNMENT)]
+
+
+class Layout:
+    """Collects the columns of one block, then gives its body."""
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+        self.columns: list[StoredColumn] = []
+        self.constants: dict[str, bytes | int] = {}
+        self._pieces: list[Any] = []
+        self._size = 0
+
+    def body(self) -> bytes:
+        return b"".join(self._pieces)
+
+    def add(self, name: str, values: Sequence[Any], counts: Sequence[int]) -> None:
+        """One column: per batch None, a value, a list or a range, and the number of its rows."""
+        kinds = set(map(type, values))
+        if list not in kinds:
+            ramp = range in kinds
+            items, ends = _ramps(values, counts) if ramp else _runs(values, counts)
+            if len(items) == 1 and not ramp:
+                if items[0] is not None:
+                    self.constants[name] = items[0]
+                return
+            if 2 * len(items) <= self.rows or len(items) == 1:
+                self._store(name, RAMP if ramp else RUNS, items, ends)
+                return
+        self._store(name, PLAIN, _flat(values, counts), None)
+
+    def _store(self, name: str, encoding: int, items: list[Any], ends: list[int] | None) -> None:
+        array = pa.array(items, STORED_TYPES[name])
+        if array.null_count == len(array):
+            return
+        parts = [self._place(buffer) for buffer in array.buffers()]
+        if ends is not None:
+            parts.append(self._place(pa.array(ends, pa.int32()).buffers()[1]))
+        self.columns.append(StoredColumn(name, encoding, len(items), parts))
+
+    def _place(self, buffer: pa.Buffer | None) -> tuple[int, int]:
+        if buffer is None:
+            return 0, 0
+        position, size = self._size, buffer.size
+        self._pieces.append(buffer)
+        self._size = position + aligned(size)
+        if self._size > position + size:
+            self._pieces.append(_PADDING[self._size - position - size])
+        return position, size
+
+
+def lay_out(batches: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> Layout:
+    """The used columns of these batches, one behind the other; each batch is a mapping of column names."""
+    layout = Layout(sum(counts))
+    used = set().union(*batches)
+    for name in COLUMNS:
+        if name in used:
+            layout.add(name, [batch.get(name) for batch in batches], counts)
+    return layout
+
+
+def word_sum(body: bytes) -> int:
+    """The sum of the 32-bit words of a body; exact, since a body has less than 2^32 of them."""
+    if not body:
+        return 0
+    words = pa.Array.from_buffers(pa.uint32(), len(body) // 4, [None, pa.py_buffer(body)])
+    return int(pc.sum(words).as_py())
+
+
+def _flat(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+    """One item per row."""
+    if len(values) == 1 and type(values[0]) is list:
+        return values[0]
+    flat: list[Any] = []
+    for value, count in zip(values, counts, strict=True):
+        if type(value) is list or type(value) is range:
+            flat += value
+        else:
+            flat += [value] * count
+    return flat
+
+
+def _runs(values: Sequence[Any], counts: Sequence[int]) -> tuple[list[Any], list[int]]:
+    """The values without repetition of neighbours, and the row where each run ends."""
+    items: list[Any] = []
+    ends: list[int] = []
+    row = 0
+    for value, count in zip(values, counts, strict=True):
+        row += count
+        if items and items[-1] == value:
+            ends[-1] = row
+        else:
+            items.append(value)
+            ends.append(row)
+    return items, ends
+
+
+def _ramps(values: Sequence[range | None], counts: Sequence[int]) -> tuple[list[int | None], list[int]]:
+    """Runs of value minus row, which stays the same while a topic's offsets go on from batch to batch."""
+    bases: list[int | None] = []
+    row = 0
+    for value, count in zip(values, counts, strict=True):
+        bases.append(None if value is None else value.start - row)
+        row += count
+    return _runs(bases, counts)

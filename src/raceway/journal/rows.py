@@ -1,0 +1,149 @@
+"""The columns of a block to the canonical columns of readers.
+
+Works on a range of rows, so that a large block is read in pieces, and on the columns asked for, so that the others are
+not even loaded. Nothing is copied that need not be: text and payloads are views of the loaded bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.journal.columns import STORED_TYPES
+from raceway.journal.format import PLAIN, RAMP, SCHEMA, Meta, StoredColumn, chosen_schema
+from raceway.model.envelope import TEXT_COLUMNS, decode_attributes, decode_hops
+
+# Bytes of the body from a position on, checked.
+Load: TypeAlias = Callable[[int, int], pa.Buffer]
+
+
+def decode_rows(
+    meta: Meta, first: int, count: int, load: Load, begin: int, end: int, columns: Sequence[str] | None = None
+) -> pa.RecordBatch:
+    """Rows `begin` to `end` of a block of `count` rows whose first sequence is `first`."""
+    schema = chosen_schema(columns)
+    block = _Rows(meta, first, count, load, begin, end)
+    return pa.RecordBatch.from_arrays([block.canonical(name) for name in schema.names], schema=schema)
+
+
+def take_until(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> pa.RecordBatch:
+    """The first rows, until there are `max_rows` or their payloads have `max_bytes`; at least one."""
+    batch = batch.slice(0, max_rows)
+    if "payload" not in batch.schema.names or batch.nbytes <= max_bytes:
+        return batch
+    totals = pc.cumulative_sum(pc.binary_length(batch.column("payload")).cast(pa.int64()))
+    fitting = pc.sum(pc.less_equal(totals, max_bytes)).as_py() or 0
+    return batch.slice(0, max(1, fitting))
+
+
+class _Rows:
+    """A range of rows of one block."""
+
+    def __init__(self, meta: Meta, first: int, count: int, load: Load, begin: int, end: int) -> None:
+        self._meta, self._load = meta, load
+        self._first, self._count, self._begin, self._end = first, count, begin, end
+        self._columns = {column.name: column for column in meta.columns}
+
+    def canonical(self, name: str) -> pa.Array:
+        rows = self._end - self._begin
+        match name:
+            case "partition":
+                return pa.repeat(pa.scalar(0, pa.int32()), rows)
+            case "sequence":
+                return pc.add(counting(self._begin, self._end), self._first)
+            case "attributes":
+                return _decoded(self.stored(name), SCHEMA.field(name).type, decode_attributes)
+            case "hops":
+                return _decoded(self.stored(name), SCHEMA.field(name).type, _hop_rows)
+            case "payload":
+                return pc.fill_null(self.stored(name), b"")
+            case "topic":
+                return pc.fill_null(_text(self.stored(name)), "")
+            case "correlation_id":
+                own = _text(self.stored(name))
+                return pc.coalesce(own, _text(self.stored("message_id"))) if own.null_count else own
+        array = self.stored(name)
+        return _text(array) if name in TEXT_COLUMNS else array
+
+    def stored(self, name: str) -> pa.Array:
+        """The column as it lies in the block: bytes or numbers."""
+        kind, rows = STORED_TYPES[name], self._end - self._begin
+        if name in self._meta.constants:
+            return pa.repeat(pa.scalar(self._meta.constants[name], kind), rows)
+        column = self._columns.get(name)
+        if column is None:
+            return pa.nulls(rows, kind)
+        if column.encoding == PLAIN:
+            whole = rows == self._count
+            return self._whole(column, kind) if whole else self._part(column, kind)
+        runs = pa.RunEndEncodedArray.from_arrays(self._numbers(column.parts[-1], pa.int32()), self._whole(column, kind))
+        values = pc.run_end_decode(runs).slice(self._begin, rows)
+        return pc.add(values, counting(self._begin, self._end)) if column.encoding == RAMP else values
+
+    def _whole(self, column: StoredColumn, kind: pa.DataType) -> pa.Array:
+        parts = column.parts[:3] if pa.types.is_binary(kind) else column.parts[:2]
+        return pa.Array.from_buffers(kind, column.items, [self._load(*part) if part[1] else None for part in parts])
+
+    def _part(self, column: StoredColumn, kind: pa.DataType) -> pa.Array:
+        """Only the bytes of these rows."""
+        begin, end = self._begin, self._end
+        validity, (position, _), *data = column.parts
+        if data:
+            ends = self._numbers((position + 4 * begin, 4 * (end - begin + 1)), pa.int32())
+            low, high = ends[0].as_py(), ends[-1].as_py()
+            moved = pc.subtract(ends, ends[0])
+            content = self._load(data[0][0] + low, high - low)
+            array = pa.Array.from_buffers(kind, end - begin, [None, moved.buffers()[1], content])
+        else:
+            array = self._numbers((position + 8 * begin, 8 * (end - begin)), kind)
+        if not validity[1]:
+            return array
+        bits = self._load(validity[0] + begin // 8, (end + 7) // 8 - begin // 8)
+        present = pa.Array.from_buffers(pa.bool_(), end - begin, [None, bits], offset=begin % 8)
+        return pc.if_else(present, array, pa.scalar(None, kind))
+
+    def _numbers(self, part: tuple[int, int], kind: pa.DataType) -> pa.Array:
+        return pa.Array.from_buffers(kind, part[1] // (kind.bit_width // 8), [None, self._load(*part)])
+
+
+def counting(begin: int, end: int) -> pa.Array:
+    """begin, begin + 1, … below end. (Arrow has no kernel for it; one table serves all blocks.)"""
+    size = 1 << max(16, (end - 1).bit_length())
+    return _counting_table(size).slice(begin, end - begin)
+
+
+@cache
+def _counting_table(size: int) -> pa.Array:
+    return pa.array(range(size), pa.int64())
+
+
+def _text(array: pa.Array) -> pa.Array:
+    """Strings; bytes that are no UTF-8 become U+FFFD."""
+    try:
+        return array.cast(pa.string())
+    except pa.ArrowInvalid:
+        return pa.array([None if v is None else v.decode("utf-8", "replace") for v in array.to_pylist()], pa.string())
+
+
+def _decoded(stored: pa.Array, kind: pa.DataType, decode: Callable[[bytes | None], Any]) -> pa.Array:
+    """JSON to maps or lists, each distinct text once; empty where there is none."""
+    if stored.null_count == len(stored):
+        return _empty(kind, len(stored))
+    distinct = pc.dictionary_encode(stored, null_encoding="encode")
+    values = pa.array([decode(text) for text in distinct.dictionary.to_pylist()], kind)
+    return values.take(distinct.indices)
+
+
+def _empty(kind: pa.DataType, rows: int) -> pa.Array:
+    """Lists or maps, all empty."""
+    ends = pa.py_buffer(bytes(4 * (rows + 1)))
+    item = kind.value_type if pa.types.is_list(kind) else pa.struct([kind.key_field, kind.item_field])
+    return pa.Array.from_buffers(kind, rows, [None, ends], children=[pa.array([], item)])
+
+
+def _hop_rows(text: bytes | None) -> list[dict[str, Any]]:
+    return [{"sid": hop.sid, "rid": hop.rid, "mid": hop.mid, "tms": hop.tms} for hop in decode_hops(text)]

@@ -1,0 +1,71 @@
+"""Which rows of a damaged block can be proven good: those whose bytes, in every column, lie in good stripes."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from itertools import groupby
+from struct import unpack_from
+
+from raceway.journal.checksum import STRIPE
+from raceway.journal.format import PLAIN, Meta, StoredColumn
+
+
+def good_ranges(meta: Meta, rows: int, body: bytes, bad: Collection[int], names: Iterable[str]) -> list[range]:
+    """Runs of good rows, judged by the columns `names`; `bad` are the numbers of the stripes that are damaged."""
+    good = bytearray(b"\1") * rows
+    wanted = set(names)
+    for column in meta.columns:
+        if column.name in wanted:
+            for spoiled in _spoiled(column, rows, body, bad):
+                good[spoiled.start : spoiled.stop] = bytes(len(spoiled))
+    return list(_runs_of_ones(good))
+
+
+def _spoiled(column: StoredColumn, rows: int, body: bytes, bad: Collection[int]) -> Iterator[range]:
+    """Runs of rows that have a byte of this column in a bad stripe."""
+    if column.encoding != PLAIN:
+        # A run without its beginning or end belongs to nobody; these columns are small.
+        if any(True for part in column.parts for _ in _holes(part, bad)):
+            yield range(rows)
+        return
+    validity, numbers, *data = column.parts
+    for hole in _holes(validity, bad):
+        yield _clipped(hole.start * 8, hole.stop * 8, rows)
+    width = 4 if data else 8
+    for hole in _holes(numbers, bad):
+        # With ends instead of values, a row needs the end before it too.
+        yield _clipped(hole.start // width - (1 if data else 0), -(-hole.stop // width), rows)
+    for hole in _holes(data[0], bad) if data else ():
+        yield from _touching(hole, body, numbers[0], rows)
+
+
+def _holes(part: tuple[int, int], bad: Collection[int]) -> Iterator[range]:
+    """The bad bytes of a part, counted from its beginning."""
+    position, size = part
+    for stripe in sorted(bad):
+        low, high = max(position, stripe * STRIPE), min(position + size, (stripe + 1) * STRIPE)
+        if low < high:
+            yield range(low - position, high - position)
+
+
+def _touching(hole: range, body: bytes, ends_at: int, rows: int) -> Iterator[range]:
+    """Rows whose item reaches into the hole. Ends that are damaged themselves have spoiled their rows already."""
+    if len(body) < ends_at + 4 * (rows + 1):
+        return
+    ends = unpack_from(f"<{rows + 1}i", body, ends_at)
+    for row in range(rows):
+        if ends[row] < hole.stop and ends[row + 1] > hole.start:
+            yield range(row, row + 1)
+
+
+def _clipped(start: int, stop: int, rows: int) -> range:
+    return range(max(0, start), min(rows, max(0, stop)))
+
+
+def _runs_of_ones(flags: bytearray) -> Iterator[range]:
+    at = 0
+    for value, group in groupby(flags):
+        size = sum(1 for _ in group)
+        if value:
+            yield range(at, at + size)
+        at += size
