@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from raceway.errors import FormatVersionError, JournalError
 from raceway.journal.checksum import STRIPE, maybe_mend, maybe_unprotect, protect
+from raceway.journal.files import Files
 from raceway.journal.stripes import BadStripeError, CheckedFile, encode_sums, maybe_parse_sums, measure
 
 FOOTER = b"what lies where" * 100
@@ -117,24 +119,37 @@ def test_with_may_write_the_mended_byte_is_put_back(file: Path) -> None:
     assert file.read_bytes() == CONTENT
 
 
-def test_a_disk_that_refuses_the_mended_byte_is_read_all_the_same(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(descriptor: int, data: bytes, at: int) -> int:
+class RefusingFiles(Files):
+    """A disk that reads but does not write any more."""
+
+    def write(self, descriptor: int, buffers: Sequence[bytes], position: int) -> int:
         raise OSError(errno.EROFS, "read-only file system")
 
+
+class ProtectedFiles(Files):
+    """A folder that belongs to somebody else."""
+
+    def open(self, path: Path, *, create: bool = False) -> int:
+        raise PermissionError(errno.EACCES, "permission denied")
+
+
+class UnreadableFiles(Files):
+    """A disk with sectors that cannot be read any more."""
+
+    def read(self, descriptor: int, size: int, position: int) -> bytes:
+        raise OSError(errno.EIO, "input/output error")
+
+
+@pytest.mark.parametrize("files", [RefusingFiles(), ProtectedFiles()])
+def test_a_mended_byte_that_cannot_be_put_back_is_read_all_the_same(file: Path, files: Files) -> None:
     sums = measure(file)
     flip(file, 10)
-    monkeypatch.setattr("os.pwrite", refuse)
-    with CheckedFile(file, sums, may_write=True) as checked:
+    with CheckedFile(file, sums, may_write=True, files=files) as checked:
         assert checked.read() == CONTENT
 
 
-def test_a_sector_that_cannot_be_read_is_damage_and_no_crash(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(descriptor: int, size: int, at: int) -> bytes:
-        raise OSError(errno.EIO, "input/output error")
-
-    sums = measure(file)
-    monkeypatch.setattr("os.pread", fail)
-    with CheckedFile(file, sums) as checked, pytest.raises(BadStripeError):
+def test_a_sector_that_cannot_be_read_is_damage_and_no_crash(file: Path) -> None:
+    with CheckedFile(file, measure(file), files=UnreadableFiles()) as checked, pytest.raises(BadStripeError):
         checked.read(1)
 
 

@@ -29,6 +29,7 @@ from typing import NamedTuple
 
 from raceway.errors import FormatVersionError, JournalError
 from raceway.journal.checksum import STRIPE, crc, maybe_mend, maybe_unprotect, protect
+from raceway.journal.files import Files, read_all, write_all
 
 SUM_VERSION = 1
 PARQUET_MAGIC = b"PAR1"
@@ -137,13 +138,19 @@ class CheckedFile(io.RawIOBase):
     """
 
     def __init__(
-        self, path: Path, sums: Sums, on_mended: Callable[[int], None] | None = None, may_write: bool = False
+        self,
+        path: Path,
+        sums: Sums,
+        on_mended: Callable[[int], None] | None = None,
+        may_write: bool = False,
+        files: Files | None = None,
     ) -> None:
         super().__init__()
+        self._files = files or Files()
         self._sums = sums
         self._path = path
         self._on_mended = on_mended
-        self._descriptor, self._may_write = _open(path, may_write)
+        self._descriptor, self._may_write = _open(self._files, path, may_write)
         self._position = 0
         self._kept: OrderedDict[int, bytes] = OrderedDict()
 
@@ -193,15 +200,23 @@ class CheckedFile(io.RawIOBase):
             self._kept.popitem(last=False)
         return stripe
 
+    def try_stripe(self, number: int) -> bool:
+        """Check one stripe, mending it if it can be mended; False if it is beyond repair."""
+        try:
+            self.stripe(number)
+        except BadStripeError:
+            return False
+        return True
+
     def close(self) -> None:
         if not self.closed:
-            os.close(self._descriptor)
+            self._files.close(self._descriptor)
             self._kept.clear()
         super().close()
 
     def _checked(self, number: int) -> bytes:
         try:
-            stripe = os.pread(self._descriptor, self._sums.length_of(number), number * STRIPE)
+            stripe = read_all(self._files, self._descriptor, self._sums.length_of(number), number * STRIPE)
         except OSError:  # a sector that the disk cannot read any more is damage like any other
             stripe = b""
         if crc(stripe) == self._sums.crcs[number]:
@@ -233,18 +248,20 @@ class CheckedFile(io.RawIOBase):
     def _put_back(self, number: int, stripe: bytes, mended: bytes) -> None:
         """Only the bytes that differ are written: a crash in between cannot make it worse than it was."""
         first, last = _difference(stripe, mended)
+        where = number * STRIPE + first
         try:
-            os.pwrite(self._descriptor, mended[first:last], number * STRIPE + first)
+            if where <= self._files.size(self._descriptor):  # a footer behind a hole would make it no file either
+                write_all(self._files, self._descriptor, [mended[first:last]], where)
         except OSError:
             self._may_write = False  # the bytes in hand are good all the same; the next reader mends them again
 
 
-def _open(path: Path, may_write: bool) -> tuple[int, bool]:
+def _open(files: Files, path: Path, may_write: bool) -> tuple[int, bool]:
     """(descriptor, whether it can be written): a file that must not be changed can still be read."""
     if may_write:
-        with contextlib.suppress(OSError):
-            return os.open(path, os.O_RDWR | os.O_CLOEXEC), True
-    return os.open(path, os.O_RDONLY | os.O_CLOEXEC), False
+        with contextlib.suppress(PermissionError):
+            return files.open(path), True
+    return files.open_to_read(path), False
 
 
 def _difference(old: bytes, new: bytes) -> tuple[int, int]:

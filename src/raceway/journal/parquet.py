@@ -1,0 +1,205 @@
+"""Rows as a Parquet file: how they are cut into row groups, encoded, and described by an index.
+
+Row groups are what a reader holds in memory and what a damaged page costs, so they are bounded twice: by rows (16,384
+unless set otherwise) and by bytes, for topics with large payloads. Pages carry their own checksums, which pyarrow
+verifies on reading: they stand in for `.sum` when that is lost.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from raceway.config import MIB
+from raceway.journal.format import SCHEMA
+from raceway.journal.index import Index
+from raceway.journal.stripes import PARQUET_MAGIC, CheckedFile
+
+# Arrow bytes of a row group. Reading one costs about three times as much for a moment (compressed, decompressed,
+# decoded), which leaves a reader far behind well under 64 MiB.
+GROUP_BYTES = 8 * MIB
+
+# Few distinct values each; ids and payloads are all different and would only fill a dictionary to throw it away.
+_DICTIONARY = [
+    "partition", "topic", "wire", "kind", "reply_to", "version", "producer", "routing_key", "encoding", "error",
+    "attributes.key_value.key", "hops.list.element.sid", "hops.list.element.rid",
+]  # fmt: skip
+_DELTA = dict.fromkeys(("sequence", "offset", "time_us", "sent_ms", "answers"), "DELTA_BINARY_PACKED")
+# Minimum and maximum per row group: other tools skip by them, and they name the rows of a group that is damaged.
+_STATISTICS = ["sequence", "offset", "time_us", "topic", "wire", "kind"]
+_MISSING_KEY = "raceway.missing"
+
+
+def row_groups(batches: Iterable[pa.RecordBatch], rows: int, size: int = GROUP_BYTES) -> Iterator[pa.Table]:
+    """The same rows cut anew: at most `rows` rows and `size` bytes each; a larger row is alone."""
+    pending: list[pa.RecordBatch] = []
+    count = held = 0
+    for batch in batches:
+        while batch.num_rows:
+            piece = fitting(batch.slice(0, rows - count), size - held)
+            if pending and (piece.nbytes > size - held):
+                yield pa.Table.from_batches(pending)
+                pending, count, held = [], 0, 0
+                continue
+            pending.append(piece)
+            count, held = count + piece.num_rows, held + piece.nbytes
+            batch = batch.slice(piece.num_rows)
+            if count == rows:
+                yield pa.Table.from_batches(pending)
+                pending, count, held = [], 0, 0
+    if pending:
+        yield pa.Table.from_batches(pending)
+
+
+def fitting(batch: pa.RecordBatch, room: int) -> pa.RecordBatch:
+    """As many of the first rows as `room` bytes take, by their mean size; one row if even that is too much."""
+    while batch.num_rows > 1 and batch.nbytes > room:
+        fewer = batch.num_rows * max(room, 0) // batch.nbytes
+        batch = batch.slice(0, max(1, min(fewer, batch.num_rows - 1)))
+    return batch
+
+
+class ParquetSink:
+    """Writes row groups of SCHEMA and keeps the index of what was written. Sequences must rise.
+
+    A context manager: left without `finish`, it lets go of the file, whose content is then worth nothing.
+    """
+
+    def __init__(self, file: io.RawIOBase, first: int, *, sparse: bool = False) -> None:
+        """`first` is the position the file begins at. `sparse`: gaps between sequences are meant, not losses."""
+        self.index = Index(first)
+        self.rows = 0
+        self.missing: list[tuple[int, int]] = []
+        self._sparse = sparse
+        self._next = first
+        self._writer = pq.ParquetWriter(
+            file, SCHEMA, compression="zstd", use_dictionary=_DICTIONARY, column_encoding=_DELTA,
+            write_statistics=_STATISTICS, write_page_checksum=True,
+        )  # fmt: skip
+
+    def write(self, group: pa.Table) -> None:
+        if not self._sparse:
+            self.missing += _gaps(group["sequence"], self._next)
+        self._next = group["sequence"][-1].as_py() + 1
+        self._writer.write_table(group, row_group_size=group.num_rows)
+        add_group(self.index, len(self.index), group)
+        self.rows += group.num_rows
+
+    def finish(self, last: int | None = None) -> None:
+        """Write the footer. Rows up to `last` were there once: those that did not come are missing."""
+        if last is not None and not self._sparse and self._next <= last:
+            self.missing.append((self._next, last))
+        if self.missing:
+            self._writer.add_key_value_metadata({_MISSING_KEY: msgspec.json.encode(self.missing).decode()})
+        self._writer.close()
+
+    def __enter__(self) -> ParquetSink:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._writer.is_open:
+            with suppress(OSError):
+                self._writer.close()
+
+
+def missing_of(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
+    """The position ranges that were already lost when the file was sealed."""
+    found = (metadata.metadata or {}).get(_MISSING_KEY.encode())
+    return msgspec.json.decode(found, type=list[tuple[int, int]]) if found else []
+
+
+def _gaps(sequences: pa.ChunkedArray, expected: int) -> list[tuple[int, int]]:
+    """Ranges left out from `expected` to the last of these rising sequences."""
+    first, last = sequences[0].as_py(), sequences[-1].as_py()
+    gaps = [(expected, first - 1)] if first > expected else []
+    if last - first + 1 == len(sequences):
+        return gaps
+    steps = pc.pairwise_diff(sequences.combine_chunks())
+    behind = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
+    return gaps + [(sequences[at - 1].as_py() + 1, sequences[at].as_py() - 1) for at in behind]
+
+
+# ---- index ----------------------------------------------------------------------------------------------------------
+
+# What an index is made from.
+INDEXED = ("sequence", "topic", "offset", "time_us", "kind")
+
+
+def add_group(index: Index, number: int, group: pa.Table) -> None:
+    """Describe row group `number`. A chunk's count is its span of positions: in a sparse file more than its rows."""
+    first, last = group["sequence"][0].as_py(), group["sequence"][-1].as_py()
+    empty = len(index) == 0
+    index.add(
+        number,
+        first,
+        last - first + 1,
+        spans_of(group),
+        covered=0,
+        time_us=group["time_us"][-1].as_py(),
+        control=pc.index(group["kind"], "control").as_py() >= 0,
+    )
+    if empty:
+        index.first_time_us = group["time_us"][0].as_py()
+
+
+def spans_of(group: pa.Table) -> list[tuple[str, int, int]]:
+    """(topic, first offset, count) for each run of consecutive offsets; rows without offset have none."""
+    rows = group.select(["topic", "offset"]).filter(pc.is_valid(group["offset"]))
+    by_topic = rows.group_by("topic", use_threads=False).aggregate(
+        [("offset", "min"), ("offset", "max"), ("offset", "count")]
+    )
+    spans: list[tuple[str, int, int]] = []
+    columns = (by_topic[name].to_pylist() for name in ("topic", "offset_min", "offset_max", "offset_count"))
+    for topic, lowest, highest, count in zip(*columns, strict=True):
+        if highest - lowest + 1 == count:
+            spans.append((topic, lowest, count))
+        else:
+            spans += _runs(topic, rows.filter(pc.equal(rows["topic"], topic))["offset"].to_pylist())
+    return spans
+
+
+def _runs(topic: str, offsets: list[int]) -> list[tuple[str, int, int]]:
+    runs: list[tuple[str, int, int]] = []
+    begin = 0
+    for at in range(1, len(offsets) + 1):
+        if at == len(offsets) or offsets[at] != offsets[at - 1] + 1:
+            runs.append((topic, offsets[begin], at - begin))
+            begin = at
+    return runs
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def parse_footer(footer: bytes) -> pq.FileMetaData:
+    """What a footer says, without the file it belongs to."""
+    return pq.read_metadata(pa.BufferReader(PARQUET_MAGIC + footer))
+
+
+@contextmanager
+def open_parquet(file: CheckedFile, metadata: pq.FileMetaData) -> Iterator[pq.ParquetFile]:
+    """Row groups through a checked file, closed in the end.
+
+    Nothing is read ahead: the memory of a reader is that of one row group.
+    """
+    with file, pq.ParquetFile(
+        file, metadata=metadata, pre_buffer=False, buffer_size=0, page_checksum_verification=True
+    ) as parquet:  # fmt: skip
+        yield parquet
+
+
+def sequence_range(metadata: pq.FileMetaData, number: int) -> tuple[int, int]:
+    """First and last position of a row group, from the footer alone; (-1, -1) if it does not say."""
+    column = metadata.row_group(number).column(_SEQUENCE)
+    statistics: Any = column.statistics
+    return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (-1, -1)
+
+
+_SEQUENCE = SCHEMA.get_field_index("sequence")

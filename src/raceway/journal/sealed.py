@@ -1,0 +1,340 @@
+"""One sealed segment: `<name>.parquet` with its checksums (`.sum`) and its index (`.idx`).
+
+The three are staged under temporary names, synced, checked and renamed, the Parquet file last: when it is there, it is
+whole. Of the three only the Parquet file cannot be made again:
+
+    flipped bit anywhere      mended in passing; with `may_write` also on disk
+    footer destroyed          taken from `.sum`
+    page destroyed            the row groups in it are left out and named; everything behind them is read
+    `.sum` lost               made anew from row groups whose own page checksums hold
+    `.idx` lost               made anew from the rows
+
+What is parsed from the side files is kept for the few segments read last, because a reader comes back for the next rows
+at once and a folder may hold thousands of segments.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from raceway.errors import JournalError
+from raceway.journal.checksum import STRIPE, maybe_unprotect, protect
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage
+from raceway.journal.files import Files, maybe_read_file, write_file
+from raceway.journal.index import Index
+from raceway.journal.parquet import (
+    INDEXED,
+    add_group,
+    fitting,
+    missing_of,
+    open_parquet,
+    parse_footer,
+    sequence_range,
+)
+from raceway.journal.staging import files_of
+from raceway.journal.stripes import CheckedFile, Sums, encode_sums, maybe_parse_sums, measure
+
+# Footer, checksums and index of a segment are about a megabyte in memory.
+_KEPT_SEGMENTS = 4
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What the side files say."""
+
+    sums: Sums
+    metadata: pq.FileMetaData
+    index: Index
+
+
+class SealedSegment:
+    """The reading side of a sealed segment; safe from several threads.
+
+    `may_write`: the folder is ours, so what was mended or made anew is also put on disk.
+    """
+
+    _lately_read: ClassVar[OrderedDict[SealedSegment, None]] = OrderedDict()
+    _lately_lock: ClassVar[threading.Lock] = threading.Lock()
+
+    def __init__(self, path: Path, may_write: bool = False, files: Files | None = None) -> None:
+        self.path = path
+        self.first = int(path.name.split(".", 1)[0].split("-")[1])
+        self._files = files or Files()
+        self._may_write = may_write
+        self._lock = threading.RLock()
+        self._parts: _Parts | None = None
+        self._damage: dict[tuple[str, str, int], Damage] = {}
+
+    @property
+    def last(self) -> int:
+        """Sequence of the last row that was ever here, also if it was lost before sealing."""
+        parts = self._maybe_parts()
+        if parts is None:
+            index = self._maybe_index()
+            return self.first - 1 if index is None else index.last
+        return max([parts.index.last, *(last for _, last in missing_of(parts.metadata))])
+
+    @property
+    def size(self) -> int:
+        return sum(path.stat().st_size for path in files_of(self.path) if path.exists())
+
+    @property
+    def rows(self) -> int:
+        parts = self._maybe_parts()
+        return 0 if parts is None else int(parts.metadata.num_rows)
+
+    @property
+    def time_range_us(self) -> tuple[int, int]:
+        """`time_us` of the first and of the last row."""
+        parts = self._maybe_parts()
+        return (0, 0) if parts is None else (parts.index.first_time_us, parts.index.last_time_us)
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        with self._lock:
+            return tuple(self._damage.values())
+
+    def is_usable(self) -> bool:
+        """Can anything be read from it at all? If not, the blocks are needed."""
+        return self._maybe_parts() is not None
+
+    def topics(self) -> Mapping[str, tuple[int, int]]:
+        parts = self._maybe_parts()
+        return {} if parts is None else parts.index.topics()
+
+    def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Rows with start <= sequence < stop, a row group at a time."""
+        parts = self._maybe_parts()
+        if parts is None:
+            return
+        index = parts.index
+        wanted = None if columns is None else [*columns, "sequence"]
+        with self._open(parts) as file:
+            for chunk in range(index.chunk_at(start), len(index)):
+                first = index.first_of(chunk)
+                if first >= stop:
+                    return
+                group = self._maybe_group(file, parts, chunk, wanted)
+                if group is None:
+                    continue
+                if first < start or first + index.counts[chunk] > stop:
+                    group = _between(group, start, stop)
+                yield from (group if columns is None else group.select(columns)).to_batches()
+
+    def read_topic(
+        self,
+        topic: str,
+        offset: int,
+        max_rows: int = TOPIC_ROWS,
+        max_bytes: int = TOPIC_BYTES,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of `topic` from `offset` on until a limit, opening only row groups that hold the topic."""
+        parts = self._maybe_parts()
+        if parts is None:
+            return
+        wanted = None if columns is None else [*columns, "topic", "offset"]
+        with self._open(parts) as file:
+            for chunk in parts.index.chunks_of(topic, offset):
+                group = self._maybe_group(file, parts, chunk, wanted)
+                if group is None:
+                    continue
+                chosen = group.filter((pc.field("topic") == topic) & (pc.field("offset") >= offset))
+                for batch in (chosen if columns is None else chosen.select(columns)).to_batches():
+                    piece = fitting(batch.slice(0, max_rows), max_bytes)
+                    yield piece
+                    max_rows, max_bytes = max_rows - piece.num_rows, max_bytes - piece.nbytes
+                    if piece.num_rows < batch.num_rows or max_rows <= 0 or max_bytes <= 0:
+                        return
+
+    def check(self, on_stripe: Callable[[int], None] | None = None) -> None:
+        """Touch every byte and every page checksum; what is wrong is in `damage` afterwards."""
+        parts = self._maybe_parts()
+        if parts is None:
+            return
+        with self._checked_file(parts.sums) as raw:
+            for number in range(len(parts.sums.crcs)):
+                raw.try_stripe(number)
+                if on_stripe is not None:
+                    on_stripe(parts.sums.length_of(number))
+        for _ in self.read(self.first, self.last + 1):
+            pass
+
+    def close(self) -> None:
+        with SealedSegment._lately_lock:
+            SealedSegment._lately_read.pop(self, None)
+            self._parts = None
+
+    # ---- row groups -------------------------------------------------------------------------------------------------
+
+    def _open(self, parts: _Parts) -> AbstractContextManager[pq.ParquetFile]:
+        return open_parquet(self._checked_file(parts.sums), parts.metadata)
+
+    def _checked_file(self, sums: Sums) -> CheckedFile:
+        return CheckedFile(self.path, sums, self._note_mended, self._may_write, self._files)
+
+    def _maybe_group(
+        self, file: pq.ParquetFile, parts: _Parts, chunk: int, columns: Sequence[str] | None
+    ) -> pa.Table | None:
+        number = parts.index.positions[chunk]
+        try:
+            return file.read_row_group(number, columns=columns, use_threads=False)
+        except (JournalError, OSError, pa.ArrowException) as error:
+            self._note_lost_group(parts.metadata, number, str(error))
+            return None
+
+    # ---- side files -------------------------------------------------------------------------------------------------
+
+    def _maybe_parts(self) -> _Parts | None:
+        with self._lock:
+            parts = self._parts or self._maybe_load()
+            self._parts = parts
+        if parts is not None:
+            self._remember()
+        return parts
+
+    def _remember(self) -> None:
+        lately = SealedSegment._lately_read
+        with SealedSegment._lately_lock:
+            lately[self] = None
+            lately.move_to_end(self)
+            while len(lately) > _KEPT_SEGMENTS:
+                oldest, _ = lately.popitem(last=False)
+                oldest._parts = None
+
+    def _maybe_load(self) -> _Parts | None:
+        sums = self._maybe_sums() or self._maybe_remade_sums()
+        if sums is None:
+            index = self._maybe_index()
+            last = self.first - 1 if index is None else index.last
+            self._note_missing(self.first, last, "the file has no footer, and there is no .sum to take it from")
+            return None
+        metadata = parse_footer(sums.footer)
+        for first, last in missing_of(metadata):
+            self._note_missing(first, last, "lost before the segment was sealed")
+        self._check_footer(sums)
+        return _Parts(sums, metadata, self._index(sums, metadata))
+
+    def _maybe_sums(self) -> Sums | None:
+        path = self.path.with_suffix(".sum")
+        data = self._maybe_side_file(path)
+        found = None if data is None else maybe_parse_sums(data, path.name)
+        if found is None:
+            return None
+        sums, mended = found
+        if mended:
+            self._note_mended_side_file(path, encode_sums(sums))
+        return sums
+
+    def _maybe_remade_sums(self) -> Sums | None:
+        """Checksums of the file as it is, once every row group's own page checksums were asked."""
+        try:
+            sums = measure(self.path)
+            metadata = parse_footer(sums.footer)
+        except (JournalError, pa.ArrowException):
+            return None
+        with open_parquet(self._checked_file(sums), metadata) as file:
+            for number in range(metadata.num_row_groups):
+                try:
+                    file.read_row_group(number, use_threads=False)
+                except (OSError, pa.ArrowException) as error:
+                    self._note_lost_group(metadata, number, str(error))
+        self._note_rebuilt(self.path.with_suffix(".sum"), encode_sums(sums))
+        return sums
+
+    def _check_footer(self, sums: Sums) -> None:
+        """Readers use the copy; this mends the original, which other tools need."""
+        begin = sums.size - len(sums.footer)
+        with self._checked_file(sums) as file:
+            for number in range(begin // STRIPE, len(sums.crcs)):
+                file.try_stripe(number)
+
+    def _index(self, sums: Sums, metadata: pq.FileMetaData) -> Index:
+        found = self._maybe_index()
+        if found is not None and found.covered == sums.size and len(found) == metadata.num_row_groups:
+            return found
+        index = self._remade_index(sums, metadata)
+        self._note_rebuilt(self.path.with_suffix(".idx"), index.encode())
+        return index
+
+    def _maybe_index(self) -> Index | None:
+        path = self.path.with_suffix(".idx")
+        data = self._maybe_side_file(path)
+        found = None if data is None else maybe_unprotect(data)
+        index = None if data is None or found is None else Index.maybe_decode(data)
+        if index is not None and found is not None and found[1]:
+            self._note_mended_side_file(path, protect(found[0]))
+        return index
+
+    def _maybe_side_file(self, path: Path) -> bytes | None:
+        try:
+            return maybe_read_file(self._files, path)
+        except OSError:  # unreadable is as good as lost
+            return None
+
+    def _remade_index(self, sums: Sums, metadata: pq.FileMetaData) -> Index:
+        index = Index(self.first)
+        with open_parquet(self._checked_file(sums), metadata) as file:
+            for number in range(metadata.num_row_groups):
+                try:
+                    add_group(index, number, file.read_row_group(number, columns=list(INDEXED), use_threads=False))
+                except (JournalError, OSError, pa.ArrowException) as error:
+                    first, last = self._note_lost_group(metadata, number, str(error))
+                    index.add(number, first, last - first + 1, (), covered=0, time_us=index.last_time_us)
+        index.covered = sums.size
+        return index
+
+    # ---- damage -----------------------------------------------------------------------------------------------------
+
+    def _note(self, damage: Damage) -> None:
+        with self._lock:
+            self._damage.setdefault((damage.kind, damage.file, damage.position), damage)
+
+    def _note_mended(self, stripe: int) -> None:
+        reason = "one flipped bit, or a footer that its copy replaced"
+        where = stripe * STRIPE
+        self._note(Damage(kind="repaired", file=self.path.name, position=where, size=STRIPE, reason=reason))
+
+    def _note_lost_group(self, metadata: pq.FileMetaData, number: int, reason: str) -> tuple[int, int]:
+        first, last = sequence_range(metadata, number)
+        group = metadata.row_group(number)
+        position = group.column(0).data_page_offset
+        rows, size = group.num_rows, group.total_byte_size
+        where = {"position": position, "size": size, "first": first, "last": last, "rows": rows}
+        self._note(Damage(kind="quarantined", file=self.path.name, reason=reason, **where))
+        return first, last
+
+    def _note_missing(self, first: int, last: int, reason: str) -> None:
+        where = {"position": first, "first": first, "last": last, "rows": last - first + 1}
+        self._note(Damage(kind="missing", file=self.path.name, reason=reason, **where))
+
+    def _note_mended_side_file(self, path: Path, content: bytes) -> None:
+        self._note(Damage(kind="repaired", file=path.name, size=len(content), reason="one flipped bit"))
+        self._replace(path, content)
+
+    def _note_rebuilt(self, path: Path, content: bytes) -> None:
+        self._note(Damage(kind="rebuilt", file=path.name, size=len(content), reason="missing or damaged"))
+        self._replace(path, content)
+
+    def _replace(self, path: Path, content: bytes) -> None:
+        if self._may_write:
+            write_file(self._files, path, content)
+
+
+def _between(group: pa.Table, start: int, stop: int) -> pa.Table:
+    """The rows with start <= sequence < stop; sequences rise, with or without gaps."""
+    sequences = group["sequence"]
+    first = bisect_left(range(len(sequences)), start, key=lambda row: sequences[row].as_py())
+    last = bisect_left(range(len(sequences)), stop, key=lambda row: sequences[row].as_py())
+    return group.slice(first, last - first)

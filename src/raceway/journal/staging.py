@@ -1,0 +1,113 @@
+"""Sealed segments appear whole or not at all: written aside, synced, checked, renamed, folder synced.
+
+A sealed segment consists of three files. They are staged under their own names in a folder `<name>.sealing`, so that
+what is checked is exactly what will be read; the Parquet file moves last. A crash leaves that folder, which
+`remove_unfinished` removes.
+"""
+
+from __future__ import annotations
+
+import io
+import shutil
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import pyarrow as pa
+
+from raceway.journal.files import TEMPORARY, Files, write_all, write_file
+from raceway.journal.parquet import ParquetSink, row_groups
+from raceway.journal.stripes import encode_sums, measure
+
+_STAGING = ".sealing"
+
+
+def files_of(path: Path) -> tuple[Path, Path, Path]:
+    """The files of a sealed segment in the order they are put in place: index, checksums, and last the rows."""
+    return path.with_suffix(".idx"), path.with_suffix(".sum"), path
+
+
+def seal_batches(
+    batches: Iterable[pa.RecordBatch],
+    target: Path,
+    row_group_rows: int,
+    *,
+    first: int,
+    last: int | None = None,
+    sparse: bool = False,
+    check: Callable[[Path], None] | None = None,
+    files: Files | None = None,
+) -> ParquetSink:
+    """Write rows of SCHEMA as the sealed segment `target` (`….parquet`), replacing what is there.
+
+    The file begins at position `first`; positions up to `last` that do not come are recorded as missing, unless the
+    file is `sparse`. `check` gets the staged Parquet file and raises if it is not as it should be: then nothing is put
+    in place. What the sink counted is returned.
+    """
+    files = files or Files()
+    staging = target.with_suffix(_STAGING)
+    shutil.rmtree(staging, ignore_errors=True)
+    files.make_folder(staging)
+    staged = staging / target.name
+    try:
+        with StagedFile(files, staged) as file, ParquetSink(file, first, sparse=sparse) as sink:
+            for group in row_groups(batches, row_group_rows):
+                sink.write(group)
+            sink.finish(last)
+            file.sync()
+        sums = measure(staged)
+        sink.index.covered = sums.size
+        write_file(files, staged.with_suffix(".sum"), encode_sums(sums))
+        write_file(files, staged.with_suffix(".idx"), sink.index.encode())
+        if check is not None:
+            check(staged)
+        for path, final in zip(files_of(staged), files_of(target), strict=True):
+            files.rename(path, final)
+        files.sync_folder(target.parent)
+    finally:
+        shutil.rmtree(staging, ignore_errors=True)
+    return sink
+
+
+def remove_unfinished(folder: Path) -> list[str]:
+    """Remove what a crash left half made, and checksums whose segment is gone; the names of what was removed."""
+    removed = []
+    for path in sorted(folder.iterdir()):
+        if path.suffix == _STAGING:
+            shutil.rmtree(path)
+        elif path.suffix == TEMPORARY or (path.suffix == ".sum" and not path.with_suffix(".parquet").exists()):
+            path.unlink(missing_ok=True)
+        else:
+            continue
+        removed.append(path.name)
+    if removed:
+        Files().sync_folder(folder)
+    return removed
+
+
+class StagedFile(io.RawIOBase):
+    """A new file that Arrow writes to, front to back, through the journal's file layer."""
+
+    def __init__(self, files: Files, path: Path) -> None:
+        super().__init__()
+        self._files = files
+        self._position = 0
+        self._descriptor = files.open(path, create=True)
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: bytes) -> int:  # type: ignore[override]  # Arrow passes bytes
+        write_all(self._files, self._descriptor, [data], self._position)
+        self._position += len(data)
+        return len(data)
+
+    def sync(self) -> None:
+        self._files.sync(self._descriptor)
+
+    def close(self) -> None:
+        if not self.closed:
+            self._files.close(self._descriptor)
+        super().close()
