@@ -78,12 +78,11 @@ def readable(payload: bytes) -> bytes:
 
 
 def all_readable(payloads: list[bytes]) -> list[bytes]:
-    """The same for many, checked at one go: no character of several bytes can hold the line feeds put between."""
-    joined = b"\n".join(payloads)
-    if joined.isascii():
+    """The same for many, checked together: no character of several bytes can hold the line feeds put between them."""
+    if all(map(bytes.isascii, payloads)):
         return payloads
     try:
-        joined.decode()
+        b"\n".join(payloads).decode()
     except UnicodeDecodeError:
         return [readable(payload) for payload in payloads]
     return payloads

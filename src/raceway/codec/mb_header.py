@@ -9,6 +9,7 @@ stands for that reason. This is the slow path and the oracle: `mb.MbReceiver` mu
 from __future__ import annotations
 
 import re
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import msgspec
@@ -26,29 +27,33 @@ MAX_VERSION_LENGTH = 20
 # The largest integer a JavaScript number holds exactly; the reference's semver refuses more.
 MAX_VERSION_NUMBER = 9_007_199_254_740_991
 
+# A parent may be a UUID of any version (the specification's own example has version 1), a request id only version 4.
+UUID = rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
+MESSAGE_ID = rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}"
+
 _version = re.compile(rb"(0|[1-9][0-9]*+)\.(0|[1-9][0-9]*+)\.(0|[1-9][0-9]*+)").fullmatch
-_uuid = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}").fullmatch
-_uuid4 = re.compile(rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}").fullmatch
+_uuid = re.compile(UUID).fullmatch
+_uuid4 = re.compile(MESSAGE_ID).fullmatch
 _number = re.compile(rb"-?[0-9]++(?:\.[0-9]++)?").fullmatch
 
 
-class MbLimits(msgspec.Struct, frozen=True):
+class MbLimits(msgspec.Struct, frozen=True, dict=True):
     """What one inbound message may have. All other limits follow from these two."""
 
     payload_limit: int = 16_384
     timeout_max_ms: int = 3_600_000
 
-    @property
+    @cached_property
     def timeout_digits(self) -> int:
         return len(str(self.timeout_max_ms))
 
-    @property
+    @cached_property
     def header_limit(self) -> int:
         """Longest field each (the specification counts 8 for the action) and the five colons between: 367."""
         fields = len(RESPONSE) + MAX_NAME_LENGTH + MAX_VERSION_LENGTH + 2 * ID_LENGTH + self.timeout_digits
         return fields + 5
 
-    @property
+    @cached_property
     def frame_limit(self) -> int:
         return self.payload_limit + self.header_limit
 
@@ -137,6 +142,10 @@ def is_message_id(field: bytes) -> bool:
     return _uuid4(field) is not None
 
 
+def is_timeout(digits: bytes, limits: MbLimits) -> bool:
+    return len(digits) <= limits.timeout_digits and int(digits) <= limits.timeout_max_ms
+
+
 def is_uuid(text: str) -> bool:
     """8-4-4-4-12 hexadecimal digits of either case, of any version."""
     return _uuid(text.encode("utf-8", "replace")) is not None
@@ -152,9 +161,7 @@ def _read_fields(fields: list[bytes], limits: MbLimits) -> Head:
         raise _HeaderError("Invalid header format: missing action, topic, or version")
     if len(fields) > 6:
         raise _HeaderError("Invalid header format: too many fields", {"fields": len(fields)})
-    action = _check_action(fields[0])
-    _check_topic(fields[1], action)
-    _check_version(fields[2])
+    action = _read_first(*fields[:3])
     message_id, parent_id, timeout, *_ = [*fields[3:], b"", b"", b""]
     _check_message_id(message_id, action)
     if parent_id and not _uuid(parent_id):
@@ -162,6 +169,15 @@ def _read_fields(fields: list[bytes], limits: MbLimits) -> Head:
         raise _HeaderError(f"Invalid parent request ID format: {text}", {"parentRequestId": text})
     timeout_ms = _read_timeout(timeout, action, limits) if timeout else None
     return Head(action, fields[1], fields[2], message_id or None, parent_id or None, timeout_ms)
+
+
+@lru_cache(maxsize=4096)
+def _read_first(action: bytes, topic: bytes, version: bytes) -> bytes:
+    """The fields every header has, and which are the same in message after message. Gives the action in lower case."""
+    known = _check_action(action)
+    _check_topic(topic, known)
+    _check_version(version)
+    return known
 
 
 def _check_action(field: bytes) -> bytes:
@@ -195,7 +211,7 @@ def _check_message_id(field: bytes, action: bytes) -> None:
 def _read_timeout(field: bytes, action: bytes, limits: MbLimits) -> int:
     if action != REQUEST:
         raise _HeaderError("Timeout is only allowed for request actions", {"action": as_text(action)})
-    if field.isdigit() and len(field) <= limits.timeout_digits and int(field) <= limits.timeout_max_ms:
+    if field.isdigit() and is_timeout(field, limits):
         return int(field)
     # Shown as a double, as the reference would: a header can hold more digits than an integer of any client.
     number = float(field) if _number(field) else None

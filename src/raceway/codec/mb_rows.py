@@ -18,13 +18,25 @@ Messages = Publish | Request | Respond
 _INTENTS: dict[bytes, type[Messages]] = {PUBLISH: Publish, REQUEST: Request, RESPONSE: Respond}
 
 
-class Known(NamedTuple):
-    """The first three fields of a header that was accepted before. `start` is their spelling, with a final colon."""
+class Known:
+    """The first three fields of a header that was accepted before. `start` is their spelling, with a final colon.
 
-    action: bytes
-    topic: bytes
-    version: bytes
+    Compared by identity, which makes counting equal ones cheap.
+    """
+
+    __slots__ = ("action", "start", "topic", "version")
+
+    def __init__(self, action: bytes, topic: bytes, version: bytes, start: bytes) -> None:
+        self.action, self.topic, self.version, self.start = action, topic, version, start
+
+
+class Shape(NamedTuple):
+    """A frame as the bytes before its id, length word included, and how long its id and its payload are."""
+
+    known: Known
     start: bytes
+    id_length: int
+    payload_length: int
 
 
 class Rows:
@@ -38,6 +50,17 @@ class Rows:
         self.payloads: list[bytes] = []
         self.parents: dict[int, bytes] = {}
         self.timeouts: dict[int, int] = {}
+
+    def add(
+        self, known: Known, message_id: bytes, parent_id: bytes | None, timeout_ms: int | None, body: bytes
+    ) -> None:
+        if parent_id is not None:
+            self.parents[len(self.ids)] = parent_id
+        if timeout_ms is not None:
+            self.timeouts[len(self.ids)] = timeout_ms
+        self.known.append(known)
+        self.ids.append(message_id)
+        self.payloads.append(body)
 
     def have_good_ids(self) -> bool:
         """Is every id that is there a UUID of version 4? One look at all of them."""
@@ -56,15 +79,20 @@ class Rows:
 
     def batches(self) -> Iterator[Messages]:
         """One intent for each run of messages of one action. Call it once, when all ids are good."""
-        actions = [known.action for known in self.known]
-        if actions.count(actions[0]) == len(actions):
-            yield _INTENTS[actions[0]](self._batch(0, len(actions)))
-            return
         first = 0
-        for action, run in groupby(actions):
-            end = first + sum(1 for _ in run)
+        for action, run in self._runs():
+            end = first + run
             yield _INTENTS[action](self._batch(first, end))
             first = end
+
+    def _runs(self) -> Iterator[tuple[bytes, int]]:
+        """Actions in order, each with how many rows in sequence have it."""
+        known, count = self.known, len(self.known)
+        if known.count(known[0]) == count:
+            yield known[0].action, count
+            return
+        for action, run in groupby([row.action for row in known]):
+            yield action, sum(1 for _ in run)
 
     def _batch(self, first: int, end: int) -> Batch:
         known = self.known[first:end]
@@ -97,3 +125,11 @@ class Rows:
 
 def _same_or_all(column: list[bytes]) -> bytes | list[bytes]:
     return column[0] if column.count(column[0]) == len(column) else column
+
+
+def last_shape(rows: Rows) -> Shape:
+    """How a frame like the last one looks. Whatever has the very same bytes in these places is as good as it was."""
+    known, id_length, payload_length = rows.known[-1], len(rows.ids[-1]), len(rows.payloads[-1])
+    header = known.start if id_length else known.start[:-1]
+    length = len(header) + id_length + 1 + payload_length
+    return Shape(known, length.to_bytes(4, "big") + header, id_length, payload_length)
