@@ -75,7 +75,7 @@ def trial(script: Path) -> Start:
     def start(name: str, folder: Path, port: int) -> System:
         process = _spawn([sys.executable, str(script.resolve())], folder)
         _await_port(process, TRIAL_PORT, folder)
-        wire = Mb(subscribe_is_answered=False)
+        wire = Mb(talks=False)
         return System(name, TRIAL_PORT, process, publishing=wire, acknowledging=wire, acknowledges_unrouted=True)
 
     return start
