@@ -43,7 +43,7 @@ def row_groups(batches: Iterable[pa.RecordBatch], rows: int, size: int = GROUP_B
     count = held = 0
     for batch in batches:
         while batch.num_rows:
-            piece = fitting(batch.slice(0, rows - count), size - held)
+            piece = _fitting(batch.slice(0, rows - count), size - held)
             if pending and (piece.nbytes > size - held):
                 yield pa.Table.from_batches(pending)
                 pending, count, held = [], 0, 0
@@ -58,7 +58,7 @@ def row_groups(batches: Iterable[pa.RecordBatch], rows: int, size: int = GROUP_B
         yield pa.Table.from_batches(pending)
 
 
-def fitting(batch: pa.RecordBatch, room: int) -> pa.RecordBatch:
+def _fitting(batch: pa.RecordBatch, room: int) -> pa.RecordBatch:
     """As many of the first rows as `room` bytes take, by their mean size; one row if even that is too much."""
     while batch.num_rows > 1 and batch.nbytes > room:
         fewer = batch.num_rows * max(room, 0) // batch.nbytes

@@ -31,17 +31,19 @@ import pyarrow.parquet as pq
 from raceway.errors import JournalError
 from raceway.journal.checksum import STRIPE, maybe_unprotect, protect
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage
+from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.index import Index
 from raceway.journal.parquet import (
     INDEXED,
     add_group,
-    fitting,
     missing_of,
     open_parquet,
     parse_footer,
     sequence_range,
 )
+from raceway.journal.rows import take_until
+from raceway.journal.segment import first_of
 from raceway.journal.staging import files_of
 from raceway.journal.stripes import CheckedFile, Sums, encode_sums, maybe_parse_sums, measure
 
@@ -67,14 +69,22 @@ class SealedSegment:
     _lately_read: ClassVar[OrderedDict[SealedSegment, None]] = OrderedDict()
     _lately_lock: ClassVar[threading.Lock] = threading.Lock()
 
-    def __init__(self, path: Path, may_write: bool = False, files: Files | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        damage: DamageLog | None = None,
+        files: Files | None = None,
+        *,
+        may_write: bool = False,
+    ) -> None:
         self.path = path
-        self.first = int(path.name.split(".", 1)[0].split("-")[1])
+        self.first = first_of(path)
+        self._log = damage or DamageLog()
         self._files = files or Files()
         self._may_write = may_write
         self._lock = threading.RLock()
         self._parts: _Parts | None = None
-        self._damage: dict[tuple[str, str, int], Damage] = {}
+        self._size = 0
 
     @property
     def last(self) -> int:
@@ -87,7 +97,10 @@ class SealedSegment:
 
     @property
     def size(self) -> int:
-        return sum(path.stat().st_size for path in files_of(self.path) if path.exists())
+        """Bytes of all its files, which do not change any more."""
+        if not self._size:
+            self._size = sum(path.stat().st_size for path in files_of(self.path) if path.exists())
+        return self._size
 
     @property
     def rows(self) -> int:
@@ -102,8 +115,7 @@ class SealedSegment:
 
     @property
     def damage(self) -> Sequence[Damage]:
-        with self._lock:
-            return tuple(self._damage.values())
+        return self._log.reports
 
     def is_usable(self) -> bool:
         """Can anything be read from it at all? If not, the blocks are needed."""
@@ -112,6 +124,10 @@ class SealedSegment:
     def topics(self) -> Mapping[str, tuple[int, int]]:
         parts = self._maybe_parts()
         return {} if parts is None else parts.index.topics()
+
+    def maybe_offsets(self, topic: str) -> tuple[int, int] | None:
+        parts = self._maybe_parts()
+        return None if parts is None else parts.index.maybe_offsets(topic)
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Rows with start <= sequence < stop, a row group at a time."""
@@ -152,11 +168,24 @@ class SealedSegment:
                     continue
                 chosen = group.filter((pc.field("topic") == topic) & (pc.field("offset") >= offset))
                 for batch in (chosen if columns is None else chosen.select(columns)).to_batches():
-                    piece = fitting(batch.slice(0, max_rows), max_bytes)
+                    piece = take_until(batch, max_rows, max_bytes)
                     yield piece
                     max_rows, max_bytes = max_rows - piece.num_rows, max_bytes - piece.nbytes
                     if piece.num_rows < batch.num_rows or max_rows <= 0 or max_bytes <= 0:
                         return
+
+    def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
+        """Kind and payload of rows from `start` on, of row groups that hold control rows."""
+        parts = self._maybe_parts()
+        if parts is None:
+            return
+        with self._open(parts) as file:
+            for chunk in parts.index.controls:
+                if parts.index.last_of(chunk) < start:
+                    continue
+                group = self._maybe_group(file, parts, chunk, ["sequence", "kind", "payload"])
+                if group is not None:
+                    yield from _between(group, start, self.last + 1).select(["kind", "payload"]).to_batches()
 
     def check(self, on_stripe: Callable[[int], None] | None = None) -> None:
         """Touch every byte and every page checksum; what is wrong is in `damage` afterwards."""
@@ -297,14 +326,10 @@ class SealedSegment:
 
     # ---- damage -----------------------------------------------------------------------------------------------------
 
-    def _note(self, damage: Damage) -> None:
-        with self._lock:
-            self._damage.setdefault((damage.kind, damage.file, damage.position), damage)
-
     def _note_mended(self, stripe: int) -> None:
         reason = "one flipped bit, or a footer that its copy replaced"
         where = stripe * STRIPE
-        self._note(Damage(kind="repaired", file=self.path.name, position=where, size=STRIPE, reason=reason))
+        self._log.add(Damage(kind="repaired", file=self.path.name, position=where, size=STRIPE, reason=reason))
 
     def _note_lost_group(self, metadata: pq.FileMetaData, number: int, reason: str) -> tuple[int, int]:
         first, last = sequence_range(metadata, number)
@@ -312,19 +337,19 @@ class SealedSegment:
         position = group.column(0).data_page_offset
         rows, size = group.num_rows, group.total_byte_size
         where = {"position": position, "size": size, "first": first, "last": last, "rows": rows}
-        self._note(Damage(kind="quarantined", file=self.path.name, reason=reason, **where))
+        self._log.add(Damage(kind="quarantined", file=self.path.name, reason=reason, **where))
         return first, last
 
     def _note_missing(self, first: int, last: int, reason: str) -> None:
         where = {"position": first, "first": first, "last": last, "rows": last - first + 1}
-        self._note(Damage(kind="missing", file=self.path.name, reason=reason, **where))
+        self._log.add(Damage(kind="missing", file=self.path.name, reason=reason, **where))
 
     def _note_mended_side_file(self, path: Path, content: bytes) -> None:
-        self._note(Damage(kind="repaired", file=path.name, size=len(content), reason="one flipped bit"))
+        self._log.add(Damage(kind="repaired", file=path.name, size=len(content), reason="one flipped bit"))
         self._replace(path, content)
 
     def _note_rebuilt(self, path: Path, content: bytes) -> None:
-        self._note(Damage(kind="rebuilt", file=path.name, size=len(content), reason="missing or damaged"))
+        self._log.add(Damage(kind="rebuilt", file=path.name, size=len(content), reason="missing or damaged"))
         self._replace(path, content)
 
     def _replace(self, path: Path, content: bytes) -> None:
