@@ -184,11 +184,15 @@ class Peer:
         return request
 
     def service_id(self) -> str:
-        """The broker never tells a service its id; a name of its own shows it in the list."""
-        name = uuid.uuid4().hex
-        assert self.ask("system.service.register", {"name": name, "description": "d"}).payload == SUCCESS
-        rows = self.ask("system.service.list").json()["services"]
-        return next(str(row["id"]) for row in rows if row["name"] == name)
+        """The broker never tells a service its id; a subscription of its own shows it in the list."""
+        topic = fresh_topic()
+        self.subscribe(topic)
+        rows = self.ask("system.topic.list").json()["topics"]
+        self.unsubscribe(topic)
+        return next(str(row["subscribers"][0]["serviceId"]) for row in rows if row["topic"] == topic)
+
+    def register(self, name: str, description: str = "a test") -> None:
+        assert self.ask("system.service.register", {"name": name, "description": description}).payload == SUCCESS
 
     def settled(self) -> list[Message]:
         """Everything that the server had sent before it answered a heartbeat; empties the backlog."""

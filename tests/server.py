@@ -22,6 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, TypeVar
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from tests.ports import free_port_base
 
 T = TypeVar("T")
@@ -33,7 +35,7 @@ START_S = 15.0
 STOP_S = 20.0
 
 
-def wait_until(condition: Callable[[], T], deadline_s: float = 10.0, what: str = "") -> T:
+def wait_until(condition: Callable[[], T | None], deadline_s: float = 10.0, what: str = "") -> T:
     """The first true value of `condition`; AssertionError when there is none in time."""
     end = time.monotonic() + deadline_s
     while not (value := condition()):
@@ -78,6 +80,15 @@ class Server:
         """Resident bytes of the process."""
         pages = int(Path(f"/proc/{self.pid}/statm").read_text().split()[1])
         return pages * resource.getpagesize()
+
+    def peak_rss(self) -> int:
+        """The most resident bytes since the start or since `forget_peak`."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(next(line for line in status.splitlines() if line.startswith("VmHWM:")).split()[1]) * 1024
+
+    def forget_peak(self) -> None:
+        # "5" resets the high-water mark; see proc_pid_clear_refs(5).
+        Path(f"/proc/{self.pid}/clear_refs").write_text("5")
 
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
@@ -143,6 +154,14 @@ class Server:
         except urllib.error.HTTPError as refusal:
             with refusal:
                 return refusal.code, refusal.read().decode()
+
+    def metric(self, name: str, **labels: str) -> float:
+        """One figure of `/metrics`: the sum over all samples of that name with those labels."""
+        status, text = self.http("/metrics")
+        assert status == 200, text
+        samples = [s for family in text_string_to_metric_families(text) for s in family.samples if s.name == name]
+        assert samples, f"{name} is not among the metrics"
+        return float(sum(sample.value for sample in samples if labels.items() <= sample.labels.items()))
 
 
 @contextmanager

@@ -372,7 +372,7 @@ def test_three_of_them_stay_silent(join: Join, topic: str) -> None:
     subscriber, other = join(), join()
     subscriber.subscribe(topic)
     subscriber.subscribe(topic, "request")
-    other.service_id()
+    other.register("loud")
     other.subscribe(fresh_topic())
     assert subscriber.settled() == []
 

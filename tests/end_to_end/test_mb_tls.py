@@ -6,6 +6,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from tests.server import Server, running_server, wait_until
 from tests.wire.mb import I, frame
 
 SECURE: list[Transport] = ["tls", "wss"]
+PLAIN: list[Transport] = ["tcp", "websocket"]
 HANDSHAKE_S = 0.4
 
 
@@ -125,7 +127,7 @@ def test_a_client_that_does_not_trust_the_certificate_leaves_the_server_unharmed
 
 
 def test_a_tls_client_on_the_plain_ports_is_closed(server: Server, trusting: ssl.SSLContext) -> None:
-    for door in ("tcp", "websocket"):
+    for door in PLAIN:
         with connect_socket(server.port(door)) as connection, pytest.raises((ssl.SSLError, OSError)):
             trusting.wrap_socket(connection, server_hostname="127.0.0.1")
     still_serves(server, trusting)
@@ -143,9 +145,7 @@ def test_a_client_that_vanishes_inside_tls_is_deregistered(server: Server, trust
 def _read_to_end(connection: socket.socket) -> bytes:
     """Until the server closes; the socket's own timeout is the deadline."""
     received = b""
-    try:
+    with suppress(ConnectionResetError):
         while data := connection.recv(4096):
             received += data
-    except ConnectionResetError:
-        pass
     return received
