@@ -27,3 +27,26 @@ HEADERS: list[tuple[str, bool, str]] = [(_header(v["h"]), v["ok"], v.get("e", ""
 def frame(message: bytes) -> bytes:
     """A message as TCP carries it."""
     return len(message).to_bytes(4, "big") + message
+
+
+# ---- the specification's own examples -------------------------------------------------------------------------------
+
+_EXAMPLE = "550e8400-e29b-41d4-a716-44665544000"
+
+# Header line, and its fields: action, topic, version, request id, parent id, timeout.
+EXAMPLE_HEADERS: list[tuple[str, tuple[Any, ...]]] = [
+    (f"publish:service.event:1.0.0:{I}", ("publish", "service.event", "1.0.0", I, None, None)),
+    (f"subscribe:market.prices:2.0.0:{_EXAMPLE}1", ("subscribe", "market.prices", "2.0.0", f"{_EXAMPLE}1", None, None)),
+    (f"request:service.action:1.0.0:{_EXAMPLE}2::5000",
+     ("request", "service.action", "1.0.0", f"{_EXAMPLE}2", None, 5000)),
+    (f"response:service.action:1.0.0:{_EXAMPLE}3:{_EXAMPLE}2",
+     ("response", "service.action", "1.0.0", f"{_EXAMPLE}3", f"{_EXAMPLE}2", None)),
+    (f"request:service.action:1.0.0:{_EXAMPLE}4:{P}:3000",
+     ("request", "service.action", "1.0.0", f"{_EXAMPLE}4", P, 3000)),
+]  # fmt: skip
+EXAMPLE_TOPICS = ["baggage.events", "flight.updates.europe", "system.heartbeat", "service.status.region.zone.node"]
+EXAMPLE_PATTERNS = ["events.+", "events.#", "+.alerts", "system.+.status"]
+EXAMPLE_VERSIONS = ["1.0.0", "2.3.1"]
+# The grammar of the message structure: required fields alone, then one optional field after the other.
+EXAMPLE_STRUCTURE = ["publish:a.b:1.0.0", f"publish:a.b:1.0.0:{I}", f"publish:a.b:1.0.0:{I}:{P}",
+                     f"request:a.b:1.0.0:{I}:{P}:1000"]  # fmt: skip
