@@ -148,6 +148,12 @@ class FileSource:
     def read(self, size: int, position: int) -> bytes:
         return read_all(self._files, self._open_descriptor(), size, position)
 
+    def __enter__(self) -> FileSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, None
         if descriptor is not None:

@@ -16,7 +16,6 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from itertools import islice
 
 import msgspec
 import pyarrow as pa
@@ -60,6 +59,8 @@ class Index:
         self._span_topics = array("I")
         self._span_offsets = array("Q")
         self._span_counts = array("I")
+        self._topic_firsts = array("Q")  # per topic: its first offset here
+        self._topic_nexts = array("Q")  # per topic: the offset behind its last one here
         self._names: list[str] = []
         self._numbers: dict[str, int] = {}
 
@@ -81,7 +82,10 @@ class Index:
         for topic, offset, rows in spans:
             number = self._numbers.setdefault(topic, len(self._names))
             if number == len(self._names):
+                self._topic_firsts.append(offset)
+                self._topic_nexts.append(offset)
                 self._names.append(topic)
+            self._topic_nexts[number] = offset + rows
             self._span_topics.append(number)
             self._span_offsets.append(offset)
             self._span_counts.append(rows)
@@ -100,7 +104,7 @@ class Index:
     def last(self) -> int:
         """Sequence of the last row; `first - 1` when there is none."""
         size = len(self)
-        return self.first_of(size - 1) + self.counts[size - 1] - 1 if size else self.first - 1
+        return self.last_of(size - 1) if size else self.first - 1
 
     @property
     def rows(self) -> int:
@@ -110,6 +114,10 @@ class Index:
         """Sequence of the first row of a chunk."""
         return self.first + self._starts[chunk]
 
+    def last_of(self, chunk: int) -> int:
+        """Sequence of the last row of a chunk."""
+        return self.first_of(chunk) + self.counts[chunk] - 1
+
     def chunk_at(self, sequence: int) -> int:
         """The first chunk whose last row is at or behind `sequence`; len(self) when there is none."""
         if sequence <= self.first:
@@ -118,7 +126,7 @@ class Index:
         chunk = bisect_right(self._starts, sequence - self.first, 0, size) - 1
         if chunk < 0:
             return 0
-        return chunk if sequence < self.first_of(chunk) + self.counts[chunk] else chunk + 1
+        return chunk if sequence <= self.last_of(chunk) else chunk + 1
 
     def spans(self, chunk: int) -> list[tuple[str, int, int]]:
         """(topic, first offset, count) of one chunk."""
@@ -142,16 +150,17 @@ class Index:
                 yield chunk
             previous = chunk
 
+    def maybe_offsets(self, topic: str) -> tuple[int, int] | None:
+        """(first offset, next offset) of a topic, None when it has none here."""
+        number = self._numbers.get(topic)
+        if number is None or number >= len(self._names):
+            return None
+        return self._topic_firsts[number], self._topic_nexts[number]
+
     def topics(self) -> dict[str, tuple[int, int]]:
         """Each topic: (first offset, next offset)."""
-        found: dict[int, tuple[int, int]] = {}
-        total = self._span_ends[-1] if self._span_ends else 0
-        for number, offset, count in islice(
-            zip(self._span_topics, self._span_offsets, self._span_counts, strict=False), total
-        ):
-            first, _ = found.get(number, (offset, 0))
-            found[number] = (first, offset + count)
-        return {self._names[number]: offsets for number, offsets in found.items()}
+        pairs = zip(self._topic_firsts, self._topic_nexts, strict=False)
+        return dict(zip(list(self._names), pairs, strict=False))
 
     def _spans_of(self, number: int, offset: int) -> Iterable[int]:
         """Numbers of the topic's spans from the last one that begins at or before `offset`."""
@@ -173,7 +182,7 @@ class Index:
             _MAGIC, VERSION, len(self), len(self._span_topics), len(self.controls), len(names),
             self.covered, self.first, self.first_time_us, self.last_time_us,
         )  # fmt: skip
-        return checksum.protect(b"".join([head, *(part.tobytes() for part in self._arrays()), names]))
+        return checksum.protect(b"".join([head, names, *(part.tobytes() for part in self._arrays())]))
 
     @classmethod
     def maybe_decode(cls, data: bytes) -> Index | None:
@@ -189,18 +198,18 @@ class Index:
             return None
         index = cls(first)
         index.covered, index.first_time_us, index.last_time_us = covered, first_time_us, last_time_us
-        at = _HEAD.size
-        for part, count in zip(
-            index._arrays(), (chunks, chunks, controls, chunks, chunks, spans, spans, spans), strict=True
-        ):
+        at = _HEAD.size + names_size
+        index._names = msgspec.msgpack.decode(body[_HEAD.size : at], type=list[str])
+        index._numbers = {name: number for number, name in enumerate(index._names)}
+        topics = len(index._names)
+        sizes = (chunks, chunks, controls, chunks, chunks, spans, spans, spans, topics, topics)
+        for part, count in zip(index._arrays(), sizes, strict=True):
             part.frombytes(body[at : at + count * part.itemsize])
             at += count * part.itemsize
-        index._names = msgspec.msgpack.decode(body[at : at + names_size], type=list[str])
-        index._numbers = {name: number for number, name in enumerate(index._names)}
         return index
 
     def _arrays(self) -> tuple[array[int], ...]:
         return (
             self.positions, self.counts, self.controls, self._starts, self._span_ends,
-            self._span_topics, self._span_offsets, self._span_counts,
+            self._span_topics, self._span_offsets, self._span_counts, self._topic_firsts, self._topic_nexts,
         )  # fmt: skip

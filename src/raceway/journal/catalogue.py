@@ -1,0 +1,249 @@
+"""The segments of a folder as one row of positions: which file holds a position, or an offset of a topic.
+
+A segment's name says where it begins; it ends where the next one begins. Sealed files win over the blocks they were
+made from. `held-…` files keep rows of single topics whose segment is gone: they count when reading by topic, not when
+reading by position.
+"""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.errors import TrimmedError
+from raceway.journal.contract import Damage, Segment
+from raceway.journal.damage import DamageLog
+from raceway.journal.files import Files
+from raceway.journal.segment import BlockSegment, first_of
+
+BLOCKS, PARQUET = ".blocks", ".parquet"
+SEGMENT, HELD = "segment-", "held-"
+
+# Topics of closed segments looked at last; finding an offset asks a few segments again and again.
+_KEPT_TOPICS = 8
+
+
+def segment_path(folder: Path, first: int) -> Path:
+    return folder / f"{SEGMENT}{first:020}{BLOCKS}"
+
+
+class Listing(NamedTuple):
+    """What is in the folder, in order. Replaced as a whole, so that readers in other threads see one or the other."""
+
+    firsts: tuple[int, ...]
+    segments: tuple[Segment, ...]
+    held: tuple[Segment, ...]
+
+
+class Catalogue:
+    """Reads over a listing of segments that somebody else keeps up to date."""
+
+    def __init__(self, damage: DamageLog) -> None:
+        self._damage = damage
+        self._topics: OrderedDict[Path, Mapping[str, tuple[int, int]]] = OrderedDict()
+        self._hints: dict[str, Path] = {}
+        self._lock = threading.Lock()  # of the two above
+        self.listing = Listing((), (), ())
+
+    def show(self, segments: Sequence[Segment], held: Sequence[Segment] = ()) -> None:
+        """From now on these, oldest first."""
+        with self._lock:
+            self._topics.clear()
+            self._hints.clear()
+        self.listing = Listing(tuple(segment.first for segment in segments), tuple(segments), tuple(held))
+
+    def refresh(self) -> None:
+        """Look again whether a file was replaced. In memory none is."""
+
+    def read(self, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Rows with start <= sequence < stop. TrimmedError where retention was quicker than the reader."""
+        position = start
+        relisted = False
+        while position < stop:
+            segment, end = self._segment_at(position)
+            try:
+                yield from segment.read(position, stop if end is None else min(stop, end), columns)
+            except FileNotFoundError:  # opened first of all, so nothing was read: sealed or removed since we listed
+                if relisted:
+                    raise
+                self.refresh()
+                relisted = True
+                continue
+            self._take_reports(segment, end)
+            position, relisted = stop if end is None else end, False
+
+    def read_topic(
+        self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows of `topic` from `offset` on until a limit; rows that two files hold are given once."""
+        wanted = columns and [*columns, *({"offset"} - set(columns))]
+        for last_try in (False, True):
+            try:
+                for segment in self._segments_from(topic, offset):
+                    for batch in segment.read_topic(topic, offset, max_rows, max_bytes, wanted):
+                        if not batch.num_rows:
+                            continue
+                        offset = pc.max(batch.column("offset")).as_py() + 1
+                        max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - batch.nbytes
+                        yield batch if columns is None else batch.select(columns)
+                    self._take_reports(segment)
+                    if max_rows <= 0 or max_bytes <= 0:
+                        return
+                return
+            except FileNotFoundError:  # sealed or removed since we listed
+                if last_try:
+                    raise
+                self.refresh()
+
+    def first_position(self) -> int:
+        """Where the oldest segment begins; 0 when there is none."""
+        return self.listing.firsts[0] if self.listing.firsts else 0
+
+    def maybe_first_offset(self, topic: str) -> int | None:
+        """The first offset of a topic that is left; None when there is none."""
+        for segment in (*self.listing.held, *self.listing.segments):
+            found = self._maybe_offsets(segment, topic)
+            if found is not None:
+                return found[0]
+        return None
+
+    def maybe_next_offset(self, topic: str) -> int | None:
+        """The offset behind the last one of a topic, going by the rows."""
+        for segment in reversed((*self.listing.held, *self.listing.segments)):
+            found = self._maybe_offsets(segment, topic)
+            if found is not None:
+                return found[1]
+        return None
+
+    def close(self) -> None:
+        for segment in (*self.listing.segments, *self.listing.held):
+            segment.close()
+
+    def _segment_at(self, position: int) -> tuple[Segment, int | None]:
+        """The segment that holds a position, and where it ends (None: it is the newest)."""
+        firsts, segments, _ = self.listing
+        number = bisect_right(firsts, position) - 1
+        if number < 0:
+            raise TrimmedError(position, self.first_position())
+        return segments[number], firsts[number + 1] if number + 1 < len(firsts) else None
+
+    def _segments_from(self, topic: str, offset: int) -> Iterator[Segment]:
+        """Segments that may hold the topic at or behind `offset`, beginning with the first that does."""
+        yield from (segment for segment in self.listing.held if self._reaches(segment, topic, offset))
+        segments = self.listing.segments
+        at = self._first_reaching(segments, topic, offset)
+        for segment in segments[at:]:
+            if self._maybe_offsets(segment, topic) is not None:
+                self._hints[topic] = segment.path
+                yield segment
+
+    def _first_reaching(self, segments: Sequence[Segment], topic: str, offset: int) -> int:
+        """Bisection by the topic's offsets; segments without the topic are stepped over."""
+        low, high = 0, len(segments)
+        if segments and self._begins(segments[-1], topic, offset):
+            return high - 1
+        hint = self._hints.get(topic)
+        at = next((n for n, segment in enumerate(segments) if segment.path == hint), None) if hint else None
+        if at is not None and self._begins(segments[at], topic, offset):
+            if self._reaches(segments[at], topic, offset):
+                return at
+            low = at + 1
+        while low < high:
+            middle = (low + high) // 2
+            at = next((n for n in range(middle, high) if self._maybe_offsets(segments[n], topic)), None)
+            if at is None or self._reaches(segments[at], topic, offset):
+                high = middle
+            else:
+                low = at + 1
+        return low
+
+    def _begins(self, segment: Segment, topic: str, offset: int) -> bool:
+        found = self._maybe_offsets(segment, topic)
+        return found is not None and found[0] <= offset
+
+    def _reaches(self, segment: Segment, topic: str, offset: int) -> bool:
+        found = self._maybe_offsets(segment, topic)
+        return found is not None and found[1] > offset
+
+    def _maybe_offsets(self, segment: Segment, topic: str) -> tuple[int, int] | None:
+        if isinstance(segment, BlockSegment):
+            return segment.maybe_offsets(topic)
+        with self._lock:
+            topics = self._topics.get(segment.path)
+        if topics is None:
+            topics = segment.topics()
+            with self._lock:
+                self._topics[segment.path] = topics
+                while len(self._topics) > _KEPT_TOPICS:
+                    self._topics.popitem(last=False)
+        return topics.get(topic)
+
+    def _take_reports(self, segment: Segment, end: int | None = None) -> None:
+        """Note what a segment met, and rows missing before `end`, where the next one begins."""
+        if not isinstance(segment, BlockSegment):  # those write to the same log
+            for damage in tuple(segment.damage):
+                self._damage.add(damage)
+        lost = 0 if end is None else end - 1 - segment.last
+        if lost > 0:
+            self._damage.add(
+                Damage(
+                    kind="missing", file=segment.path.name, position=segment.size, first=segment.last + 1,
+                    last=segment.last + lost, rows=lost, reason="positions before the next segment are not in this one",
+                )
+            )  # fmt: skip
+
+
+class FolderCatalogue(Catalogue):
+    """The segments of a folder.
+
+    `open_blocks` makes the reading side of a `.blocks` file, told whether it is the newest segment. `active` is the
+    segment being written, if this process writes it: set it before its file is made.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        damage: DamageLog,
+        files: Files,
+        open_blocks: Callable[[Path, bool], BlockSegment],
+        *,
+        may_write: bool = False,
+    ) -> None:
+        super().__init__(damage)
+        self._folder, self._files, self._may_write = folder, files, may_write
+        self._open_blocks = open_blocks
+        self._known: dict[Path, Segment] = {}
+        self.active: BlockSegment | None = None
+
+    def refresh(self) -> None:
+        """List the folder anew; segments known already stay as they are."""
+        names = self._files.names(self._folder)
+        paths = {first_of(path): path for path in self._paths(names, SEGMENT, BLOCKS)}
+        paths |= {first_of(path): path for path in self._paths(names, SEGMENT, PARQUET)}
+        firsts = sorted(paths)
+        segments = [self._segment(paths[first], first == firsts[-1]) for first in firsts]
+        held = [self._segment(path, False) for path in sorted(self._paths(names, HELD, PARQUET))]
+        self._known = {segment.path: segment for segment in (*segments, *held)}
+        self.show(segments, held)
+
+    def _paths(self, names: list[str], prefix: str, suffix: str) -> Iterator[Path]:
+        return (self._folder / name for name in names if name.startswith(prefix) and name.endswith(suffix))
+
+    def _segment(self, path: Path, newest: bool) -> Segment:
+        if self.active is not None and path == self.active.path:
+            return self.active
+        known = self._known.get(path)
+        if known is not None and not (isinstance(known, BlockSegment) and known.is_growing and not newest):
+            return known
+        if path.suffix == BLOCKS:
+            return self._open_blocks(path, newest)
+        from raceway.journal.sealed import SealedSegment  # the Parquet library costs 30 ms; a young journal has none
+
+        return SealedSegment(path, may_write=self._may_write, files=self._files)

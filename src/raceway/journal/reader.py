@@ -1,0 +1,118 @@
+"""Reading a journal from another process, while the bus writes it or after it stopped.
+
+Nothing is written and no lock is taken. The commit mark is asked at each call, so a reader that calls again follows the
+writer; files that were sealed or removed in between are listed again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from raceway.errors import JournalError, TrimmedError
+from raceway.journal.catalogue import BLOCKS, SEGMENT, Catalogue, FolderCatalogue
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, Segment
+from raceway.journal.damage import DamageLog
+from raceway.journal.files import Files, FileSource
+from raceway.journal.format import MARKER_SIZE
+from raceway.journal.identity import maybe_find_marker, maybe_read_identity
+from raceway.journal.mark import maybe_read_mark
+from raceway.journal.segment import BlockSegment, resumable_index
+
+
+class Reader:
+    """The committed rows of the journal in `folder`. JournalError when there is no journal."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder, self._files = Path(folder), Files()
+        self._log = DamageLog()
+        self._marker = self._find_marker()
+        self._catalogue = FolderCatalogue(self._folder, self._log, self._files, self._open_blocks)
+        self._catalogue.refresh()
+
+    def committed(self) -> int:
+        """Sequence of the last committed row, -1 when there is none; one small read."""
+        mark = maybe_read_mark(self._files, self._folder)
+        if mark is not None:
+            return mark
+        # Without a mark every whole block counts: so does the bus when it starts.
+        self._follow(None)
+        newest = self.segments()
+        return newest[-1].last if newest else -1
+
+    def first_position(self) -> int:
+        return self._catalogue.first_position()
+
+    def segments(self) -> Sequence[Segment]:
+        """The segments as last listed, oldest first."""
+        return self._catalogue.listing.segments
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        return self._log.reports
+
+    def read(
+        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Committed rows with start <= sequence < stop. TrimmedError if `start` was removed by retention."""
+        end = self.committed() + 1
+        self._follow(end - 1)
+        if start < end and start < self.first_position():
+            raise TrimmedError(start, self.first_position())
+        return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
+
+    def read_topic(
+        self,
+        topic: str,
+        offset: int,
+        max_rows: int = TOPIC_ROWS,
+        max_bytes: int = TOPIC_BYTES,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Committed rows of `topic` that have an offset, from `offset` on. TrimmedError below the first one left."""
+        self._follow(self.committed())
+        check_offset(self._catalogue, topic, offset)
+        return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
+
+    def close(self) -> None:
+        self._catalogue.close()
+
+    def _follow(self, mark: int | None) -> None:
+        """Take in what was written up to the mark; list again if that is in a file not seen yet."""
+        for _ in range(2):
+            newest = self.segments()[-1] if self.segments() else None
+            if isinstance(newest, BlockSegment) and newest.is_growing:
+                newest.grow(mark)
+                if mark is not None and newest.last >= mark:
+                    return
+            self._catalogue.refresh()
+
+    def _open_blocks(self, path: Path, newest: bool) -> BlockSegment:
+        if not newest:
+            return BlockSegment(path, self._marker, self._log, self._files)
+        source = FileSource(self._files, path)
+        index = resumable_index(self._files, path, source)
+        return BlockSegment(path, self._marker, self._log, self._files, index=index, source=source)
+
+    def _find_marker(self) -> bytes:
+        if not self._folder.is_dir():
+            raise JournalError(f"{self._folder} is not a data folder")
+        identity = maybe_read_identity(self._files, self._folder)
+        if identity is not None:
+            return identity.marker_bytes
+        segments = sorted(self._folder.glob(f"{SEGMENT}*"))
+        if not segments:
+            raise JournalError(f"there is no journal in {self._folder}")
+        # Sealed segments need no marker.
+        return maybe_find_marker(self._files, (p for p in segments if p.suffix == BLOCKS)) or bytes(MARKER_SIZE)
+
+
+def check_offset(catalogue: Catalogue, topic: str, offset: int) -> None:
+    """TrimmedError when `offset` is below the first one left."""
+    if catalogue.first_position() == 0:  # nothing was ever removed
+        return
+    first = catalogue.maybe_first_offset(topic)
+    if first is not None and offset < first:
+        raise TrimmedError(offset, first, topic)
