@@ -63,7 +63,7 @@ def examine(data: Path | None, config_file: Path | None) -> Iterator[Finding]:
     folder = Path(settings.config.journal.folder)
     running = bus.maybe_running(folder)
     yield from _folder(folder, settings.config.journal)
-    yield _bus(folder, running)
+    yield from _bus(folder, running)
     yield from _journal(folder)
     yield from _ports(settings.config.listen, running)
     yield from _certificate(settings.config.listen)
@@ -106,10 +106,46 @@ def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
         yield Finding("ok", "disk space", text)
 
 
-def _bus(folder: Path, running: bus.Running | None) -> Finding:
+def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
+    holder = _maybe_lock_holder(folder)
     if running is None:
-        return Finding("ok", "bus", f"none runs on {folder}")
-    return Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
+        held = f"process {holder} holds {folder}, but no bus has announced itself there" if holder else ""
+        yield Finding("warning" if held else "ok", "bus", held or f"none runs on {folder}")
+        return
+    yield Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
+    state, reason = _readiness(running.urls["console"])
+    yield Finding("ok" if state == "ok" else "bad", "readiness", f"{state}: {reason}" if reason else state)
+
+
+def _maybe_lock_holder(folder: Path) -> int | None:
+    """Who holds the folder's lock, read from the kernel's list: trying the lock would be in a starting bus's way."""
+    try:
+        inode = (folder / "lock").stat().st_ino
+        for line in Path("/proc/locks").read_text().splitlines():
+            fields = line.split()  # number: FLOCK ADVISORY WRITE pid device:inode start end
+            if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
+                return int(fields[4])
+    except (OSError, IndexError, ValueError):
+        return None
+    return None
+
+
+def _readiness(console: str) -> tuple[str, str]:
+    """Status and reason that the bus itself gives."""
+    import http.client
+    from urllib.parse import urlsplit
+
+    import msgspec
+
+    connection = http.client.HTTPConnection(urlsplit(console).netloc, timeout=5)
+    try:
+        connection.request("GET", "/readyz")
+        answer = msgspec.json.decode(connection.getresponse().read(), type=dict[str, str])
+    except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+        return "no answer", f"{console}/readyz: {error}"
+    finally:
+        connection.close()
+    return answer["status"], answer.get("reason", "")
 
 
 def _journal(folder: Path) -> Iterator[Finding]:
@@ -120,12 +156,19 @@ def _journal(folder: Path) -> Iterator[Finding]:
         return
     try:
         reader = Reader(folder)
-        segments = list(reader.segments())
-        size = sum(segment.size for segment in segments)
-        rows = reader.committed() + 1 - reader.first_position()
-        yield Finding("ok", "journal", f"{rows:,} rows in {len(segments)} segments, {size / config.MIB:,.1f} MiB")
     except RacewayError as error:
         yield Finding("bad", "journal", str(error))
+        return
+    segments = reader.segments()
+    size = sum(segment.size for segment in segments)
+    rows = reader.committed() + 1 - reader.first_position()
+    text = f"{rows:,} rows in {len(segments)} segments, {size / config.MIB:,.1f} MiB"
+    yield Finding("ok", "journal", f"{text}; `raceway journal verify` reads them all")
+    for damage in reader.damage:
+        lost = damage.kind in ("quarantined", "missing")
+        where = f"{damage.file}: {damage.kind}" + (f" rows {damage.first} to {damage.last}" if damage.rows else "")
+        yield Finding("bad" if lost else "warning", "journal", f"{where}, {damage.reason}" if damage.reason else where)
+    reader.close()
 
 
 def _ports(listen: config.Listen, running: bus.Running | None) -> Iterator[Finding]:

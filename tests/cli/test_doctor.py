@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from raceway.cli import doctor
+from raceway.cli.app import app
+from raceway.cli.doctor import Finding
+from raceway.journal.lock import FolderLock
+from tests.cli.test_certificates import issue
+from tests.ports import free_port_base
+from tests.server import running_server
+
+
+@pytest.fixture
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder with private rights, and ports that nobody holds."""
+    monkeypatch.setenv("RACEWAY_LISTEN__PORT_BASE", str(free_port_base()))
+    folder = tmp_path / "data"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def find(folder: Path, subject: str) -> list[Finding]:
+    return [finding for finding in doctor.examine(folder, None) if finding.subject == subject]
+
+
+def test_a_machine_where_all_is_well_ends_with_status_0(data: Path) -> None:
+    result = CliRunner().invoke(app, ["doctor", "--data", str(data), "--json"])
+    assert result.exit_code == 0
+    findings = json.loads(result.stdout)
+    assert {finding["verdict"] for finding in findings} <= {"ok", "warning"}
+    assert {"python", "uvloop", "settings", "disk space", "bus", "journal"} <= {f["subject"] for f in findings}
+
+
+def test_a_port_in_use_is_bad_and_names_its_holder(data: Path) -> None:
+    port = int(os.environ["RACEWAY_LISTEN__PORT_BASE"])
+    with socket.create_server(("127.0.0.1", port)):
+        (finding,) = find(data, f"port {port}")
+        assert finding.verdict == "bad"
+        assert f"process {os.getpid()} " in finding.text
+        assert CliRunner().invoke(app, ["doctor", "--data", str(data)]).exit_code == 1
+    assert find(data, f"port {port}")[0].verdict == "ok"
+
+
+def test_a_bad_setting_is_told_and_ends_the_look(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACEWAY_JOURNAL__BLOCK_ROWS", "no")
+    findings = list(doctor.examine(data, None))
+    assert findings[-1].verdict == "bad"
+    assert "journal.block_rows" in findings[-1].text
+
+
+def test_a_folder_that_others_may_read_is_a_warning(data: Path) -> None:
+    data.chmod(0o755)
+    (finding,) = find(data, "data folder")
+    assert finding.verdict == "warning"
+    assert "chmod 700" in finding.text
+
+
+def test_too_little_space_is_bad(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1024})())
+    assert find(data, "disk space")[0].verdict == "bad"
+
+
+def test_who_holds_the_lock_is_told_without_touching_it(data: Path) -> None:
+    lock = FolderLock(data)
+    (finding,) = find(data, "bus")
+    lock.release()
+    assert finding.verdict == "warning"
+    assert f"process {os.getpid()} holds" in finding.text
+    assert find(data, "bus")[0].verdict == "ok"
+
+
+def test_a_certificate_that_ends_soon_or_is_broken_is_told(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    certificate, key = issue(data, "bus")
+    monkeypatch.setenv("RACEWAY_LISTEN__TLS_CERTIFICATE", certificate)
+    monkeypatch.setenv("RACEWAY_LISTEN__TLS_KEY", key)
+    assert find(data, "certificate")[0].verdict == "ok"
+    Path(key).write_text("nothing")
+    assert find(data, "certificate")[0].verdict == "bad"
+
+
+def test_a_running_bus_is_seen_with_its_doors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_server(tmp_path / "data") as server:
+        monkeypatch.setenv("RACEWAY_LISTEN__PORT_BASE", str(server.port_base))
+        findings = list(doctor.examine(server.data, None))
+    told = {finding.subject: finding for finding in findings}
+    assert f"process {server.pid} runs on" in told["bus"].text
+    assert told["readiness"] == Finding("ok", "readiness", "ok")
+    assert "held by the bus" in told[f"port {server.port_base}"].text
+    assert all(finding.verdict != "bad" for finding in findings)
+
+
+def test_damage_in_the_journal_is_bad(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server:
+        server.stop()
+    for file in server.data.glob("identity"):
+        file.write_bytes(b'{"format": 99}')
+    findings = list(doctor.examine(server.data, None))
+    assert findings
