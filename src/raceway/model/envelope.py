@@ -109,6 +109,9 @@ def decode_hops(column: bytes | None) -> tuple[Hop, ...]:
     return _hops_decoder.decode(column) if column else ()
 
 
+_PER_ROW = (list, range)
+
+
 class Batch:
     """Rows that enter the bus together, column by column. Not frozen: the broker fills in what only it knows."""
 
@@ -126,7 +129,7 @@ class Batch:
     routing_key: Column[bytes] = None
     encoding: Column[bytes] = None
     error: Column[bytes] = None
-    offset: Column[int] = None
+    offset: Column[int] | range = None  # the journal gives a range when all rows are of one topic
     time_us: Column[int] = None
     sent_ms: Column[int] = None
     answers: Column[int] = None
@@ -145,14 +148,14 @@ class Batch:
     def item(self, name: str, row: int) -> Any:
         """The value of one column in one row."""
         column = getattr(self, name)
-        return column[row] if type(column) is list else column
+        return column[row] if type(column) in _PER_ROW else column
 
     def keep(self, rows: list[int]) -> Batch:
         """A batch of these rows only."""
         kept = Batch(len(rows))
         for name, column in self.__dict__.items():
             if name != "count":
-                setattr(kept, name, [column[row] for row in rows] if type(column) is list else column)
+                setattr(kept, name, [column[row] for row in rows] if type(column) in _PER_ROW else column)
         return kept
 
     def row(self, row: int) -> Envelope:
