@@ -16,18 +16,12 @@ The active segment never goes. Planning changes nothing; `remove_segment` does, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from raceway.config import Retention
-from raceway.journal.contract import Segment
 from raceway.journal.files import Files
-from raceway.journal.parquet import ParquetSink
-from raceway.journal.staging import seal_batches
 from raceway.model.topics import matches
 
 # Rows first, then what describes them: side files without rows are swept away at the next start.
@@ -171,17 +165,8 @@ class _Holding:
 # ---- execution ------------------------------------------------------------------------------------------------------
 
 
-def held_path(folder: Path, segment: Removable) -> Path:
-    return folder / f"held-{segment.first:020d}-{segment.last:020d}.parquet"
-
-
-def hold_rows(segment: Segment, topics: Iterable[str], target: Path, row_group_rows: int) -> ParquetSink:
-    """Copy the rows of `topics` to the held file `target`. A repeat makes the same file again."""
-    wanted = pa.array(sorted(topics), pa.string())
-    rows = (
-        batch.filter(pc.is_in(batch.column("topic"), wanted)) for batch in segment.read(segment.first, segment.last + 1)
-    )
-    return seal_batches(rows, target, row_group_rows, first=segment.first, sparse=True)
+def held_path(folder: Path, first: int, last: int) -> Path:
+    return folder / f"held-{first:020}-{last:020}.parquet"
 
 
 def remove_segment(files: Files, rows: Path) -> None:

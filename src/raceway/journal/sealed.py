@@ -5,7 +5,8 @@ whole. Of the three only the Parquet file cannot be made again:
 
     flipped bit anywhere      mended in passing; with `may_write` also on disk
     footer destroyed          taken from `.sum`
-    page destroyed            the row groups in it are left out and named; everything behind them is read
+    page destroyed            the row groups in it are left out and named; everything behind them is read.
+                              While the blocks are still there (15 minutes), the rows come from them
     `.sum` lost               made anew from row groups whose own page checksums hold
     `.idx` lost               made anew from the rows
 
@@ -30,9 +31,11 @@ import pyarrow.parquet as pq
 
 from raceway.errors import JournalError
 from raceway.journal.checksum import STRIPE, maybe_unprotect, protect
-from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, DamageKind
 from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files, maybe_read_file, write_file
+from raceway.journal.format import chosen_schema
+from raceway.journal.identity import maybe_find_marker
 from raceway.journal.index import Index
 from raceway.journal.parquet import (
     INDEXED,
@@ -43,7 +46,7 @@ from raceway.journal.parquet import (
     sequence_range,
 )
 from raceway.journal.rows import take_until
-from raceway.journal.segment import first_of
+from raceway.journal.segment import BlockSegment, first_of
 from raceway.journal.staging import files_of
 from raceway.journal.stripes import CheckedFile, Sums, encode_sums, maybe_parse_sums, measure
 
@@ -138,13 +141,13 @@ class SealedSegment:
         wanted = None if columns is None else [*columns, "sequence"]
         with self._open(parts) as file:
             for chunk in range(index.chunk_at(start), len(index)):
-                first = index.first_of(chunk)
+                first, last = index.first_of(chunk), index.last_of(chunk)
                 if first >= stop:
                     return
                 group = self._maybe_group(file, parts, chunk, wanted)
                 if group is None:
                     continue
-                if first < start or first + index.counts[chunk] > stop:
+                if first < start or last >= stop:
                     group = _between(group, start, stop)
                 yield from (group if columns is None else group.select(columns)).to_batches()
 
@@ -220,8 +223,20 @@ class SealedSegment:
         try:
             return file.read_row_group(number, columns=columns, use_threads=False)
         except (JournalError, OSError, pa.ArrowException) as error:
-            self._note_lost_group(parts.metadata, number, str(error))
+            rows = self._maybe_from_blocks(parts.index.first_of(chunk), parts.index.last_of(chunk), columns)
+            reason = str(error) if rows is None else f"{error}; its rows are read from the blocks it was made of"
+            self._note_bad_group("quarantined" if rows is None else "repaired", parts.metadata, number, reason)
+            return rows
+
+    def _maybe_from_blocks(self, first: int, last: int, columns: Sequence[str] | None) -> pa.Table | None:
+        """The same rows from the file this one was made of, if that is still there."""
+        path = self.path.with_suffix(".blocks")
+        marker = maybe_find_marker(self._files, [path]) if path.exists() else None
+        if marker is None:
             return None
+        names = None if columns is None else list(dict.fromkeys(columns))
+        blocks = BlockSegment(path, marker, files=self._files)
+        return pa.Table.from_batches(list(blocks.read(first, last + 1, names)), chosen_schema(names))
 
     # ---- side files -------------------------------------------------------------------------------------------------
 
@@ -278,7 +293,7 @@ class SealedSegment:
                 try:
                     file.read_row_group(number, use_threads=False)
                 except (OSError, pa.ArrowException) as error:
-                    self._note_lost_group(metadata, number, str(error))
+                    self._note_bad_group("quarantined", metadata, number, str(error))
         self._note_rebuilt(self.path.with_suffix(".sum"), encode_sums(sums))
         return sums
 
@@ -319,7 +334,7 @@ class SealedSegment:
                 try:
                     add_group(index, number, file.read_row_group(number, columns=list(INDEXED), use_threads=False))
                 except (JournalError, OSError, pa.ArrowException) as error:
-                    first, last = self._note_lost_group(metadata, number, str(error))
+                    first, last = self._note_bad_group("quarantined", metadata, number, str(error))
                     index.add(number, first, last - first + 1, (), covered=0, time_us=index.last_time_us)
         index.covered = sums.size
         return index
@@ -331,13 +346,13 @@ class SealedSegment:
         where = stripe * STRIPE
         self._log.add(Damage(kind="repaired", file=self.path.name, position=where, size=STRIPE, reason=reason))
 
-    def _note_lost_group(self, metadata: pq.FileMetaData, number: int, reason: str) -> tuple[int, int]:
+    def _note_bad_group(self, kind: DamageKind, metadata: pq.FileMetaData, number: int, reason: str) -> tuple[int, int]:
         first, last = sequence_range(metadata, number)
         group = metadata.row_group(number)
         position = group.column(0).data_page_offset
         rows, size = group.num_rows, group.total_byte_size
         where = {"position": position, "size": size, "first": first, "last": last, "rows": rows}
-        self._log.add(Damage(kind="quarantined", file=self.path.name, reason=reason, **where))
+        self._log.add(Damage(kind=kind, file=self.path.name, reason=reason, **where))
         return first, last
 
     def _note_missing(self, first: int, last: int, reason: str) -> None:
