@@ -53,7 +53,8 @@ class Correlation:
         if timeout_ms == 0:
             self._expire(key)
         elif timeout_ms is not None:
-            self._wheel.add(self._monotonic_ms() + timeout_ms, key)
+            now_ms = self._monotonic_ms()
+            self._wheel.add(now_ms + timeout_ms, now_ms, key)
             self._sweep_later()
 
     def take(self, responder: Peer, message_id: bytes) -> Pending | None:

@@ -1,32 +1,62 @@
-"""A run: consecutive publishes of one topic inside a batch. What an encoder is given."""
+"""Rows of a batch under the topics they name: spans of equal names, and the run an encoder is given."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from raceway.broker.topics import Topic
-from raceway.model.envelope import Batch, Column
+from raceway.broker.topics import Topic, TopicTable
+from raceway.errors import RacewayError
+from raceway.model.envelope import Batch, Column, encode_attributes
+
+Refused = list[tuple[int, int, RacewayError]]
 
 
-class Run(NamedTuple):
-    """Rows `start` to `stop` of a batch, all of one topic.
-
-    `sent` is the topic as its sender spelled it. `ids` has the id to deliver for each row of the batch (the masked one
-    where the wire masks), `sender_ids` the ids the sender gave, if it gave any.
-    """
+class Span(NamedTuple):
+    """Rows `start` to `stop` of a batch, all of one topic; `sent` is the name as its sender spelled it."""
 
     topic: Topic
     sent: bytes
-    batch: Batch
     start: int
     stop: int
+
+
+class Run(NamedTuple):
+    """Consecutive publishes of one topic, for an encoder. `ids` has the id to deliver for each row of the batch."""
+
+    span: Span
+    batch: Batch
     ids: list[bytes]
-    sender_ids: list[bytes | None] | None
 
 
-def spans(sent: Column[bytes], count: int) -> Iterator[tuple[bytes, int, int]]:
-    """(name as sent, start, stop) of each stretch of equal names; one for the whole batch if its topic is a scalar."""
+def name_rows(batch: Batch, topics: TopicTable, folds_case: bool) -> tuple[list[Span], Refused]:
+    """The topic of each stretch of rows, found or made; and the rows whose topic cannot be."""
+    spans: list[Span] = []
+    refused: Refused = []
+    for sent, start, stop in _stretches(batch.topic, batch.count):
+        try:
+            spans.append(Span(topics.spelled(sent, folds_case), sent, start, stop))
+        except RacewayError as error:
+            refused.append((start, stop, error))
+    return spans, refused
+
+
+def keep_named(batch: Batch, spans: list[Span], wire: bytes) -> tuple[Batch, list[Span]]:
+    """The batch under canonical names, without rows that have none; spans of what is left."""
+    kept = sum(stop - start for _, _, start, stop in spans)
+    if kept < batch.count:
+        batch = batch.keep([row for _, _, start, stop in spans for row in range(start, stop)])
+        spans = _closed_up(spans)
+    if len(spans) == 1:
+        batch.topic = spans[0].topic.encoded
+    else:
+        batch.topic = [span.topic.encoded for span in spans for _ in range(span.start, span.stop)]
+    _keep_spelling(batch, spans, wire)
+    return batch, spans
+
+
+def _stretches(sent: Column[bytes], count: int) -> Iterator[tuple[bytes, int, int]]:
+    """(name, start, stop) of each stretch of equal names; one for the whole batch if its topic is a scalar."""
     if type(sent) is not list:
         assert isinstance(sent, bytes), "codecs always say the topic"
         yield sent, 0, count
@@ -39,3 +69,23 @@ def spans(sent: Column[bytes], count: int) -> Iterator[tuple[bytes, int, int]]:
             start, name = at, sent[at]
     assert name is not None
     yield name, start, count
+
+
+def _closed_up(spans: list[Span]) -> list[Span]:
+    closed, at = [], 0
+    for topic, sent, start, stop in spans:
+        closed.append(Span(topic, sent, at, at + stop - start))
+        at += stop - start
+    return closed
+
+
+def _keep_spelling(batch: Batch, spans: list[Span], wire: bytes) -> None:
+    """A spelling that the canonical name loses is kept as an attribute, for the way back to the same wire."""
+    if all(span.sent == span.topic.encoded for span in spans):
+        return
+    key = f"{wire.decode()}.topic"
+    batch.attributes = [
+        None if span.sent == span.topic.encoded else encode_attributes({key: span.sent.decode()})
+        for span in spans
+        for _ in range(span.start, span.stop)
+    ]

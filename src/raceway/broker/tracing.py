@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 from collections import OrderedDict
 
-from raceway.model.envelope import Hop, encode_hops
+from raceway.model.envelope import Batch, Hop, encode_hops
 
 # How far back a parent can be named. Enough for minutes of chained calls; about 20 MB when full.
 KEPT_ROWS = 100_000
@@ -73,6 +73,15 @@ class Chains:
         while self._batch_rows > self._kept_rows and len(self._batches) > 1:
             _, (gone, _) = self._batches.popitem(last=False)
             self._batch_rows -= len(gone)
+
+    def unmask_parents(self, batch: Batch) -> None:
+        """Parents of a batch become what they stand for, and lead to the roots of their chains."""
+        if batch.parent_id is None:
+            return
+        assert type(batch.parent_id) is list
+        pairs = [(None, None) if parent is None else self.unmask(parent) for parent in batch.parent_id]
+        batch.parent_id = [parent for parent, _ in pairs]
+        batch.correlation_id = [root for _, root in pairs]
 
     def unmask(self, parent_id: bytes) -> tuple[bytes, bytes]:
         """An id never seen is its own parent and root: it may come from before a restart, or from elsewhere."""

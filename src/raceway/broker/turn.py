@@ -17,7 +17,7 @@ class Flushable(Protocol):
 
 class Turn:
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
-        self._call_soon = call_soon
+        self.call_soon = call_soon
         self._owing: list[Flushable] = []
         self._scheduled = False
 
@@ -26,7 +26,7 @@ class Turn:
         self._owing.append(flushable)
         if not self._scheduled:
             self._scheduled = True
-            self._call_soon(self._end)
+            self.call_soon(self._end)
 
     def _end(self) -> None:
         self._scheduled = False

@@ -30,16 +30,16 @@ def publish_encoder(frame: Frame) -> Encoder:
     """Copies of a run for subscribers behind this kind of frame."""
 
     def encode(run: Run) -> bytes:
-        batch, start, stop = run.batch, run.start, run.stop
+        batch, (_, sent, start, stop) = run.batch, run.span
         version, payloads = batch.version, batch.payload
         assert type(payloads) is list
         ids = run.ids
         if stop - start < batch.count:
             ids, payloads = ids[start:stop], payloads[start:stop]
         if type(version) is not list:
-            return mb.deliveries(run.sent, version or FOREIGN_VERSION, ids, payloads, frame)  # type: ignore[arg-type]
+            return mb.deliveries(sent, version or FOREIGN_VERSION, ids, payloads, frame)  # type: ignore[arg-type]
         return b"".join(
-            mb.deliveries(run.sent, version[start + row] or FOREIGN_VERSION, [ids[row]], [payloads[row]], frame)  # type: ignore[list-item]
+            mb.deliveries(sent, version[start + row] or FOREIGN_VERSION, [ids[row]], [payloads[row]], frame)  # type: ignore[list-item]
             for row in range(stop - start)
         )
 
@@ -236,9 +236,9 @@ class MbSession(Session):
     def deliver(self, run: Run, data: bytes) -> None:
         self.write(data)
         if self.broker.audited:
-            for row in range(run.start, run.stop):
-                one = Run(run.topic, run.sent, run.batch, row, row + 1, run.ids, run.sender_ids)
-                self._audit_sent(_bare_encoder(one))
+            for row in range(run.span.start, run.span.stop):
+                one = run.span._replace(start=row, stop=row + 1)
+                self._audit_sent(_bare_encoder(Run(one, run.batch, run.ids)))
 
     def forward(self, request: Pending, payload: bytes) -> None:
         topic, version = request.sent, request.version or FOREIGN_VERSION

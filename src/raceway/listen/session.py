@@ -93,6 +93,12 @@ class Session(Peer):
         if self._pauses == 1 and not self.transport.is_closing():
             self.transport.pause_reading()
 
+    def yield_turn(self) -> None:
+        """Much was read at once: let others be read and everything be written before this peer is read again."""
+        if self.open:
+            self.pause()
+            self.broker.turn.call_soon(self.resume)
+
     def resume(self) -> None:
         self._pauses -= 1
         if self._pauses == 0 and not self.transport.is_closing():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from raceway.codec.mb import MbReceiver
 from raceway.codec.mb_encode import tcp_frame
@@ -10,6 +11,9 @@ from raceway.listen.mb import MbGate, MbSession, publish_encoder
 from raceway.listen.sockets import set_send_buffer
 
 encode_publishes = publish_encoder(tcp_frame)
+
+# A read of this size means that more is waiting. libuv would read up to 32 times before anything is written.
+FULL_READ = 64 * 1024
 
 
 class MbTcp(asyncio.Protocol):
@@ -19,7 +23,7 @@ class MbTcp(asyncio.Protocol):
         self._session: MbSession | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        transport = cast(asyncio.Transport, transport)  # uvloop's transports are none of asyncio's classes
         if not self._gate.has_room():
             transport.close()
             return
@@ -30,8 +34,11 @@ class MbTcp(asyncio.Protocol):
         self._session.start()
 
     def data_received(self, data: bytes) -> None:
-        if self._session is not None:
-            self._session.take(self._receiver.receive_data(data))
+        session = self._session
+        if session is not None:
+            session.take(self._receiver.receive_data(data))
+            if len(data) >= FULL_READ:
+                session.yield_turn()
 
     def eof_received(self) -> bool:
         """A peer that has said all may still be read to: it goes when the output has left, not before."""

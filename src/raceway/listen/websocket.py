@@ -30,6 +30,9 @@ from raceway.listen.sockets import set_send_buffer
 
 encode_publishes = publish_encoder(websocket_frame)
 
+# So many in one read mean that more are waiting; see the same in tcp.py.
+MANY_MESSAGES = 64
+
 _DATA = (WSMsgType.TEXT, WSMsgType.BINARY)
 
 
@@ -97,6 +100,8 @@ class MbWebSocket(WSListener):
         if frame.last_in_buffer and self._session is not None and self._session.open:
             messages, self._messages = self._messages, []
             self._session.take(self._receiver.receive_messages(messages))
+            if len(messages) >= MANY_MESSAGES:
+                self._session.yield_turn()
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         if self._session is not None:

@@ -1,0 +1,82 @@
+"""What all doors of the broker share: the tables, the journal, the meter, and the end of a turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from raceway import config
+from raceway.broker.logs import LogWatch
+from raceway.broker.metrics import Meter
+from raceway.broker.peers import Peer, PeerTable
+from raceway.broker.routing import Routing
+from raceway.broker.topics import TopicTable
+from raceway.broker.tracing import Chains
+from raceway.broker.turn import Turn
+from raceway.errors import DrainingError
+from raceway.journal.contract import Done, Journal
+from raceway.model.envelope import Batch
+
+AUDIT = "system.message"
+
+
+class Clock(Protocol):
+    """What the broker needs of an event loop."""
+
+    def time(self) -> float: ...
+    def call_soon(self, callback: Callable[[], Any]) -> Any: ...
+    def call_later(self, delay: float, callback: Callable[[], Any]) -> Any: ...
+
+
+class Bus:
+    def __init__(self, settings: config.Broker, journal: Journal, loop: Clock, clock_us: Callable[[], int]) -> None:
+        self.settings = settings
+        self.journal = journal
+        self.loop = loop
+        self.clock_us = clock_us
+        self.turn = Turn(loop.call_soon)
+        self.topics = TopicTable(journal.topics(), settings.max_topics)
+        self.routing = Routing()
+        self.peers = PeerTable()
+        self.chains = Chains()
+        self.meter = Meter()
+        self.logs = LogWatch(clock_us)
+        self.draining = False
+        # Does anybody read the audit stream? Sessions ask before they describe what they send and receive.
+        self.audited = False
+        self._journal_owed = False
+
+    def append(self, batch: Batch, done: Done | None) -> int:
+        """To the journal; it is flushed at the end of the turn. The first row's sequence."""
+        first = self.journal.append(batch, done)
+        if not self._journal_owed:
+            self._journal_owed = True
+            self.turn.owe(self)
+        return first
+
+    def flush(self) -> None:
+        """The end of a turn in which rows were appended."""
+        self._journal_owed = False
+        self.journal.flush()
+
+    def admit(self, kind: str, peer: Peer, batch: Batch) -> None:
+        """Count a batch that came in. Raises DrainingError once the bus is stopping: answers only are still taken."""
+        if self.draining and kind != "response":
+            raise DrainingError("The bus is stopping")
+        assert type(batch.payload) is list
+        sizes = list(map(len, batch.payload))  # type: ignore[arg-type]
+        counts, count = self.meter.counts, batch.count
+        counts[f"router.{kind}"] += count
+        counts["router.message"] += count
+        counts["bus.bytes"] += sum(sizes)
+        self.meter.messages[peer.wire.decode(), kind] += count
+        self.meter.largest = max(self.meter.largest, max(sizes))
+
+    def audit(self, payload: bytes) -> None:
+        """One record of the audit stream to everybody who reads it."""
+        for peer in self.routing.subscribers(AUDIT):
+            peer.announce(AUDIT, payload)
+
+    def note_subscriptions(self) -> None:
+        """Subscriptions changed."""
+        self.audited = bool(self.routing.subscribers(AUDIT))
