@@ -9,6 +9,7 @@ and `Settings.origins` remembers which, so that `raceway config` can show it and
 
 from __future__ import annotations
 
+import ipaddress
 import os
 import tomllib
 from collections.abc import Mapping
@@ -315,4 +316,8 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    return host in ("localhost", "::1") or host.startswith("127.")
+    """`localhost` or an address that is loopback; a name such as 127.0.0.1.example.org is neither."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -70,7 +70,7 @@ class Bus:
         counts["router.message"] += count
         counts["bus.bytes"] += sum(sizes)
         self.meter.messages[peer.wire.decode(), kind] += count
-        self.meter.largest = max(self.meter.largest, max(sizes))
+        self.meter.largest = max(self.meter.largest, *sizes)
 
     def audit(self, payload: bytes) -> None:
         """One record of the audit stream to everybody who reads it."""

@@ -18,8 +18,8 @@ from raceway.model.envelope import DUPLICATE, LATE
 Key = tuple[str, bytes]
 Fail = Callable[[Pending, RacewayError], None]
 
-# How many finished requests stay known; as many as may be open.
-KEPT_FINISHED = 10_000
+# How many finished requests stay known: some storms of as many as may be open. About 15 MB when full.
+KEPT_FINISHED = 50_000
 
 
 class Correlation:

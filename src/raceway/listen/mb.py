@@ -172,27 +172,28 @@ class MbSession(Session):
     # ---- what the peer says ------------------------------------------------------------------------------------------
 
     def _publish(self, intent: Publish) -> None:
-        sent = Sent.of(intent.batch)
-        acknowledgement = Acknowledgement(self, sent) if sent.message_id is not None else None
-        self._perform(intent, sent, acknowledgement)
+        self._perform(intent)
 
     def _request(self, intent: Request) -> None:
-        self._perform(intent, Sent.of(intent.batch), None)
+        self._perform(intent)
 
     def _respond(self, intent: Respond) -> None:
         batch = intent.batch
         failures = [mb.maybe_failure_code(payload) for payload in batch.payload or ()]  # type: ignore[arg-type]
         if any(failures):
             batch.error = failures
-        self._perform(intent, Sent.of(batch), None)
+        self._perform(intent)
 
-    def _perform(
-        self, intent: Publish | Request | Respond, sent: Sent, acknowledgement: Acknowledgement | None
-    ) -> None:
+    def _perform(self, intent: Publish | Request | Respond) -> None:
         if self.broker.audited:
             self._audit_received(intent.batch)
-        if self.gate.rates.active and not self._admit(intent.batch, sent):
-            return
+        if self.gate.rates.active:
+            intent.batch = self._admitted(intent.batch)
+            if not intent.batch.count:
+                return
+        sent = Sent.of(intent.batch)
+        waits = type(intent) is Publish and sent.message_id is not None
+        acknowledgement = Acknowledgement(self, sent) if waits else None
         try:
             outcome = self.broker.perform(self, intent, acknowledgement)
         except RacewayError as refusal:
@@ -223,13 +224,13 @@ class MbSession(Session):
         if self.broker.audited:
             self.broker.audit(mb_audit.audit_received(event.head, event.payload, self.id, self.broker.clock_us()))
 
-    def _admit(self, batch: Batch, sent: Sent) -> bool:
-        """Where rates are limited a batch passes whole or not at all beyond its first refused row."""
-        for row in range(batch.count):
-            if not self.gate.rates.admits(self.id, sent.head(row).topic.decode()):
-                self.refuse_rows(sent, range(batch.count), BusyError("Rate limit exceeded"))
-                return False
-        return True
+    def _admitted(self, batch: Batch) -> Batch:
+        """The rows within the rates that are set; the others are refused one by one."""
+        sent = Sent.of(batch)
+        admitted = [row for row in range(batch.count) if self.gate.rates.admits(self.id, sent.head(row).topic.decode())]
+        over = set(range(batch.count)).difference(admitted)
+        self.refuse_rows(sent, sorted(over), BusyError("Rate limit exceeded"))
+        return batch.keep(admitted) if over else batch
 
     # ---- what the broker says ----------------------------------------------------------------------------------------
 

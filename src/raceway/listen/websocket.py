@@ -146,7 +146,10 @@ class MbWebSocket(WSListener):
             self._session.flush()
             self._session.stop("ended by peer")
         assert self._transport is not None
-        self._transport.send_close(frame.get_close_code(), frame.get_close_message())
+        if frame.payload_size and not _may_be_sent(int.from_bytes(frame.get_payload_as_bytes()[:2], "big")):
+            self._transport.send_close(WSCloseCode.PROTOCOL_ERROR, b"close code")
+        else:
+            self._transport.send_close(frame.get_close_code(), frame.get_close_message())
         self._transport.disconnect()
 
     def _break(self, code: WSCloseCode, reason: str) -> None:
@@ -164,6 +167,11 @@ class MbWebSocket(WSListener):
         assert self._transport is not None
         self._transport.send_close(WSCloseCode.OK)
         self._transport.disconnect()
+
+
+def _may_be_sent(code: int) -> bool:
+    """Codes that may stand in a close frame (RFC 6455, 7.4, and the registry behind it)."""
+    return code in (1000, 1001, 1002, 1003) or 1007 <= code <= 1014 or 3000 <= code <= 4999
 
 
 def _is_utf8(data: bytes) -> bool:
