@@ -68,7 +68,10 @@ class Doors:
             log.warning("drain ended by its limit", open_requests=len(self._broker.correlation))
 
     def _is_busy(self) -> bool:
-        return len(self._broker.correlation) > 0 or not all(session.idle() for session in self._gate.sessions)
+        journal = self._broker.journal
+        if len(self._broker.correlation) or journal.committed + 1 < journal.next_sequence:
+            return True
+        return not all(session.idle() for session in self._gate.sessions)
 
     def close(self) -> None:
         """End all connections."""

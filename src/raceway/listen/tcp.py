@@ -41,8 +41,15 @@ class MbTcp(asyncio.Protocol):
                 session.yield_turn()
 
     def eof_received(self) -> bool:
-        """A peer that has said all may still be read to: it goes when the output has left, not before."""
-        return False
+        """A peer that has said all may still listen: it is closed when what it sent is committed and acknowledged."""
+        if self._session is not None:
+            self._gate.broker.journal.after_commit(self._end)
+        return self._session is not None
+
+    def _end(self) -> None:
+        if self._session is not None and self._session.open:
+            self._session.flush()
+            self._session.close("ended by peer")
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._session is not None:
