@@ -34,6 +34,7 @@ class Session(Peer):
         self.broker = broker
         self.transport = transport
         self.address = _address(transport)
+        self.is_tls = transport.get_extra_info("sslcontext") is not None
         self._output_bytes = listen.output_bytes
         self._outbox: list[bytes] = []
         self._pauses = 0

@@ -42,9 +42,10 @@ class MbTcp(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         """A peer that has said all may still listen: it is closed when what it sent is committed and acknowledged."""
-        if self._session is not None:
-            self._gate.broker.journal.after_commit(self._end)
-        return self._session is not None
+        if self._session is None or self._session.is_tls:
+            return False  # TLS knows no half-closed connections
+        self._gate.broker.journal.after_commit(self._end)
+        return True
 
     def _end(self) -> None:
         if self._session is not None and self._session.open:
