@@ -78,22 +78,28 @@ def plan(
     retention: Retention,
 ) -> Plan:
     """Both lists oldest first; the last of `segments` is the active one. `cursors` is the state's section."""
-    hold_us = _Holding(retention.hold_s, now_us)
-    moved: dict[str, CursorMove] = {}
+    holding = _Holding(retention.hold_s, now_us)
+    existing = {file.first for file in held}
+    moves: dict[str, CursorMove] = {}
     hold: dict[int, tuple[str, ...]] = {}
     remove: list[int] = []
-    existing = {file.first for file in held}
     due = _due_segments(segments, now_us, retention)
-    for segment in _leaving(due, cursors, moved, retention.max_pinned, hold_us.is_held):
-        topics = () if segment.first in existing else tuple(t for t in segment.topics() if hold_us.is_held(t, segment))
+    pinned = sum(segment.size for segment in due)
+    for segment, moved in _leaving(due, cursors, retention.max_pinned, holding.is_held):
+        topics = () if segment.first in existing else holding.held_topics(segment)
         if topics:
             hold[segment.first] = topics
         if not hold:  # oldest first: nothing goes before what is older than it
             remove.append(segment.first)
-    due_held = [file for file in held if not any(hold_us.is_held(topic, file) for topic in file.topics())]
-    gone = tuple(file.first for file in _leaving(due_held, cursors, moved, retention.max_pinned, _never))
-    pinned = sum(segment.size for segment in due if segment.first not in remove and segment.first not in hold)
-    return Plan(tuple(moved.values()), hold, tuple(remove), gone, pinned)
+            moves |= moved
+        pinned -= segment.size
+    remove_held: list[int] = []
+    for file, moved in _leaving(
+        [file for file in held if not holding.held_topics(file)], cursors, retention.max_pinned, _never
+    ):
+        remove_held.append(file.first)
+        moves |= moved
+    return Plan(tuple(moves.values()), hold, tuple(remove), tuple(remove_held), pinned)
 
 
 def _due_segments(segments: Sequence[Removable], now_us: int, retention: Retention) -> list[Removable]:
@@ -111,26 +117,23 @@ def _due_segments(segments: Sequence[Removable], now_us: int, retention: Retenti
     return due
 
 
-class _Stays(Protocol):
+class _IsHeld(Protocol):
     def __call__(self, topic: str, segment: Removable) -> bool: ...
 
 
 def _leaving(
-    due: Sequence[Removable],
-    cursors: Mapping[str, Mapping[str, Any]],
-    moved: dict[str, CursorMove],
-    max_pinned: int,
-    is_held: _Stays,
-) -> Iterator[Removable]:
-    """Due ones that no cursor needs, or that are too much to keep for cursors; those cursors are added to `moved`."""
+    due: Sequence[Removable], cursors: Mapping[str, Mapping[str, Any]], max_pinned: int, is_held: _IsHeld
+) -> Iterator[tuple[Removable, dict[str, CursorMove]]]:
+    """Due ones that no cursor needs, or that are too much to keep for cursors; each with the cursors that must move."""
     left = sum(segment.size for segment in due)
+    moved: dict[str, CursorMove] = {}
     for segment in due:
-        wanting = [move for move in _wanting(segment, cursors, moved) if not is_held(move.topic, segment)]
+        wanting = {m.key: m for m in _wanting(segment, cursors, moved) if not is_held(m.topic, segment)}
         if wanting and not (max_pinned and left > max_pinned):
             return
-        moved |= {move.key: move for move in wanting}
+        moved |= wanting
         left -= segment.size
-        yield segment
+        yield segment, wanting
 
 
 def _wanting(
@@ -155,6 +158,9 @@ class _Holding:
     def __init__(self, hold_s: Mapping[str, float], now_us: int) -> None:
         self._hold_s = hold_s
         self._now_us = now_us
+
+    def held_topics(self, segment: Removable) -> tuple[str, ...]:
+        return tuple(topic for topic in segment.topics() if self.is_held(topic, segment)) if self._hold_s else ()
 
     def is_held(self, topic: str, segment: Removable) -> bool:
         """Are rows of `topic` in this segment still to be kept on their own account?"""
