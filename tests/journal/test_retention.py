@@ -30,6 +30,10 @@ class FakeSegment(NamedTuple):
     offsets: Mapping[str, tuple[int, int]] = {}
 
     @property
+    def path(self) -> Path:
+        return Path(f"segment-{self.first}.blocks")
+
+    @property
     def time_range_us(self) -> tuple[int, int]:
         return (0, self.newest_us)
 
