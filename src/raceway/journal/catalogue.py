@@ -64,43 +64,19 @@ class Catalogue:
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         """Rows with start <= sequence < stop. TrimmedError where retention was quicker than the reader."""
-        position = start
-        relisted = False
-        while position < stop:
-            segment, end = self._segment_at(position)
-            try:
-                yield from segment.read(position, stop if end is None else min(stop, end), columns)
-            except FileNotFoundError:  # opened first of all, so nothing was read: sealed or removed since we listed
-                if relisted:
-                    raise
-                self.refresh()
-                relisted = True
-                continue
-            self._take_reports(segment, end)
-            position, relisted = stop if end is None else end, False
+        if start < min(stop, self.first_position()):
+            raise TrimmedError(start, self.first_position())
+        return self._read(start, stop, columns)
 
     def read_topic(
         self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of `topic` from `offset` on until a limit; rows that two files hold are given once."""
-        wanted = columns and [*columns, *({"offset"} - set(columns))]
-        for last_try in (False, True):
-            try:
-                for segment in self._segments_from(topic, offset):
-                    for batch in segment.read_topic(topic, offset, max_rows, max_bytes, wanted):
-                        if not batch.num_rows:
-                            continue
-                        offset = pc.max(batch.column("offset")).as_py() + 1
-                        max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - batch.nbytes
-                        yield batch if columns is None else batch.select(columns)
-                    self._take_reports(segment)
-                    if max_rows <= 0 or max_bytes <= 0:
-                        return
-                return
-            except FileNotFoundError:  # sealed or removed since we listed
-                if last_try:
-                    raise
-                self.refresh()
+        """Rows of `topic` from `offset` on until a limit. TrimmedError when `offset` is below the first one left."""
+        if self.first_position() > 0:  # something was removed
+            first = self.maybe_first_offset(topic)
+            if first is not None and offset < first:
+                raise TrimmedError(offset, first, topic)
+        return self._read_topic(topic, offset, max_rows, max_bytes, columns)
 
     def first_position(self) -> int:
         """Where the oldest segment begins; 0 when there is none."""
@@ -125,6 +101,45 @@ class Catalogue:
     def close(self) -> None:
         for segment in (*self.listing.segments, *self.listing.held):
             segment.close()
+
+    def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        position = start
+        relisted = False
+        while position < stop:
+            segment, end = self._segment_at(position)
+            try:
+                yield from segment.read(position, stop if end is None else min(stop, end), columns)
+            except FileNotFoundError:  # opened first of all, so nothing was read: sealed or removed since we listed
+                if relisted:
+                    raise
+                self.refresh()
+                relisted = True
+                continue
+            self._take_reports(segment, end)
+            position, relisted = stop if end is None else end, False
+
+    def _read_topic(
+        self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
+    ) -> Iterator[pa.RecordBatch]:
+        """Rows that two files hold are given once."""
+        wanted = columns and [*columns, *({"offset"} - set(columns))]
+        for last_try in (False, True):
+            try:
+                for segment in self._segments_from(topic, offset):
+                    for batch in segment.read_topic(topic, offset, max_rows, max_bytes, wanted):
+                        if not batch.num_rows:
+                            continue
+                        offset = pc.max(batch.column("offset")).as_py() + 1
+                        max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - batch.nbytes
+                        yield batch if columns is None else batch.select(columns)
+                    self._take_reports(segment)
+                    if max_rows <= 0 or max_bytes <= 0:
+                        return
+                return
+            except FileNotFoundError:  # sealed or removed since we listed
+                if last_try:
+                    raise
+                self.refresh()
 
     def _segment_at(self, position: int) -> tuple[Segment, int | None]:
         """The segment that holds a position, and where it ends (None: it is the newest)."""

@@ -99,6 +99,10 @@ class Segment(Protocol):
         """Bytes on disk."""
 
     @property
+    def time_range_us(self) -> tuple[int, int]:
+        """`time_us` of the first and of the last row; (0, 0) when there is none."""
+
+    @property
     def damage(self) -> Sequence[Damage]: ...
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:

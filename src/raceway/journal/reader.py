@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from raceway.errors import JournalError, TrimmedError
-from raceway.journal.catalogue import BLOCKS, SEGMENT, Catalogue, FolderCatalogue
+from raceway.errors import JournalError
+from raceway.journal.catalogue import BLOCKS, SEGMENT, FolderCatalogue
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, Segment
 from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files, FileSource
@@ -59,8 +59,6 @@ class Reader:
         """Committed rows with start <= sequence < stop. TrimmedError if `start` was removed by retention."""
         end = self.committed() + 1
         self._follow(end - 1)
-        if start < end and start < self.first_position():
-            raise TrimmedError(start, self.first_position())
         return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
 
     def read_topic(
@@ -73,7 +71,6 @@ class Reader:
     ) -> Iterator[pa.RecordBatch]:
         """Committed rows of `topic` that have an offset, from `offset` on. TrimmedError below the first one left."""
         self._follow(self.committed())
-        check_offset(self._catalogue, topic, offset)
         return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
 
     def close(self) -> None:
@@ -107,12 +104,3 @@ class Reader:
             raise JournalError(f"there is no journal in {self._folder}")
         # Sealed segments need no marker.
         return maybe_find_marker(self._files, (p for p in segments if p.suffix == BLOCKS)) or bytes(MARKER_SIZE)
-
-
-def check_offset(catalogue: Catalogue, topic: str, offset: int) -> None:
-    """TrimmedError when `offset` is below the first one left."""
-    if catalogue.first_position() == 0:  # nothing was ever removed
-        return
-    first = catalogue.maybe_first_offset(topic)
-    if first is not None and offset < first:
-        raise TrimmedError(offset, first, topic)

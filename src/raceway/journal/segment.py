@@ -158,7 +158,7 @@ class BlockSegment:
             return block
         first, last = index.first_of(chunk), index.last_of(chunk)
         reason = "the head of the block is damaged"
-        self._log.add(_missing(self.path.name, position, end - position, first, last, reason))
+        self._log.add(missing(self.path.name, position, end - position, first, last, reason))
         return None
 
     def _load_index(self) -> Index:
@@ -169,7 +169,7 @@ class BlockSegment:
             index = Index(self.first)
             tail = extend_index(index, source, self._marker, self.path.name, self._log)
             if tail is not None:
-                self._log.add(_missing(self.path.name, tail.position, tail.size, tail.first, tail.last, tail.reason))
+                self._log.add(missing(self.path.name, tail.position, tail.size, tail.first, tail.last, tail.reason))
             index.covered = source.size
         self._log.add(rebuilt(self.path.with_suffix(".idx").name, len(index)))
         # Beside a sealed file the name `.idx` belongs to that one.
@@ -218,7 +218,7 @@ def extend_index(
         if found is None:
             return pending
         if pending is not None:
-            damage.add(_missing(file, pending.position, pending.size, pending.first, pending.last, pending.reason))
+            damage.add(missing(file, pending.position, pending.size, pending.first, pending.last, pending.reason))
             pending = None
         if isinstance(found, Lost):
             pending = found
@@ -246,7 +246,7 @@ def rebuilt(file: str, chunks: int) -> Damage:
     return Damage(kind="rebuilt", file=file, rows=chunks, reason="missing or damaged; made anew from the blocks")
 
 
-def _missing(file: str, position: int, size: int, first: int, last: int | None, reason: str) -> Damage:
+def missing(file: str, position: int, size: int, first: int, last: int | None, reason: str) -> Damage:
     """A report of rows that are gone; `last` is None when nobody knows how many there were."""
     known = first - 1 if last is None else last
     return Damage(

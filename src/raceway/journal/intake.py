@@ -1,0 +1,231 @@
+"""The owner's side of every journal: stamping rows, giving offsets, filling blocks, telling who waits.
+
+    append ──> open block ──full──> waiting blocks ──flush──> in flight (one) ──> committed ──> done, after_commit
+
+One block is in flight at a time; while it is written the next one fills, which is all there is to group commit. Nothing
+here waits or locks: everything runs on the owner thread, and engines answer by calling `_committed` or `_failed` on it.
+
+When a block fails, everything behind it fails too: sequences and offsets are given again, so that none is ever missing
+or given twice. Control rows are refused to nobody, so they are kept and go into the next block that can be written.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import partial
+from itertools import repeat
+from typing import Any, Literal
+
+from raceway import config
+from raceway.errors import DiskFullError, DrainingError, RacewayError, ReadOnlyError, UnavailableError
+from raceway.journal.block import OpenBlock, Span, parts_of, size_of, spans_of
+from raceway.journal.contract import Done
+from raceway.journal.log import log
+from raceway.journal.state import State, encode_row
+from raceway.model.envelope import PUBLISH, REQUEST, Batch
+
+Status = Literal["ok", "read_only", "disk_full", "closed"]
+_REFUSALS = {"read_only": ReadOnlyError, "disk_full": DiskFullError, "closed": DrainingError}
+_WITH_OFFSET = frozenset((PUBLISH, REQUEST))
+
+
+class Intake:
+    """Everything of a journal but keeping the rows; `_hand_over` starts that for one block."""
+
+    def __init__(self, settings: config.Journal, state: State, next_sequence: int, clock: Callable[[], int]) -> None:
+        self.state = state
+        self.pressure: Callable[[bool], None] = _no_pressure
+        self._settings, self._clock = settings, clock
+        self._open = OpenBlock(next_sequence)
+        self._waiting: deque[OpenBlock] = deque()
+        self._in_flight: OpenBlock | None = None
+        self._unsynced = 0
+        self._pressed = False
+        self._refusal: UnavailableError | None = None
+        self._status: Status = "ok"
+        self._refusals = 0
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the next appended row will have."""
+        return self._open.first + self._open.messages
+
+    def append(self, batch: Batch, done: Done | None = None) -> int:
+        """See `Journal.append`. `batch.offset` becomes a range when all rows are of one topic, else a list."""
+        if self._refusal is not None:
+            self._refusals += 1
+            raise type(self._refusal)(self._refusal.reason)
+        if not batch.count:
+            if done is not None:
+                self.after_commit(partial(done, None))
+            return self.next_sequence
+        self.state.time_us = batch.time_us = max(self._clock(), self.state.time_us)
+        spans = self._give_offsets(batch)
+        size, settings, block = size_of(batch), self._settings, self._open
+        if block.messages + batch.count > settings.block_rows or block.size + size > settings.block_bytes:
+            block = self._close_open()
+        first = block.first + block.messages
+        if batch.count > settings.block_rows or size > settings.block_bytes:
+            size = self._append_in_parts(batch)
+        else:
+            block.add(batch, size, spans)
+        if done is not None:
+            self._open.dones.append(done)
+        self._unsynced += size
+        if self._unsynced > settings.unsynced_bytes and not self._pressed:
+            self._press(True)
+        return first
+
+    def set_state(self, section: str, key: str, value: Any | None) -> None:
+        """See `Journal.set_state`. Also taken while the disk is full."""
+        if self._refusal is not None and self._status != "disk_full":
+            raise type(self._refusal)(self._refusal.reason)
+        self.state.put(section, key, value)
+        self.state.time_us = max(self._clock(), self.state.time_us)
+        self._unsynced += self._open.add_control(section, key, encode_row(section, key, value), self.state.time_us)
+
+    def flush(self) -> None:
+        """See `Journal.flush`."""
+        if self._in_flight is not None or self._status in ("disk_full", "read_only"):
+            return
+        if not self._waiting:
+            if not self._open.rows:
+                return
+            self._close_open()
+        self._in_flight = self._waiting.popleft()
+        self._hand_over(self._in_flight)
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """See `Journal.after_commit`."""
+        last = self._open if self._open.rows else self._waiting[-1] if self._waiting else self._in_flight
+        if last is None:
+            call()
+        else:
+            last.calls.append(call)
+
+    def _hand_over(self, block: OpenBlock) -> None:
+        """Begin to keep a block. `_committed` or `_failed` must follow, on the owner thread, not from within."""
+        raise NotImplementedError
+
+    def _committed(self, block: OpenBlock) -> None:
+        self._in_flight = None
+        self._unsynced -= block.size
+        self.flush()  # first: the disk works while we tell those who wait
+        for done in block.dones:
+            _tell(done, None)
+        for call in block.calls:
+            _run(call)
+        if self._pressed and self._unsynced < self._settings.unsynced_bytes // 2:
+            self._press(False)
+
+    def _failed(self, error: RacewayError, status: Status, reason: str) -> None:
+        """Nothing that is not committed yet will be. `status` ok: only these rows could not be kept."""
+        failed = [block for block in (self._in_flight, *self._waiting, self._open) if block is not None]
+        self._give_back(failed)
+        self._in_flight = None
+        self._waiting.clear()
+        self._open = OpenBlock(failed[0].first)
+        for block in failed:
+            for (section, key), payload in block.controls.items():
+                self._open.add_control(section, key, payload, self.state.time_us)
+        self._unsynced = self._open.size
+        calls = [call for block in failed for call in block.calls]
+        if self._open.controls:
+            self._open.calls, calls = calls, []
+        self._refuse(status, reason)
+        for done in (done for block in failed for done in block.dones):
+            _tell(done, error)
+        for call in calls:
+            _run(call)
+        if self._pressed:
+            self._press(False)
+
+    def _refuse(self, status: Status, reason: str) -> None:
+        """Change what becomes of the next append."""
+        self._status = status
+        self._refusal = None if status == "ok" else _REFUSALS[status](reason)
+
+    def _is_idle(self) -> bool:
+        """Whether everything appended is committed."""
+        return self._in_flight is None and not self._waiting and not self._open.rows
+
+    def _close_open(self) -> OpenBlock:
+        """The open block, if it has rows, waits for its turn; a new one begins."""
+        if self._open.rows:
+            self._waiting.append(self._open)
+            self._open = OpenBlock(self._open.end)
+        return self._open
+
+    def _append_in_parts(self, batch: Batch) -> int:
+        """Each part in a block of its own; their size together."""
+        settings, total = self._settings, 0
+        for part in parts_of(batch, settings.block_rows, settings.block_bytes):
+            size = size_of(part)
+            self._close_open().add(part, size, spans_of(part))
+            total += size
+        return total
+
+    def _give_offsets(self, batch: Batch) -> list[Span]:
+        """Set `batch.offset`; what was given, topic by topic."""
+        kind, topic = batch.kind, batch.topic
+        if type(kind) is list or type(topic) is list:
+            return self._give_row_offsets(batch)
+        if kind not in _WITH_OFFSET:
+            batch.offset = None
+            return []
+        name = topic.decode()  # type: ignore[union-attr]  # publishes and requests have a topic
+        first = self.state.next_offsets.get(name, 0)
+        self.state.next_offsets[name] = first + batch.count
+        batch.offset = range(first, first + batch.count)
+        return [(name, first, batch.count)]
+
+    def _give_row_offsets(self, batch: Batch) -> list[Span]:
+        topics: Iterable[Any] = batch.topic if type(batch.topic) is list else repeat(batch.topic, batch.count)
+        kinds: Iterable[Any] = batch.kind if type(batch.kind) is list else repeat(batch.kind, batch.count)
+        offsets = self.state.next_offsets
+        firsts: dict[Any, int] = {}
+        nexts: dict[Any, int] = {}
+        given: list[int | None] = []
+        for topic, kind in zip(topics, kinds, strict=True):
+            if kind not in _WITH_OFFSET:
+                given.append(None)
+                continue
+            offset = nexts.get(topic)
+            if offset is None:
+                offset = firsts[topic] = offsets.get(topic.decode(), 0)
+            given.append(offset)
+            nexts[topic] = offset + 1
+        batch.offset = given
+        spans = [(topic.decode(), first, nexts[topic] - first) for topic, first in firsts.items()]
+        offsets.update((topic, first + count) for topic, first, count in spans)
+        return spans
+
+    def _give_back(self, blocks: list[OpenBlock]) -> None:
+        """Offsets of rows that will not be kept are given again."""
+        offsets = self.state.next_offsets
+        for block in reversed(blocks):
+            for topic, first, _ in reversed(block.spans):
+                offsets[topic] = first
+                if first == 0:
+                    del offsets[topic]
+
+    def _press(self, on: bool) -> None:
+        self._pressed = on
+        self.pressure(on)
+
+
+def _no_pressure(_on: bool) -> None:
+    """For owners that do not read from sockets."""
+
+
+def _tell(done: Done, error: RacewayError | None) -> None:
+    _run(lambda: done(error))
+
+
+def _run(call: Callable[[], None]) -> None:
+    """One waiter's mistake must not keep the others waiting."""
+    try:
+        call()
+    except Exception:  # noqa: BLE001  # the edge between the journal and whoever uses it
+        log().exception("a call that waited for a commit failed")

@@ -1,0 +1,196 @@
+"""The journal on files: the intake on the owner thread, the writer in its own, readers through the catalogue.
+
+    owner:   append, flush ──block──> writer: encode, write, sync, mark ──outcome──> owner: done, after_commit, flush
+
+The writer hands outcomes over through a queue and has the owner called (`post`); `close` empties the queue itself,
+because an owner that waits for the end cannot be called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Callable
+from pathlib import Path
+
+from raceway import config
+from raceway.errors import DiskFullError, RacewayError, ReadOnlyError
+from raceway.journal import wall_clock_us
+from raceway.journal.active import ActiveSegment
+from raceway.journal.block import OpenBlock
+from raceway.journal.catalogue import FolderCatalogue
+from raceway.journal.contract import Damage, Health, Post
+from raceway.journal.damage import DamageLog
+from raceway.journal.files import Files
+from raceway.journal.intake import Intake
+from raceway.journal.lock import FolderLock
+from raceway.journal.log import log
+from raceway.journal.mark import Mark
+from raceway.journal.reading import CatalogueReading
+from raceway.journal.recovery import recover
+from raceway.journal.retention import remove_segment
+from raceway.journal.segment import BlockSegment
+from raceway.journal.staging import remove_unfinished
+from raceway.journal.upkeep import Upkeep
+from raceway.journal.writer import Committed, Failed, Outcome, Resumed, Rolled, Writer
+
+
+class LocalJournal(Intake, CatalogueReading):
+    """Rows in files of one folder. LockedError if another process has it."""
+
+    def __init__(
+        self,
+        settings: config.Journal,
+        post: Post,
+        clock: Callable[[], int] = wall_clock_us,
+        files: Files | None = None,
+    ) -> None:
+        self._folder, self._files, self._post = Path(settings.folder), files or Files(), post
+        self._damage = DamageLog(_log_damage)
+        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._snapshot_due = False
+        self._files.make_folder(self._folder)
+        self._lock = FolderLock(self._folder)
+        try:
+            remove_unfinished(self._folder)
+            self._start(settings, clock)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _start(self, settings: config.Journal, clock: Callable[[], int]) -> None:
+        found = recover(self._folder, self._files, self._damage)
+        super().__init__(settings, found.state, found.next_sequence, clock)
+        self._source, marker = found.identity.source, found.identity.marker_bytes
+        self._catalogue = FolderCatalogue(
+            self._folder,
+            self._damage,
+            self._files,
+            lambda path, _newest: BlockSegment(path, marker, self._damage, self._files, may_write=True),
+            may_write=True,
+        )
+        active = ActiveSegment(settings, self._folder, self._files, marker, self._damage, self._catalogue, found.index)
+        active.sync()  # what was found behind the mark counts from now on, so it must be safe before it is marked
+        mark = Mark(self._files, self._folder)
+        mark.write(found.next_sequence - 1, sync=True)
+        self._catalogue.refresh()
+        self._writer = Writer(
+            settings, self._files, marker, active, mark, found.next_sequence - 1, self._deliver, clock
+        )
+        self._upkeep = Upkeep(settings, self._folder, self._files, self._catalogue, clock)
+        self._writer.start()
+
+    @property
+    def committed(self) -> int:
+        return self._writer.committed
+
+    def trim(self, before: int) -> None:
+        """Remove whole segments below `before`, oldest first; never the one being written."""
+        firsts, segments, _ = self._catalogue.listing
+        for segment, following in zip(segments, firsts[1:], strict=False):
+            if following > before:
+                break
+            remove_segment(self._files, segment.path)
+        self._catalogue.refresh()
+
+    def upkeep(self) -> None:
+        """See `Journal.upkeep`."""
+        self._writer.roll_if_old()
+        self._upkeep.run(self)
+
+    def health(self) -> Health:
+        writer, damage = self._writer, self._damage
+        segments = self._catalogue.listing.segments
+        return Health(
+            status=self._status,
+            reason=self._refusal.reason if self._refusal else "",
+            durability=self._settings.durability,
+            committed=writer.committed,
+            first_position=self.first_position(),
+            segments=len(segments),
+            bytes=sum(segment.size for segment in segments),
+            unsynced_bytes=self._unsynced,
+            blocks=writer.blocks,
+            rows=writer.rows,
+            syncs=writer.syncs,
+            last_sync_us=writer.last_sync_us,
+            slowest_sync_us=writer.slowest_sync_us,
+            refusals=self._refusals,
+            repairs=damage.repairs,
+            quarantined_rows=damage.quarantined_rows,
+            missing_rows=damage.missing_rows,
+            bytes_cut=damage.bytes_cut,
+            damage=tuple(damage.reports),
+        )
+
+    def close(self) -> None:
+        """See `Journal.close`."""
+        if self._status == "closed":
+            return
+        if self._status == "ok":
+            self.flush()
+            while self._in_flight is not None:
+                self._take(self._outcomes.get())
+        if self._status == "ok":
+            self._writer.write_snapshot(self.committed, self.state.encode_snapshot(self.committed, self._source))
+        self._upkeep.stop()
+        self._writer.stop()
+        self._refuse("closed", "the journal is closed")
+        self._catalogue.close()
+        self._lock.release()
+
+    # ---- between owner and writer -----------------------------------------------------------------------------------
+
+    def _hand_over(self, block: OpenBlock) -> None:
+        if self._snapshot_due and not self._waiting and not self._open.rows:  # the state is the sum up to this block
+            block.snapshot = self.state.encode_snapshot(block.end - 1, self._source)
+            self._snapshot_due = False
+        self._writer.write(block)
+
+    def _deliver(self, outcome: Outcome) -> None:
+        """Writer thread."""
+        self._outcomes.put(outcome)
+        with contextlib.suppress(RuntimeError):  # the owner's loop is closed: `close` takes what is left
+            self._post(self._take_outcomes)
+
+    def _take_outcomes(self) -> None:
+        while True:
+            try:
+                outcome = self._outcomes.get_nowait()
+            except queue.Empty:
+                return
+            self._take(outcome)
+
+    def _take(self, outcome: Outcome) -> None:
+        match outcome:
+            case Committed(block):
+                self._committed(block)
+            case Failed(error):
+                self._take_failure(error)
+            case Resumed():
+                log().info("there is space again; the journal goes on")
+                self._refuse("ok", "")
+                self.flush()
+            case Rolled():
+                self._snapshot_due = True
+                if self._is_idle():
+                    self._snapshot_due = False
+                    snapshot = self.state.encode_snapshot(self.committed, self._source)
+                    self._writer.write_snapshot(self.committed, snapshot)
+
+    def _take_failure(self, error: RacewayError) -> None:
+        log().error("rows could not be stored", reason=str(error))
+        match error:
+            case DiskFullError():
+                self._failed(error, "disk_full", error.reason)
+            case ReadOnlyError():
+                self._failed(error, "read_only", error.reason)
+            case _:
+                self._failed(error, "ok", "")
+                self.flush()
+
+
+def _log_damage(damage: Damage) -> None:
+    facts = {name: getattr(damage, name) for name in ("file", "position", "size", "first", "last", "rows", "reason")}
+    speak = log().info if damage.kind in ("repaired", "rebuilt") else log().error
+    speak(f"journal: {damage.kind}", **facts)

@@ -1,0 +1,142 @@
+"""The same contract without files: for `durability = "memory"`, for tests, for benchmarks without a disk.
+
+Blocks are encoded as on disk and kept in a few pieces; beyond `memory_bytes` the oldest piece goes, and whoever wanted
+it gets TrimmedError. Nothing can fail here, and a commit follows as soon as the owner is called again.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from pathlib import Path
+
+from raceway import config
+from raceway.errors import JournalError
+from raceway.journal.block import Frame, OpenBlock
+from raceway.journal.catalogue import Catalogue, segment_path
+from raceway.journal.contract import Health, Post
+from raceway.journal.damage import DamageLog
+from raceway.journal.format import MARKER_SIZE
+from raceway.journal.index import Index
+from raceway.journal.intake import Intake
+from raceway.journal.reading import CatalogueReading
+from raceway.journal.segment import BlockSegment
+from raceway.journal.state import State
+
+_MARKER = bytes(MARKER_SIZE)
+_PIECES = 16
+
+
+class _MemorySource:
+    """Frames one behind the other."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._begins: list[int] = []
+        self._frames: list[bytes] = []
+
+    def append(self, frame: Frame) -> None:
+        self._frames.append(frame.head + frame.body)
+        self._begins.append(self.size)
+        self.size += frame.size
+
+    def read(self, size: int, position: int) -> bytes:
+        """Never asked for bytes of two frames."""
+        frame = bisect_right(self._begins, position) - 1
+        at = position - self._begins[frame]
+        return self._frames[frame][at : at + size]
+
+    def close(self) -> None:
+        self._frames.clear()
+
+
+class MemoryJournal(Intake, CatalogueReading):
+    """Rows in memory, lost with the process."""
+
+    def __init__(self, settings: config.Journal, post: Post, clock: Callable[[], int]) -> None:
+        super().__init__(settings, State(), 0, clock)
+        self._last = -1
+        self._post = post
+        self._damage = DamageLog()
+        self._catalogue = Catalogue(self._damage)
+        self._blocks = self._rows = 0
+        self._begin(0)
+
+    @property
+    def committed(self) -> int:
+        return self._last
+
+    def trim(self, before: int) -> None:
+        firsts, segments, _ = self._catalogue.listing
+        gone = sum(1 for following in firsts[1:] if following <= before)
+        self._catalogue.show(segments[gone:])
+
+    def upkeep(self) -> None:
+        """Nothing to do: what is too much goes at once."""
+
+    def health(self) -> Health:
+        segments = self._catalogue.listing.segments
+        return Health(
+            status=self._status,
+            reason=self._refusal.reason if self._refusal else "",
+            durability="memory",
+            committed=self.committed,
+            first_position=self.first_position(),
+            segments=len(segments),
+            bytes=sum(segment.size for segment in segments),
+            unsynced_bytes=self._unsynced,
+            blocks=self._blocks,
+            rows=self._rows,
+            refusals=self._refusals,
+        )
+
+    def close(self) -> None:
+        """See `Journal.close`."""
+        if self._status == "closed":
+            return
+        while self._in_flight is not None or not self._is_idle():
+            self.flush()
+            self._commit()
+        self._refuse("closed", "the journal is closed")
+
+    def _hand_over(self, block: OpenBlock) -> None:
+        self._post(self._commit)
+
+    def _commit(self) -> None:
+        block = self._in_flight
+        if block is None:  # `close` was quicker
+            return
+        try:
+            frame = block.encode(_MARKER)
+        except Exception as error:  # noqa: BLE001  # a value no column can hold
+            self._failed(JournalError(f"the rows cannot be stored: {error}"), "ok", "")
+            self.flush()
+            return
+        position = self._newest.size
+        self._newest.append(frame)
+        self._index.add(
+            position, frame.first, frame.rows, frame.spans,
+            covered=self._newest.size, time_us=frame.time_us, control=frame.has_control,
+        )  # fmt: skip
+        self._blocks += 1
+        self._rows += frame.rows
+        self._last = frame.last
+        self._make_room()
+        self._committed(block)
+
+    def _make_room(self) -> None:
+        limit = self._settings.memory_bytes
+        if self._newest.size >= limit // _PIECES:
+            self._begin(self.committed + 1)
+        segments = self._catalogue.listing.segments
+        sizes = [segment.size for segment in segments]
+        while sum(sizes) > limit and len(sizes) > 1:
+            sizes.pop(0)
+        if len(sizes) < len(segments):
+            self._catalogue.show(segments[-len(sizes) :])
+
+    def _begin(self, first: int) -> None:
+        self._newest, self._index = _MemorySource(), Index(first)
+        path = segment_path(Path("memory"), first)
+        segment = BlockSegment(path, _MARKER, self._damage, index=self._index, source=self._newest)
+        self._catalogue.show((*self._catalogue.listing.segments, segment))

@@ -1,0 +1,52 @@
+"""Reading a journal through its catalogue: the same for every engine that keeps blocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import pyarrow as pa
+
+from raceway.journal.catalogue import Catalogue
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS
+from raceway.journal.state import State
+
+
+class CatalogueReading:
+    """The reading half of `Journal`, for classes that have a catalogue."""
+
+    state: State
+    _catalogue: Catalogue
+
+    @property
+    def committed(self) -> int:
+        raise NotImplementedError
+
+    def read(
+        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """See `Journal.read`."""
+        end = self.committed + 1
+        return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
+
+    def read_topic(
+        self,
+        topic: str,
+        offset: int,
+        max_rows: int = TOPIC_ROWS,
+        max_bytes: int = TOPIC_BYTES,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """See `Journal.read_topic`."""
+        return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
+
+    def first_position(self) -> int:
+        return self._catalogue.first_position()
+
+    def offsets(self, topic: str) -> tuple[int, int]:
+        """See `Journal.offsets`. (0, 0) for a topic nobody has used."""
+        following = self.state.next_offsets.get(topic, 0)
+        first = self._catalogue.maybe_first_offset(topic) if self.first_position() else 0
+        return following if first is None else first, following
+
+    def topics(self) -> Iterable[str]:
+        return self.state.next_offsets.keys()

@@ -1,0 +1,93 @@
+"""What a journal on files does now and then: seal closed segments, drop blocks that were sealed, apply retention."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from raceway import config
+from raceway.journal.catalogue import SEGMENT, FolderCatalogue
+from raceway.journal.files import Files
+from raceway.journal.log import log
+from raceway.journal.retention import Plan, plan, remove_segment
+from raceway.journal.sealer import Outcome, Sealer, outlived_blocks
+from raceway.journal.state import State
+
+
+class Owner(Protocol):
+    """What upkeep needs of the journal it works for."""
+
+    state: State
+
+    def set_state(self, section: str, key: str, value: Any | None) -> None: ...
+
+
+class Upkeep:
+    """Owner thread only; never waits. A child process does what takes long."""
+
+    def __init__(
+        self, settings: config.Journal, folder: Path, files: Files, catalogue: FolderCatalogue, clock: Callable[[], int]
+    ) -> None:
+        self._settings, self._folder, self._files = settings, folder, files
+        self._catalogue, self._clock = catalogue, clock
+        self._sealer = Sealer(folder, settings.row_group_rows)
+
+    def run(self, owner: Owner) -> None:
+        """One look around."""
+        outcome = self._sealer.maybe_outcome()
+        if outcome is not None:
+            _log_outcome(outcome)
+            self._catalogue.refresh()
+        self._drop_sealed_blocks()
+        planned = self._plan(owner)
+        self._carry_out(planned, owner)
+        if not self._sealer.is_busy:
+            self._start_next(planned)
+
+    def stop(self) -> None:
+        self._sealer.stop()
+
+    def _drop_sealed_blocks(self) -> None:
+        for blocks in outlived_blocks(self._folder, self._settings.seal_keep_s, time.time()):
+            self._files.remove(blocks)
+            self._catalogue.refresh()
+
+    def _plan(self, owner: Owner) -> Plan:
+        retention = self._settings.retention
+        if not retention.max_age_s and not retention.max_bytes:
+            return Plan()
+        listing = self._catalogue.listing
+        return plan(listing.segments, listing.held, owner.state.section("cursors"), self._clock(), retention)
+
+    def _carry_out(self, planned: Plan, owner: Owner) -> None:
+        for move in planned.moves:
+            log().error("retention moved a cursor", cursor=move.key, reason=str(move))
+            owner.set_state("cursors", move.key, {"topic": move.topic, "offset": move.first_left})
+        listing = self._catalogue.listing
+        gone = [segment.path for segment in listing.segments if segment.first in planned.remove]
+        gone += [segment.path for segment in listing.held if segment.first in planned.remove_held]
+        for path in gone:
+            remove_segment(self._files, path)
+            log().info("retention removed a segment", file=path.name)
+        if gone:
+            self._catalogue.refresh()
+
+    def _start_next(self, planned: Plan) -> None:
+        for first, topics in planned.hold.items():
+            self._sealer.hold(f"{SEGMENT}{first:020}", topics)
+            return
+        name = self._sealer.maybe_next(self._files.names(self._folder)) if self._settings.seal else None
+        if name is not None:
+            self._sealer.seal(name)
+
+
+def _log_outcome(outcome: Outcome) -> None:
+    if outcome.error:
+        log().error("a segment could not be sealed", segment=outcome.name, reason=outcome.error)
+    else:
+        log().info(
+            "segment sealed" if outcome.job == "seal" else "rows held", segment=outcome.name, rows=outcome.rows,
+            bytes=outcome.size, bytes_before=outcome.source_size, seconds=outcome.seconds,
+        )  # fmt: skip
