@@ -44,6 +44,10 @@ class Reader(threading.Thread):
         self.start()
 
     def run(self) -> None:
+        with self._peer:
+            self._read_all()
+
+    def _read_all(self) -> None:
         self._peer.socket.settimeout(10)
         rest, last = b"", 0.0
         while data := self._peer.socket.recv(1 << 18):
