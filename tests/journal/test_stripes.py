@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from raceway.errors import FormatVersionError, JournalError
 from raceway.journal.checksum import STRIPE, maybe_mend, maybe_unprotect, protect
 from raceway.journal.files import Files
-from raceway.journal.stripes import BadStripeError, CheckedFile, encode_sums, maybe_parse_sums, measure
+from raceway.journal.stripes import BadPageError, CheckedFile, encode_sums, maybe_parse_sums, measure
 
 FOOTER = b"what lies where" * 100
 CONTENT = b"PAR1" + random.Random(5).randbytes(3 * STRIPE + 1000) + FOOTER + len(FOOTER).to_bytes(4, "little") + b"PAR1"
@@ -134,10 +134,12 @@ class ProtectedFiles(Files):
 
 
 class UnreadableFiles(Files):
-    """A disk with sectors that cannot be read any more."""
+    """A disk with a sector that cannot be read any more."""
 
     def read(self, descriptor: int, size: int, position: int) -> bytes:
-        raise OSError(errno.EIO, "input/output error")
+        if position <= 5000 < position + size:
+            raise OSError(errno.EIO, "input/output error")
+        return super().read(descriptor, size, position)
 
 
 @pytest.mark.parametrize("files", [RefusingFiles(), ProtectedFiles()])
@@ -148,23 +150,38 @@ def test_a_mended_byte_that_cannot_be_put_back_is_read_all_the_same(file: Path, 
         assert checked.read() == CONTENT
 
 
-def test_a_sector_that_cannot_be_read_is_damage_and_no_crash(file: Path) -> None:
-    with CheckedFile(file, measure(file), files=UnreadableFiles()) as checked, pytest.raises(BadStripeError):
-        checked.read(1)
+def test_a_sector_that_cannot_be_read_costs_its_page_and_no_more(file: Path) -> None:
+    with CheckedFile(file, measure(file), files=UnreadableFiles()) as checked:
+        assert checked.read(4096) == CONTENT[:4096]
+        with pytest.raises(BadPageError):
+            checked.read(1)
+        checked.seek(8192)
+        assert checked.read() == CONTENT[8192:]
 
 
-def test_a_zeroed_page_spoils_its_stripe_and_no_other(file: Path) -> None:
+def test_a_file_that_was_cut_is_read_as_far_as_it_goes(file: Path) -> None:
+    sums = measure(file)
+    file.write_bytes(CONTENT[: STRIPE + 5000])
+    with CheckedFile(file, sums) as checked:
+        assert checked.read(STRIPE + 4096) == CONTENT[: STRIPE + 4096]
+        with pytest.raises(BadPageError):
+            checked.read(1)
+
+
+def test_a_zeroed_page_spoils_itself_and_no_other(file: Path) -> None:
     sums = measure(file)
     content = bytearray(CONTENT)
-    content[STRIPE + 4096 : STRIPE + 8192] = bytes(4096)
+    at = STRIPE + 4096
+    content[at : at + 4096] = bytes(4096)
     file.write_bytes(content)
     with CheckedFile(file, sums) as checked:
-        assert checked.read(STRIPE) == CONTENT[:STRIPE]
-        with pytest.raises(BadStripeError, match="bytes 65536 to 131071") as caught:
+        assert checked.read(at) == CONTENT[:at]
+        with pytest.raises(BadPageError, match=f"page at byte {at} of segment.parquet") as caught:
             checked.read(10)
-        assert caught.value.number == 1
-        checked.seek(2 * STRIPE)
-        assert checked.read() == CONTENT[2 * STRIPE :]
+        assert caught.value.position == at
+        checked.seek(at + 4096)
+        assert checked.read() == CONTENT[at + 4096 :]
+        assert [checked.try_stripe(number) for number in range(4)] == [True, False, True, True]
 
 
 @pytest.mark.parametrize("damage", ["zeroed", "cut", "halved"])
@@ -211,7 +228,7 @@ def test_three_flips_that_look_like_one_are_refused_by_the_digest(tmp_path: Path
     sums = measure(file)
     damaged = _mistaken_for_one_flip(content, sums.crcs[0])
     file.write_bytes(damaged)
-    with CheckedFile(file, sums) as checked, pytest.raises(BadStripeError):
+    with CheckedFile(file, sums) as checked, pytest.raises(BadPageError):
         checked.read()
 
 

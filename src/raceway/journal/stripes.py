@@ -6,13 +6,14 @@
     version     u16       1
     footer      u32       length of the footer copy
     size        u64       length of the Parquet file
-    crcs        u32 each  one per 64 KiB stripe of the Parquet file
-    digests     8 bytes each, likewise: BLAKE2b
+    crcs        u32 each  one per stripe of 64 KiB of the Parquet file
+    digests     4 bytes each, one per page of 4 KiB: BLAKE2b
     footer      the last bytes of the Parquet file, from the footer's beginning to its final magic
 
-The CRC finds a flipped bit again, the digest makes sure that what was mended is what was written (an odd number of
-flips from three on would otherwise pass for a single one, once in 4,096), and the copy replaces a footer that is gone:
-without its footer a Parquet file says nothing at all.
+The CRC finds a flipped bit again. The digests make sure that what was mended is what was written (an odd number of
+flips from three on would otherwise pass for a single one, once in 4,096), and if a stripe is beyond mending they tell
+which pages of it are good all the same: disks lose pages, not stripes. The copy replaces a footer that is gone; without
+its footer a Parquet file says nothing at all.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ import io
 import os
 import struct
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple
@@ -42,21 +43,21 @@ _HEADER = struct.Struct(
     "I"  # length of the footer copy
     "Q"  # length of the Parquet file
 )
-_DIGEST_BYTES = 8
+_PAGE = 4096
+_DIGEST_BYTES = 4
 # Column chunks of small columns lie side by side in one stripe: a handful of stripes saves checking it for each.
 _KEPT_STRIPES = 8
 
 
-class BadStripeError(JournalError):
-    """Stripe `number` of `file` is damaged beyond repair. Readers turn it into the rows that are missing."""
+class BadPageError(JournalError):
+    """The page at byte `position` of `file` is damaged beyond repair. Readers turn it into the rows that are lost."""
 
-    def __init__(self, file: str, number: int) -> None:
-        super().__init__(file, number)
-        self.file, self.number = file, number
+    def __init__(self, file: str, position: int) -> None:
+        super().__init__(file, position)
+        self.file, self.position = file, position
 
     def __str__(self) -> str:
-        start = self.number * STRIPE
-        return f"{self.file}: bytes {start} to {start + STRIPE - 1} are damaged beyond repair"
+        return f"the page at byte {self.position} of {self.file} is damaged beyond repair"
 
 
 class Sums(NamedTuple):
@@ -67,17 +68,25 @@ class Sums(NamedTuple):
     digests: bytes
     footer: bytes
 
-    def is_good(self, number: int, stripe: bytes) -> bool:
-        """Is this what was written? Asked about mended stripes."""
-        start = number * _DIGEST_BYTES
-        return _digest(stripe) == self.digests[start : start + _DIGEST_BYTES]
-
     def length_of(self, number: int) -> int:
+        """Bytes of a stripe."""
         return min(STRIPE, self.size - number * STRIPE)
 
+    def bad_pages(self, number: int, stripe: bytes) -> list[int]:
+        """Positions in the file of the pages of this stripe that are not what was written."""
+        start = number * STRIPE // _PAGE * _DIGEST_BYTES
+        written = self.digests[start : start + STRIPE // _PAGE * _DIGEST_BYTES]
+        found = _digests(stripe.ljust(self.length_of(number), b"\0"))
+        return [
+            number * STRIPE + at // _DIGEST_BYTES * _PAGE
+            for at in range(0, len(written), _DIGEST_BYTES)
+            if written[at : at + _DIGEST_BYTES] != found[at : at + _DIGEST_BYTES]
+        ]
 
-def _digest(stripe: bytes) -> bytes:
-    return blake2b(stripe, digest_size=_DIGEST_BYTES).digest()
+
+def _digests(stripe: bytes) -> bytes:
+    pages = (stripe[at : at + _PAGE] for at in range(0, len(stripe), _PAGE))
+    return b"".join(blake2b(page, digest_size=_DIGEST_BYTES).digest() for page in pages)
 
 
 def measure(path: Path) -> Sums:
@@ -87,7 +96,7 @@ def measure(path: Path) -> Sums:
     with path.open("rb") as file:
         while stripe := file.read(STRIPE):
             crcs.append(crc(stripe))
-            digests.append(_digest(stripe))
+            digests.append(_digests(stripe))
         size = file.tell()
         footer = _read_footer(file, size)
     return Sums(size, tuple(crcs), b"".join(digests), footer)
@@ -122,11 +131,18 @@ def maybe_parse_sums(data: bytes, name: str) -> tuple[Sums, bool] | None:
         raise FormatVersionError(name, version, SUM_VERSION)
     count = -(-size // STRIPE)
     digests_at = _HEADER.size + 4 * count
-    footer_at = digests_at + _DIGEST_BYTES * count
+    footer_at = digests_at + _DIGEST_BYTES * -(-size // _PAGE)
     if len(body) != footer_at + footer_length:
         return None
     crcs = struct.unpack_from(f"<{count}I", body, _HEADER.size)
     return Sums(size, crcs, body[digests_at:footer_at], body[footer_at:]), mended
+
+
+class _Stripe(NamedTuple):
+    """Bytes as they should be, except for the pages at the positions `bad`."""
+
+    content: bytes
+    bad: Sequence[int] = ()
 
 
 class CheckedFile(io.RawIOBase):
@@ -134,7 +150,7 @@ class CheckedFile(io.RawIOBase):
 
     A stripe with one flipped bit is mended in passing; one that touches a damaged footer is completed from the copy.
     `on_mended(number)` hears of each. With `may_write` the mended bytes are put back into the file. Raises
-    BadStripeError for the rest. Not for several threads at once.
+    BadPageError for bytes that cannot be mended. Not for several threads at once.
     """
 
     def __init__(
@@ -152,7 +168,7 @@ class CheckedFile(io.RawIOBase):
         self._on_mended = on_mended
         self._descriptor, self._may_write = _open(self._files, path, may_write)
         self._position = 0
-        self._kept: OrderedDict[int, bytes] = OrderedDict()
+        self._kept: OrderedDict[int, _Stripe] = OrderedDict()
 
     def readable(self) -> bool:
         return True
@@ -178,35 +194,19 @@ class CheckedFile(io.RawIOBase):
         if stop <= start:
             return b""
         first, last = start // STRIPE, (stop - 1) // STRIPE
-        if first == last:
-            found = self.stripe(first)[start - first * STRIPE : stop - first * STRIPE]
-        else:
-            parts = [self.stripe(number) for number in range(first, last + 1)]
-            parts[0] = parts[0][start - first * STRIPE :]
-            parts[-1] = parts[-1][: stop - last * STRIPE]
-            found = b"".join(parts)
+        stripes = [self._stripe(number) for number in range(first, last + 1)]
+        for position in (position for stripe in stripes for position in stripe.bad):
+            if position < stop and position + _PAGE > start:
+                raise BadPageError(self._path.name, position)
+        parts = [stripe.content for stripe in stripes]
+        parts[-1] = parts[-1][: stop - last * STRIPE]
+        parts[0] = parts[0][start - first * STRIPE :]
         self._position = stop
-        return found
-
-    def stripe(self, number: int) -> bytes:
-        """One stripe, checked. Raises BadStripeError."""
-        kept = self._kept.get(number)
-        if kept is not None:
-            self._kept.move_to_end(number)
-            return kept
-        stripe = self._checked(number)
-        self._kept[number] = stripe
-        if len(self._kept) > _KEPT_STRIPES:
-            self._kept.popitem(last=False)
-        return stripe
+        return parts[0] if first == last else b"".join(parts)
 
     def try_stripe(self, number: int) -> bool:
-        """Check one stripe, mending it if it can be mended; False if it is beyond repair."""
-        try:
-            self.stripe(number)
-        except BadStripeError:
-            return False
-        return True
+        """Check one stripe, mending it if it can be mended; False if bytes of it are beyond repair."""
+        return not self._stripe(number).bad
 
     def close(self) -> None:
         if not self.closed:
@@ -214,26 +214,47 @@ class CheckedFile(io.RawIOBase):
             self._kept.clear()
         super().close()
 
-    def _checked(self, number: int) -> bytes:
-        try:
-            stripe = read_all(self._files, self._descriptor, self._sums.length_of(number), number * STRIPE)
-        except OSError:  # a sector that the disk cannot read any more is damage like any other
-            stripe = b""
-        if crc(stripe) == self._sums.crcs[number]:
-            return stripe
-        mended = self._maybe_mended(number, stripe)
+    def _stripe(self, number: int) -> _Stripe:
+        stripe = self._kept.get(number)
+        if stripe is None:
+            stripe = self._kept[number] = self._checked(number)
+            if len(self._kept) > _KEPT_STRIPES:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(number)
+        return stripe
+
+    def _checked(self, number: int) -> _Stripe:
+        found = self._load(number)
+        if crc(found) == self._sums.crcs[number]:
+            return _Stripe(found)
+        mended = self._maybe_mended(number, found)
         if mended is None:
-            raise BadStripeError(self._path.name, number)
+            whole = found.ljust(self._sums.length_of(number), b"\0")
+            return _Stripe(whole, self._sums.bad_pages(number, whole))
         if self._may_write:
-            self._put_back(number, stripe, mended)
+            self._put_back(number, found, mended)
         if self._on_mended is not None:
             self._on_mended(number)
-        return mended
+        return _Stripe(mended)
+
+    def _load(self, number: int) -> bytes:
+        start, length = number * STRIPE, self._sums.length_of(number)
+        try:
+            return read_all(self._files, self._descriptor, length, start)
+        except OSError:  # a sector that the disk cannot read any more: damage like any other, and its neighbours live
+            pages = range(start, start + length, _PAGE)
+            return b"".join(self._load_page(at, min(_PAGE, start + length - at)) for at in pages)
+
+    def _load_page(self, position: int, length: int) -> bytes:
+        try:
+            return read_all(self._files, self._descriptor, length, position).ljust(length, b"\0")
+        except OSError:
+            return bytes(length)
 
     def _maybe_mended(self, number: int, stripe: bytes) -> bytes | None:
         for candidate in (stripe, self._with_footer(number, stripe)):
             mended = maybe_mend(candidate, self._sums.crcs[number])
-            if mended is not None and self._sums.is_good(number, mended):
+            if mended is not None and not self._sums.bad_pages(number, mended):
                 return mended
         return None
 
