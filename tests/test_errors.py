@@ -20,6 +20,7 @@ EXAMPLES = [
     (errors.UnknownPeerError("x"), "Service x not found"),
     (errors.TooLargeError("payload", 20, 10), "payload of 20 bytes is over the limit of 10"),
     (errors.ForbiddenError("anonymous:mb", "publish"), "anonymous:mb may not publish"),
+    (errors.RemoteError("TIMEOUT", "Request timed out", {"a": 1}), "TIMEOUT: Request timed out"),
     (errors.ConfigError("a.b", "is wrong", "flag"), "a.b: is wrong (from flag)"),
     (errors.ConfigError("a.b", "is wrong"), "a.b: is wrong"),
     (errors.DiskFullError("no space"), "no space"),

@@ -11,7 +11,8 @@
     │   ├── UnmatchedAnswerError    an answer to a request that is not open
     │   ├── UnknownPeerError        a service id nobody has
     │   ├── TooLargeError           over a stated limit
-    │   └── ForbiddenError          not allowed
+    │   ├── ForbiddenError          not allowed
+    │   └── RemoteError             a client's call was answered with an error
     └── LocalError                we, our disk or our configuration
         ├── ConfigError             a setting that cannot be used; names the key
         ├── UnavailableError        cannot be done now: the journal does not take writes
@@ -32,7 +33,7 @@ whether the same call may succeed later without anybody changing anything.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class RacewayError(Exception):
@@ -176,6 +177,22 @@ class ForbiddenError(PeerError):
 
     def __str__(self) -> str:
         return f"{self.principal} may not {self.action}"
+
+
+class RemoteError(PeerError):
+    """The bus, or the service that was asked, answered with an error: its own code is `reported`.
+
+    A handler that raises it answers with exactly that.
+    """
+
+    code = "remote"
+
+    def __init__(self, reported: str, text: str, details: Any = None) -> None:
+        super().__init__(reported, text, details)
+        self.reported, self.text, self.details = reported, text, details
+
+    def __str__(self) -> str:
+        return f"{self.reported}: {self.text}"
 
 
 class LocalError(RacewayError):

@@ -1,0 +1,35 @@
+"""Where a bus is: URLs such as `mb://127.0.0.1:3001` and `mb+wss://bus.example:8000/any/path`."""
+
+from __future__ import annotations
+
+from urllib.parse import urlsplit
+
+import msgspec
+
+from raceway.errors import ConfigError
+
+
+class Address(msgspec.Struct, frozen=True):
+    scheme: str
+    host: str
+    port: int
+    path: str = "/"
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.scheme}://{host}:{self.port}{self.path if self.path != '/' else ''}"
+
+
+def parse_url(url: str, default_ports: dict[str, int]) -> Address:
+    """Raises ConfigError for what is no address of a known scheme (the keys of `default_ports`)."""
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        raise ConfigError("url", f"{url!r} cannot be read: {error}") from error
+    if parts.scheme not in default_ports:
+        raise ConfigError("url", f"{url!r} should begin with one of {', '.join(f'{s}://' for s in default_ports)}")
+    if not parts.hostname:
+        raise ConfigError("url", f"{url!r} names no host")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Address(parts.scheme, parts.hostname, default_ports[parts.scheme] if port is None else port, path)

@@ -1,0 +1,223 @@
+"""One connection to a bus, over TCP or WebSocket, plain or TLS. What is sent in a turn of the loop is one write."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import ssl
+from collections.abc import Callable
+from typing import Protocol, cast
+
+import picows
+from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+
+from raceway.client.address import Address
+from raceway.client.options import Options
+from raceway.codec.mb_encode import tcp_frame
+from raceway.codec.mb_inbox import MbInbox, Received
+from raceway.codec.websocket import masked_frame
+from raceway.errors import ConfigError, ConnectionLostError, TooLargeError
+
+
+class Owner(Protocol):
+    """Who a link works for. `lost` comes once, and nothing comes after it."""
+
+    def received(self, messages: list[Received]) -> None: ...
+
+    def lost(self, link: Link, reason: str) -> None: ...
+
+
+class Link:
+    """An open connection. It never comes back: a new one is opened instead."""
+
+    def __init__(
+        self,
+        owner: Owner,
+        transport: asyncio.Transport,
+        encode: Callable[[list[bytes]], bytes],
+        say_goodbye: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._owner = owner
+        self._transport = transport
+        self._encode = encode
+        self._say_goodbye = say_goodbye
+        self._outbox: list[bytes] = []
+        self._reason = "closed by the bus"
+        self._flowing = asyncio.Event()
+        self._flowing.set()
+        self.open = True
+
+    def send(self, message: bytes) -> None:
+        """Goes out at the end of this turn. A message to a lost connection is lost."""
+        if not self._outbox:
+            asyncio.get_running_loop().call_soon(self.flush)
+        self._outbox.append(message)
+
+    def flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if outbox and self.open:
+            self._transport.write(self._encode(outbox))
+
+    async def drain(self) -> None:
+        """Wait while the bus takes in less than is sent."""
+        await self._flowing.wait()
+
+    def received(self, messages: list[Received]) -> None:
+        if self.open and messages:
+            self._owner.received(messages)
+
+    def pause_writing(self) -> None:
+        self._flowing.clear()
+
+    def resume_writing(self) -> None:
+        self._flowing.set()
+
+    def close(self) -> None:
+        """What was sent leaves first."""
+        self.flush()
+        if self.open:
+            self._say_goodbye()
+        self.open = False
+        self._flowing.set()
+        self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        self._reason = reason
+        self._transport.abort()
+
+    def ended(self, error: Exception | None) -> None:
+        """The transport is gone."""
+        self._flowing.set()
+        if self.open:
+            self.open = False
+            self._owner.lost(self, str(error) if error else self._reason)
+
+
+async def open_link(address: Address, options: Options, owner: Owner) -> Link:
+    """Raises ConnectionLostError when there is no bus, ConfigError for a certificate file that cannot be used."""
+    context = _tls_context(options) if address.scheme.endswith(("tls", "wss")) else None
+    opener = _open_websocket if address.scheme.endswith(("+ws", "+wss")) else _open_tcp
+    try:
+        async with asyncio.timeout(options.connect_s):
+            return await opener(address, options, owner, context)
+    except TimeoutError:
+        raise ConnectionLostError(str(address), f"no answer within {options.connect_s:g} s") from None
+    except (OSError, picows.WSError) as error:
+        raise ConnectionLostError(str(address), getattr(error, "strerror", None) or str(error)) from error
+
+
+def _tls_context(options: Options) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=options.ca_file)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError("ca_file", f"{options.ca_file} cannot be used: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
+# ---- TCP ------------------------------------------------------------------------------------------------------------
+
+
+async def _open_tcp(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(
+        lambda: _TcpProtocol(owner, options.frame_limit), address.host, address.port, ssl=context
+    )
+    return protocol.link
+
+
+def _tcp_frames(messages: list[bytes]) -> bytes:
+    return b"".join([piece for message in messages for piece in (tcp_frame(len(message)), message)])
+
+
+class _TcpProtocol(asyncio.Protocol):
+    link: Link
+
+    def __init__(self, owner: Owner, frame_limit: int) -> None:
+        self._owner = owner
+        self._inbox = MbInbox(frame_limit)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        # A cast, because uvloop's transports are no subclasses of asyncio's.
+        self.link = Link(self._owner, cast(asyncio.Transport, transport), _tcp_frames)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            self.link.received(self._inbox.receive_data(data))
+        except TooLargeError as error:
+            self.link.abort(str(error))
+
+    def pause_writing(self) -> None:
+        self.link.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.link.resume_writing()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.link.ended(error)
+
+
+# ---- WebSocket ------------------------------------------------------------------------------------------------------
+
+
+async def _open_websocket(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    url = f"{'wss' if context else 'ws'}://{host}:{address.port}{address.path}"
+    _, listener = await picows.ws_connect(
+        lambda: _WebSocketListener(owner, options.frame_limit),
+        url,
+        ssl_context=context,
+        websocket_handshake_timeout=options.connect_s,
+        max_frame_size=min(options.frame_limit, 2**31 - 1),
+        max_redirects=0,
+    )
+    return cast(_WebSocketListener, listener).link
+
+
+def _masked_frames(messages: list[bytes]) -> bytes:
+    keys = os.urandom(4 * len(messages))
+    return b"".join([masked_frame(message, keys[4 * row : 4 * row + 4]) for row, message in enumerate(messages)])
+
+
+class _WebSocketListener(WSListener):
+    link: Link
+
+    def __init__(self, owner: Owner, limit: int) -> None:
+        super().__init__()
+        self._owner, self._limit = owner, limit
+        self._messages: list[bytes] = []
+        self._fragments: list[bytes] = []
+        self._size = 0
+
+    def on_ws_connected(self, transport: WSTransport) -> None:
+        self.link = Link(
+            self._owner, transport.underlying_transport, _masked_frames, lambda: transport.send_close(WSCloseCode.OK)
+        )
+
+    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        if frame.msg_type == WSMsgType.CLOSE:
+            transport.send_close(frame.get_close_code())
+            transport.disconnect()
+        elif frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION):
+            self._take_fragment(frame)
+        if frame.last_in_buffer and self._messages:
+            messages, self._messages = self._messages, []
+            self.link.received(MbInbox.receive_messages(messages))
+
+    def _take_fragment(self, frame: WSFrame) -> None:
+        self._fragments.append(frame.get_payload_as_bytes())
+        self._size += len(self._fragments[-1])
+        if self._size > self._limit:
+            self.link.abort(str(TooLargeError("WebSocket message", self._size, self._limit)))
+        elif frame.fin:
+            self._messages.append(b"".join(self._fragments))
+            self._fragments, self._size = [], 0
+
+    def pause_writing(self) -> None:
+        self.link.pause_writing()
+
+    def resume_writing(self) -> None:
+        self.link.resume_writing()
+
+    def on_ws_disconnected(self, transport: WSTransport) -> None:
+        self.link.ended(None)

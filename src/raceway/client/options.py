@@ -1,0 +1,29 @@
+"""How a client behaves; `connect` takes these as keywords."""
+
+from __future__ import annotations
+
+import msgspec
+
+from raceway.codec.mb_inbox import FRAME_LIMIT
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """`ca_file`: PEM file to trust instead of the system's certificates, for `mb+tls` and `mb+wss`.
+
+    `connect_s`: longest time to connect. `patience_s`: longest wait for an answer (for a request: beyond its own
+    timeout), and for a lost connection to come back before a new call gives up. `heartbeat_s`: silence after which the
+    bus is asked whether it is there; after twice as long the connection counts as lost.
+
+    `reconnect`: come back after a loss, first after `backoff_s`, then twice as long each time up to `backoff_max_s`.
+    `buffer_bytes`: what one subscription holds for a reader that is behind; more is dropped and counted.
+    """
+
+    ca_file: str | None = None
+    connect_s: float = 5.0
+    patience_s: float = 30.0
+    heartbeat_s: float = 10.0
+    reconnect: bool = True
+    backoff_s: float = 0.1
+    backoff_max_s: float = 5.0
+    buffer_bytes: int = 64 * 1024 * 1024
+    frame_limit: int = FRAME_LIMIT

@@ -1,0 +1,66 @@
+"""Answering requests: from a handler's result, or its exception, to the payload of an answer."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from contextvars import ContextVar
+from typing import Any, Self
+
+from raceway.client.messages import Message, Payload, encode_payload
+from raceway.codec.mb_encode import encode_json, error_body
+from raceway.codec.mb_header import Refused
+from raceway.errors import RemoteError
+
+log = logging.getLogger("raceway.client")
+
+Handler = Callable[[Message], Payload | Awaitable[Payload]]
+
+# The request that is being handled here; calls made meanwhile name it as their parent.
+handling: ContextVar[bytes | None] = ContextVar("handling", default=None)
+
+
+class Serving:
+    """A service that runs until it or its client is closed."""
+
+    def __init__(
+        self, pattern: str, handler: Handler, priority: float, stop: Callable[[Serving], Awaitable[None]]
+    ) -> None:
+        self.pattern, self.priority = pattern, priority
+        self.handler = handler
+        self._stop: Callable[[Serving], Awaitable[None]] | None = stop
+
+    async def close(self) -> None:
+        """Take no more requests; those being handled are finished. May be repeated."""
+        if self._stop is not None:
+            stop, self._stop = self._stop, None
+            await stop(self)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+async def answer_of(serving: Serving | None, message: Message) -> bytes:
+    """The payload to answer with. Never raises: the requester must not wait for the deadline because we failed."""
+    if serving is None:
+        return _failure("NO_ROUTE_FOUND", f"No subscribers for topic {message.topic}")
+    handling.set(message.id.encode() if message.id else None)
+    try:
+        result: Any = serving.handler(message)
+        if inspect.isawaitable(result):
+            result = await result
+        return encode_payload(result)
+    except RemoteError as error:
+        return _failure(error.reported, error.text, error.details)
+    except Exception as error:  # the edge of foreign code
+        log.exception("the handler of %s failed", message.topic)
+        return _failure("INTERNAL_ERROR", f"{type(error).__name__}: {error}")
+
+
+def _failure(code: str, text: str, details: Any = None) -> bytes:
+    return encode_json({"error": error_body(Refused(code, text, details), time.time_ns() // 1000)})
