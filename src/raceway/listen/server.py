@@ -92,7 +92,7 @@ class Doors:
         server = await picows.ws_create_server(
             partial(answer_upgrade, self._gate), sock=bind(self._listen.host, port), ssl=context,
             websocket_handshake_timeout=self._listen.head_s, max_frame_size=self._gate.limits.frame_limit,
-            enable_auto_pong=True, use_aiofastnet=False,
+            enable_auto_pong=False, use_aiofastnet=False,
             backlog=self._listen.backlog, ssl_handshake_timeout=self._handshake_limit(context),
         )  # fmt: skip
         self._servers.append(server)

@@ -83,9 +83,7 @@ class MbWebSocket(WSListener):
         underlying: asyncio.Transport = transport.underlying_transport
         self._transport = transport
         set_send_buffer(underlying, self._gate.listen.socket_send_bytes)
-        self._session = MbSession(
-            self._gate, underlying, websocket_frame, encode_publishes, self._close, lambda: self._fragment_bytes
-        )
+        self._session = MbSession(self._gate, underlying, websocket_frame, encode_publishes, self._close, self._pending)
         self._session.start()
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
@@ -95,6 +93,10 @@ class MbWebSocket(WSListener):
             return
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
             self._break(WSCloseCode.PROTOCOL_ERROR, "reserved bits")
+        elif kind == WSMsgType.PING:
+            # Not left to picows: a ping it answered itself would hide that the buffer ends, and with it the messages
+            # before it.
+            transport.send_pong(frame.get_payload_as_bytes())
         elif kind in _DATA or kind == WSMsgType.CONTINUATION:
             self._take_fragment(kind, frame)
         if frame.last_in_buffer and self._session is not None and self._session.open:
@@ -115,6 +117,10 @@ class MbWebSocket(WSListener):
         if self._session is not None:
             self._session.resume()
 
+    def _pending(self) -> int:
+        """Bytes of an unfinished message; more than none also while all its fragments are empty."""
+        return self._fragment_bytes or len(self._fragments)
+
     def _take_fragment(self, kind: WSMsgType, frame: WSFrame) -> None:
         begun = bool(self._fragments)
         if begun != (kind == WSMsgType.CONTINUATION):
@@ -127,7 +133,8 @@ class MbWebSocket(WSListener):
             self._break(WSCloseCode.MESSAGE_TOO_BIG, "message too large")
             return
         if not frame.fin:
-            self._fragments.append(data)
+            if data or not begun:  # empty fragments without end must not fill the memory
+                self._fragments.append(data)
             self._fragment_bytes += len(data)
             return
         if begun:
