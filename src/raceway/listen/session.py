@@ -22,6 +22,8 @@ from raceway.broker.tracing import random_id
 
 # Where the transport says stop and go on. Small against the limit, large against a socket buffer.
 HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
+# How long what was written may still leave after a close. A peer that does not read would keep it for ever.
+LINGER_S = 10.0
 
 log = structlog.get_logger("raceway.listen")
 
@@ -49,6 +51,8 @@ class Session(Peer):
         """The connection is gone. May be repeated."""
         if self.open:
             log.info("closed", wire=self.wire.decode(), peer=self.id, address=self.address, reason=reason)
+            if self.transport.get_write_buffer_size():
+                self.broker.loop.call_later(LINGER_S, self.transport.abort)
         self.broker.disconnect(self)
         self._outbox.clear()
 
@@ -64,10 +68,9 @@ class Session(Peer):
         self._outbox.append(data)
 
     def flush(self) -> None:
-        outbox = self._outbox
-        if not outbox or self.transport.is_closing():
+        outbox, self._outbox = self._outbox, []
+        if not outbox or self.transport.is_closing():  # nothing more can leave then, so nothing may pile up
             return
-        self._outbox = []
         waiting = self.transport.get_write_buffer_size()
         if waiting > self._output_bytes:
             self.cut("too slow", "bus.slow_closed", waiting=waiting)
