@@ -76,10 +76,13 @@ class MbGate:
             if paused:
                 session.pause()
             else:
+                session.hear()
                 session.resume()
 
     def sweep(self) -> None:
         """Heartbeats for silent peers, an end for those silent too long and for messages that never end."""
+        if self.paused:  # nobody is read from, so nobody can be blamed for silence
+            return
         now = self.time()
         for session in list(self.sessions):
             session.sweep(now)
@@ -135,17 +138,33 @@ class MbSession(Session):
 
     def sweep(self, now: float) -> None:
         silence_ms = (now - self._heard) * 1000
-        listen, settings = self.gate.listen, self.gate.settings
+        settings = self.gate.settings
         if silence_ms >= settings.deregister_ms:
             self.broker.meter.counts["bus.silent_closed"] += 1
             self.flush()
             self.close("silent")
-        elif self._began is not None and now - self._began > listen.head_s + self._pending() / listen.body_rate:
+        elif self._is_stalled(now):
             self.cut("unfinished message", "bus.stalled_closed")
         elif silence_ms >= settings.heartbeat_ms and not self._asked:
             self._asked = True
             fresh_id = random_id()
             self._say(lambda frame: mb.heartbeat(fresh_id, frame))
+
+    def _is_stalled(self, now: float) -> bool:
+        """Has a message been begun too long ago? Not while we do not read: its end may be waiting for us."""
+        if self._began is None or self._pauses:
+            return False
+        listen = self.gate.listen
+        return now - self._began > listen.head_s + self._pending() / listen.body_rate
+
+    def resume(self) -> None:
+        super().resume()
+        if self._began is not None:
+            self._began = self.gate.time()
+
+    def hear(self) -> None:
+        """Silence begins anew."""
+        self._heard, self._asked = self.gate.time(), False
 
     def take(self, events: Iterable[Any]) -> None:
         """Everything one read brought, in order."""
