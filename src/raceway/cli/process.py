@@ -134,7 +134,8 @@ def _announced(settings: config.Config, chosen: dict[str, int]) -> Iterator[None
     urls = {door: f"{'http' if door == 'console' else door}://{host}:{port}" for door, port in chosen.items()}
     file = Path(settings.journal.folder) / RUNNING_FILE
     staged = file.with_suffix(".new")
-    staged.write_bytes(msgspec.json.encode(Running(os.getpid(), urls)))
+    with open(staged, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
+        stream.write(msgspec.json.encode(Running(os.getpid(), urls)))
     staged.rename(file)
     try:
         yield
