@@ -14,6 +14,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -57,13 +58,14 @@ def main(
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, folder)
         running, absent = _start_all(undo, folder, trial, only)
-        samples, busiest = _measure_all(running, chosen, repeats, seconds)
-    facts["busiest moment before a run"] = f"{busiest:.0f} % of one core used by others"
+        runs = Runs(running, chosen, repeats, seconds)
+        runs.measure_all()
+    facts["busiest moment before a run"] = f"{runs.busiest:.0f} % of one core used by others"
     facts["runs"] = f"{repeats} of about {seconds} s each, alternating; median and range are shown"
-    result = report.Report(facts, [(m.key, m.title) for m in chosen], samples, absent)
+    result = report.Report(facts, [(m.key, m.title) for m in chosen], runs.samples, absent)
     result.print(console)
-    if busiest > BUSY_PERCENT:
-        console.print(f"[yellow]The machine was busy ({busiest:.0f} %): repeat this when it is alone.[/]")
+    if runs.busiest > BUSY_PERCENT:
+        console.print(f"[yellow]The machine was busy ({runs.busiest:.0f} %): repeat this when it is alone.[/]")
     if save:
         console.print(f"Saved: {result.save(RESULTS)}")
 
@@ -97,28 +99,38 @@ def _start_all(undo: ExitStack, folder: Path, trial: Path | None, only: str) -> 
     return running, absent
 
 
-def _measure_all(
-    running: list[System], chosen: list[Measure], repeats: int, seconds: float
-) -> tuple[dict[str, dict[str, list[Sample]]], float]:
-    samples: dict[str, dict[str, list[Sample]]] = {measure.key: {} for measure in chosen}
-    busiest = 0.0
-    turns = [(measure, system) for measure in chosen for system in running if measure.suits(system)]
-    with Progress(console=console, transient=True) as progress:
-        task = progress.add_task("measuring", total=len(turns) * (repeats + 1))
-        for measure in chosen:
-            able = [system for system in running if measure.suits(system)]
-            counts = {}
+class Runs:
+    """All measures on all systems, in turns. `samples` is measure key → system name → runs."""
+
+    def __init__(self, running: list[System], chosen: list[Measure], repeats: int, seconds: float) -> None:
+        self._running, self._chosen, self._repeats, self._seconds = running, chosen, repeats, seconds
+        self.samples: dict[str, dict[str, list[Sample]]] = {}
+        self.busiest = 0.0
+
+    def measure_all(self) -> None:
+        with Progress(console=console, transient=True) as progress:
+            turns = sum(measure.suits(system) for measure in self._chosen for system in self._running)
+            task = progress.add_task("", total=turns * (self._repeats + 1))
+            for measure in self._chosen:
+                self._measure(measure, lambda text: progress.update(task, description=text, advance=1))
+
+    def _measure(self, measure: Measure, show: Callable[[str], object]) -> None:
+        """One measure: a short turn of each system to find its pace, then the turns that count."""
+        able = [system for system in self._running if measure.suits(system)]
+        counts: dict[str, int] = {}
+        samples = self.samples[measure.key] = {system.name: [] for system in able}
+        for turn in range(self._repeats + 1):
+            self.busiest = max(self.busiest, _busy_percent()) if turn else self.busiest
             for system in able:
-                progress.update(task, description=f"{measure.title}: {system.name}", advance=1)
-                rate = measure.run(system, measure.first_count).rate
-                counts[system.name] = int(min(MAX_COUNT, max(measure.first_count, rate * seconds)))
-                samples[measure.key][system.name] = []
-            for _ in range(repeats):
-                busiest = max(busiest, _busy_percent())
-                for system in able:
-                    progress.update(task, description=f"{measure.title}: {system.name}", advance=1)
-                    samples[measure.key][system.name].append(measure.run(system, counts[system.name]))
-    return samples, busiest
+                show(f"{measure.title}: {system.name}")
+                try:
+                    sample = measure.run(system, counts.get(system.name, measure.first_count))
+                except (OSError, TimeoutError) as error:
+                    raise RuntimeError(f"{measure.title}, {system.name}: {error}\n{system.log()}") from error
+                if turn:
+                    samples[system.name].append(sample)
+                else:
+                    counts[system.name] = int(min(MAX_COUNT, max(measure.first_count, sample.rate * self._seconds)))
 
 
 def _busy_percent(interval_s: float = 0.2) -> float:

@@ -31,6 +31,7 @@ class System:
     def __init__(
         self,
         name: str,
+        folder: Path,
         port: int,
         process: subprocess.Popen[bytes],
         *,
@@ -40,7 +41,7 @@ class System:
         answering: Answering | None = None,
         acknowledges_unrouted: bool = False,
     ) -> None:
-        self.name, self.port, self._process = name, port, process
+        self.name, self._folder, self.port, self._process = name, folder, port, process
         self.publishing, self.acknowledging = publishing, acknowledging
         self.asking, self.answering = asking or answering, answering
         self.acknowledges_unrouted = acknowledges_unrouted
@@ -49,6 +50,13 @@ class System:
     def cpu_s(self) -> float:
         times = self._figures.cpu_times()
         return float(times.user + times.system)
+
+    def log(self) -> str:
+        """The end of what the server wrote, for a failed run; it may have ended by itself."""
+        status = self._process.poll()
+        state = "still running" if status is None else f"ended with status {status}"
+        files = [path for path in self._folder.glob("s*") if path.name in ("server.log", "stderr")]
+        return f"{state}\n" + "".join(path.read_text(errors="replace")[-2000:] for path in files)
 
     def stop(self) -> None:
         self._process.terminate()
@@ -68,15 +76,16 @@ def raceway(name: str, folder: Path, _port: int) -> System:
     server = Server(folder / "journal", folder, {"RACEWAY_JOURNAL__SEAL": "false"})
     server.start()
     wire = Mb()
-    return System(name, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire)
+    return System(name, folder, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire)
 
 
 def trial(script: Path) -> Start:
     def start(name: str, folder: Path, port: int) -> System:
-        process = _spawn([sys.executable, str(script.resolve())], folder)
-        _await_port(process, TRIAL_PORT, folder)
+        process = _spawn([sys.executable, str(script.resolve())], folder, TRIAL_PORT)
         wire = Mb(talks=False)
-        return System(name, TRIAL_PORT, process, publishing=wire, acknowledging=wire, acknowledges_unrouted=True)
+        return System(
+            name, folder, TRIAL_PORT, process, publishing=wire, acknowledging=wire, acknowledges_unrouted=True
+        )
 
     return start
 
@@ -95,10 +104,9 @@ def mosquitto(name: str, folder: Path, port: int) -> System | None:
         f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 0\n"
         "set_tcp_nodelay true\nlog_type error\nuser root\n"
     )
-    process = _spawn([program, "-c", str(settings)], folder)
-    _await_port(process, port, folder)
+    process = _spawn([program, "-c", str(settings)], folder, port)
     wire = Mqtt()
-    return System(name, port, process, publishing=wire, answering=wire)
+    return System(name, folder, port, process, publishing=wire, answering=wire)
 
 
 def nats(name: str, folder: Path, port: int) -> System | None:
@@ -106,7 +114,7 @@ def nats(name: str, folder: Path, port: int) -> System | None:
     if process is None:
         return None
     wire = Nats()
-    return System(name, port, process, publishing=wire, answering=wire)
+    return System(name, folder, port, process, publishing=wire, answering=wire)
 
 
 def jetstream(sync_interval: str) -> Start:
@@ -119,15 +127,14 @@ def jetstream(sync_interval: str) -> Start:
         with socket.create_connection(("127.0.0.1", port), TIMEOUT_S) as peer:
             wire.greet(peer)
             wire.create_stream(peer, TOPIC.decode())
-        return System(name, port, process, acknowledging=wire, acknowledges_unrouted=True)
+        return System(name, folder, port, process, acknowledging=wire, acknowledges_unrouted=True)
 
     return start
 
 
 def echo(name: str, folder: Path, port: int) -> System:
-    process = _spawn([sys.executable, "-m", "bench.echo", str(port)], folder, cwd=Path.cwd())
-    _await_port(process, port, folder)
-    return System(name, port, process, asking=Echo())
+    process = _spawn([sys.executable, "-m", "bench.echo", str(port)], folder, port, cwd=Path.cwd())
+    return System(name, folder, port, process, asking=Echo())
 
 
 def _maybe_program(name: str) -> str | None:
@@ -141,26 +148,29 @@ def _spawn_nats(folder: Path, port: int, extra: str) -> subprocess.Popen[bytes] 
         return None
     settings = folder / "nats.conf"
     settings.write_text(f"host: 127.0.0.1\nport: {port}\n{extra}")
-    process = _spawn([program, "-c", str(settings)], folder)
-    _await_port(process, port, folder)
+    process = _spawn([program, "-c", str(settings)], folder, port)
     return process
 
 
-def _spawn(command: list[str], folder: Path, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+def _spawn(command: list[str], folder: Path, port: int, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+    """Start a server and wait until it listens on `port`."""
+    if _answers(port):
+        raise RuntimeError(f"port {port} is in use by another process")
     with (folder / "server.log").open("wb") as output:
-        return subprocess.Popen(command, cwd=cwd or folder, stdout=output, stderr=output)
-
-
-def _await_port(process: subprocess.Popen[bytes], port: int, folder: Path) -> None:
+        process = subprocess.Popen(command, cwd=cwd or folder, stdout=output, stderr=output)
     deadline = time.monotonic() + TIMEOUT_S
-    while time.monotonic() < deadline and process.poll() is None:
-        with socket.socket() as probe:
-            if probe.connect_ex(("127.0.0.1", port)) == 0:
-                return
+    while not _answers(port):
+        if time.monotonic() > deadline or process.poll() is not None:
+            process.kill()
+            log = (folder / "server.log").read_text(errors="replace")
+            raise RuntimeError(f"{command[0]} does not listen on {port}:\n{log[-2000:]}")
         time.sleep(0.02)
-    process.kill()
-    log = (folder / "server.log").read_text(errors="replace")
-    raise RuntimeError(f"{process.args!r} does not listen on {port}:\n{log[-2000:]}")
+    return process
+
+
+def _answers(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def versions() -> dict[str, str]:
