@@ -148,8 +148,7 @@ def _spawn_nats(folder: Path, port: int, extra: str) -> subprocess.Popen[bytes] 
         return None
     settings = folder / "nats.conf"
     settings.write_text(f"host: 127.0.0.1\nport: {port}\n{extra}")
-    process = _spawn([program, "-c", str(settings)], folder, port)
-    return process
+    return _spawn([program, "-c", str(settings)], folder, port)
 
 
 def _spawn(command: list[str], folder: Path, port: int, cwd: Path | None = None) -> subprocess.Popen[bytes]:
