@@ -9,7 +9,9 @@ import typer
 from raceway import __version__
 from raceway.cli import options, output
 from raceway.cli.configuration import show_config
+from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
+from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.serve import serve
 from raceway.errors import RacewayError
 
@@ -26,8 +28,13 @@ app = typer.Typer(
 )
 
 app.command()(serve)
+app.command()(pub)
+app.command()(sub)
+app.command()(request)
+app.command()(topics)
 app.command("config")(show_config)
 app.command()(doctor)
+app.command()(demo)
 
 
 @app.command()

@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from raceway import config
 from raceway.cli.output import ExitCode, fail
+from raceway.errors import ConnectionLostError
 
 RUNNING_FILE = "raceway.json"
 URL_VARIABLE = "RACEWAY_URL"
+CONSOLE_S = 5.0
 
 
 class Running(msgspec.Struct, frozen=True):
@@ -61,3 +64,19 @@ def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
             ExitCode.UNREACHABLE,
         )
     return running.urls[door]
+
+
+def ask_console(running: Running, path: str) -> Any:
+    """What the console port answers, as JSON. Raises ConnectionLostError."""
+    import http.client
+    from urllib.parse import urlsplit
+
+    url = running.urls["console"]
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=CONSOLE_S)
+    try:
+        connection.request("GET", path)
+        return msgspec.json.decode(connection.getresponse().read())
+    except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+        raise ConnectionLostError(url + path, str(error)) from error
+    finally:
+        connection.close()

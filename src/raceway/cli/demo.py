@@ -48,9 +48,9 @@ def demo(
     try:
         with _running_bus(folder) as running:
             output.note(f"bus: process {running.pid} on {', '.join(running.urls.values())}")
-            from raceway.cli import airport
+            from raceway.cli.airport import play
 
-            story = asyncio.run(airport.play(running.urls, random.Random(seed)))  # noqa: S311 - a story, no secret
+            story = asyncio.run(play(running.urls, random.Random(seed)))  # noqa: S311 - a story, no secret
         summary = read_back(folder)
         if as_json:
             output.print_json({"story": story, "journal": summary.as_dict(), "data": str(folder) if kept else None})

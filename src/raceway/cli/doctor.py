@@ -18,7 +18,7 @@ import typer
 from raceway import config
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
-from raceway.errors import ConfigError, RacewayError
+from raceway.errors import ConfigError, ConnectionLostError, RacewayError
 
 Verdict = Literal["ok", "warning", "bad"]
 
@@ -113,7 +113,7 @@ def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
         yield Finding("warning" if held else "ok", "bus", held or f"none runs on {folder}")
         return
     yield Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
-    state, reason = _readiness(running.urls["console"])
+    state, reason = _readiness(running)
     yield Finding("ok" if state == "ok" else "bad", "readiness", f"{state}: {reason}" if reason else state)
 
 
@@ -130,22 +130,13 @@ def _maybe_lock_holder(folder: Path) -> int | None:
     return None
 
 
-def _readiness(console: str) -> tuple[str, str]:
+def _readiness(running: bus.Running) -> tuple[str, str]:
     """Status and reason that the bus itself gives."""
-    import http.client
-    from urllib.parse import urlsplit
-
-    import msgspec
-
-    connection = http.client.HTTPConnection(urlsplit(console).netloc, timeout=5)
     try:
-        connection.request("GET", "/readyz")
-        answer = msgspec.json.decode(connection.getresponse().read(), type=dict[str, str])
-    except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
-        return "no answer", f"{console}/readyz: {error}"
-    finally:
-        connection.close()
-    return answer["status"], answer.get("reason", "")
+        answer = bus.ask_console(running, "/readyz")
+    except ConnectionLostError as error:
+        return "no answer", str(error)
+    return answer["status"], answer["reason"]
 
 
 def _journal(folder: Path) -> Iterator[Finding]:

@@ -20,6 +20,9 @@ Url = Annotated[
     typer.Option(
         "--url",
         metavar="URL",
-        help="The bus: mb://HOST:PORT, mb+ws://HOST:PORT. Default: RACEWAY_URL, else the bus on the data folder.",
+        help=(
+            "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss. "
+            "Default: RACEWAY_URL, else the bus that runs on the data folder."
+        ),
     ),
 ]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 
-from raceway.errors import ConfigError, ConnectionLostError, RacewayError, RequestTimeoutError
+from raceway.errors import ConfigError, ConnectionLostError, RacewayError, RemoteError, RequestTimeoutError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -39,11 +39,18 @@ class ExitCode(enum.IntEnum):
 
 EXIT_CODE_MEANINGS = {
     ExitCode.OK: "done",
-    ExitCode.FAILED: "it failed: damage was found, the bus refused, the folder is in use",
+    ExitCode.FAILED: "it failed: damage was found, the bus refused, nobody was there, the folder is in use",
     ExitCode.USAGE: "a flag or a setting cannot be used",
     ExitCode.UNREACHABLE: "no bus answers there, or the connection was lost",
     ExitCode.TIMEOUT: "it did not happen in time",
     ExitCode.ERROR_ANSWER: "the service answered, and its answer is an error",
+}
+
+# Answers that the bus gives in place of a service: nobody was there, or nobody answered.
+REPORTED_EXIT_CODES = {
+    "TIMEOUT": ExitCode.TIMEOUT,
+    "NO_ROUTE_FOUND": ExitCode.FAILED,
+    "SERVICE_UNAVAILABLE": ExitCode.FAILED,
 }
 
 
@@ -87,17 +94,23 @@ def console(stream: TextIO | None = None) -> Console:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[str] = ()) -> None:
-    """A table on standard output; the columns named in `numbers` stand to the right. Cells are made printable."""
+    """A table on standard output; the columns named in `numbers` stand to the right. Cells are made printable.
+
+    Without any column name there is no head.
+    """
     from rich import box
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=title or None, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns))
     for name in columns:
         table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(_cell(value))) for value in row))
-    console().print(table)
+    screen = console()
+    if title:
+        screen.print(Text(title, style="bold"))
+    screen.print(table)
 
 
 def _cell(value: Any) -> str | bytes:
@@ -148,4 +161,6 @@ def exit_code_of(error: RacewayError) -> ExitCode:
         return ExitCode.UNREACHABLE
     if isinstance(error, RequestTimeoutError):
         return ExitCode.TIMEOUT
+    if isinstance(error, RemoteError):
+        return REPORTED_EXIT_CODES.get(error.reported, ExitCode.ERROR_ANSWER)
     return ExitCode.FAILED

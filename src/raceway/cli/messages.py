@@ -1,0 +1,263 @@
+"""`raceway pub`, `sub`, `request`, `topics`: talking to a running bus."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raceway.cli import bus, options, output
+from raceway.cli.output import ExitCode
+from raceway.errors import RemoteError
+
+if TYPE_CHECKING:
+    from raceway.client import MbClient, Message
+
+NO_ROUTE = "NO_ROUTE_FOUND"
+# Messages between two looks at the progress bar: about a hundredth of a second's worth.
+CHUNK = 4096
+
+Topic = Annotated[str, typer.Argument(help="The topic.")]
+Payload = Annotated[str | None, typer.Argument(help="The message. Without it, or with `-`: standard input.")]
+PayloadFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Take the message from a file.")]
+Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Version of the message's format.")]
+CaFile = Annotated[
+    str | None, typer.Option("--ca-file", metavar="FILE", help="Trust this PEM file instead of the system's.")
+]
+
+
+# ---- pub -------------------------------------------------------------------------------------------------------------
+
+
+def pub(
+    topic: Topic,
+    payload: Payload = None,
+    file: PayloadFile = None,
+    lines: Annotated[bool, typer.Option("--lines", help="Each line of the input is a message.")] = False,
+    count: Annotated[int, typer.Option(min=1, help="Send everything this many times.")] = 1,
+    no_ack: Annotated[bool, typer.Option("--no-ack", help="Do not wait until the bus has stored it.")] = False,
+    version: Version = "1.0.0",
+    url: options.Url = None,
+    data: options.Data = None,
+    ca_file: CaFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Publish a message, or many. Done means: the bus has it on disk.
+
+    A topic that nobody has subscribed to is no error here: the bus keeps the message all the same.
+    """
+    messages = list(_read_messages(payload, file, lines))
+    began = time.monotonic()
+
+    async def send() -> bool:
+        async with _connect(bus.find_url(url, data), ca_file, reconnect=False) as client:
+            return await _publish(client, topic, messages, count, version, not no_ack)
+
+    routed = asyncio.run(send())
+    sent = len(messages) * count
+    if as_json:
+        size = sum(map(len, messages)) * count
+        output.print_json(
+            {"topic": topic, "messages": sent, "bytes": size, "acknowledged": not no_ack, "subscribers": routed}
+        )
+        return
+    what = f"{sent:,} message{'s' if sent != 1 else ''} on {topic} in {time.monotonic() - began:.2f} s"
+    output.note(f"sent {what}, not acknowledged" if no_ack else f"stored {what}")
+    if not routed:
+        output.note(f"nobody is subscribed to {topic}; the journal has it")
+
+
+async def _publish(
+    client: MbClient, topic: str, messages: list[bytes], count: int, version: str, confirm: bool
+) -> bool:
+    """Send all of it in order; was anybody subscribed?"""
+    routed = True
+    source = (message for _ in range(count) for message in messages)
+    with output.progress(f"publishing on {topic}", len(messages) * count) as bar:
+        while chunk := list(islice(source, CHUNK)):
+            try:
+                await client.publish_many(topic, chunk, version=version, confirm=confirm)
+            except RemoteError as error:
+                if error.reported != NO_ROUTE:
+                    raise
+                routed = False
+            bar.advance(bar.task_ids[0], len(chunk))
+    if not confirm:
+        # Whoever wants no acknowledgement still wants the messages to leave before we do.
+        await client.heartbeat()
+    return routed
+
+
+def _read_messages(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes]:
+    if payload is not None and payload != "-":
+        if file is not None:
+            output.fail("a message on the command line and --file exclude each other", ExitCode.USAGE)
+        content = payload.encode("utf-8", "surrogateescape")
+    elif file is not None:
+        try:
+            content = file.read_bytes()
+        except OSError as error:
+            output.fail(f"--file {file}: {error.strerror}", ExitCode.USAGE)
+    else:
+        content = sys.stdin.buffer.read()
+    if lines:
+        yield from content.splitlines()
+    else:
+        yield content
+
+
+# ---- sub -------------------------------------------------------------------------------------------------------------
+
+
+def sub(
+    patterns: Annotated[list[str], typer.Argument(help="Topics or patterns: `flight.+.gate`, `baggage.#`.")],
+    count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N messages.")] = None,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this long.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Only payloads, byte for byte; not on a terminal.")] = False,
+    url: options.Url = None,
+    data: options.Data = None,
+    ca_file: CaFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Print messages as they are published, until Ctrl-C.
+
+    With --count and --timeout, status 4 says that fewer than N came in time. What was published while the connection
+    was lost is missing, and said to be so.
+    """
+    if raw and sys.stdout.isatty():
+        output.fail("--raw writes what strangers sent as it is: send it to a file or a pipe", ExitCode.USAGE)
+    show = _show_raw if raw else _show_json if as_json else _show_line
+
+    async def receive() -> int:
+        async with _connect(bus.find_url(url, data), ca_file, reconnect=True) as client:
+            return await _receive(client, patterns, count, timeout, show)
+
+    came = asyncio.run(receive())
+    if count is not None and came < count:
+        output.fail(f"{came} of {count} messages came within {timeout} s", ExitCode.TIMEOUT)
+
+
+async def _receive(client: MbClient, patterns: list[str], count: int | None, limit_s: float | None, show: Any) -> int:
+    came, reconnects = 0, 0
+    queue: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
+
+    async def pass_on(pattern: str) -> None:
+        async for message in await client.subscribe(pattern):
+            await queue.put(message)
+
+    async with asyncio.TaskGroup() as readers:
+        tasks = [readers.create_task(pass_on(pattern)) for pattern in patterns]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while count is None or came < count:
+                    show(await queue.get())
+                    came += 1
+                    if client.reconnects != reconnects:
+                        reconnects = client.reconnects
+                        output.note("the connection was lost and came back: messages may be missing here")
+        for task in tasks:
+            task.cancel()
+    return came
+
+
+def _show_line(message: Message) -> None:
+    print(output.printable(message.topic), output.printable(message.payload), flush=True)
+
+
+def _show_json(message: Message) -> None:
+    output.print_json({"topic": message.topic, "version": message.version, "id": message.id, "payload": message.text})
+    sys.stdout.flush()
+
+
+def _show_raw(message: Message) -> None:
+    sys.stdout.buffer.write(message.payload + b"\n")
+    sys.stdout.buffer.flush()
+
+
+# ---- request ---------------------------------------------------------------------------------------------------------
+
+
+def request(
+    topic: Topic,
+    payload: Payload = None,
+    file: PayloadFile = None,
+    timeout_ms: Annotated[
+        int | None, typer.Option("--timeout-ms", metavar="MS", help="How long to wait. Default: the bus's own.")
+    ] = None,
+    version: Version = "1.0.0",
+    url: options.Url = None,
+    data: options.Data = None,
+    ca_file: CaFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Ask whoever serves a topic, and print the answer.
+
+    An answer that is an error goes to standard error and ends with status 5, no answer in time with 4, nobody there
+    with 1.
+    """
+    (question,) = _read_messages(payload, file, lines=False)
+
+    async def ask() -> bytes:
+        async with _connect(bus.find_url(url, data), ca_file, reconnect=False) as client:
+            return await client.request(topic, question, timeout_ms=timeout_ms, version=version)
+
+    began = time.monotonic()
+    answer = asyncio.run(ask())
+    if as_json:
+        elapsed_ms = round((time.monotonic() - began) * 1000, 3)
+        output.print_json({"topic": topic, "answer": answer, "elapsed_ms": elapsed_ms})
+    else:
+        print(output.printable(answer))
+
+
+# ---- topics ----------------------------------------------------------------------------------------------------------
+
+
+def topics(
+    url: options.Url = None, data: options.Data = None, ca_file: CaFile = None, as_json: options.Json = False
+) -> None:
+    """List what is subscribed and by whom; for a bus found through its data folder also what is stored."""
+    address = bus.find_url(url, data)
+
+    async def ask() -> tuple[list[Any], dict[str, str]]:
+        async with _connect(address, ca_file, reconnect=False) as client:
+            return await client.topics(), {service.id: service.name for service in await client.services()}
+
+    rows, names = asyncio.run(ask())
+    stored = None if url else _maybe_stored(data)
+    subscribed = [
+        {"pattern": row.topic, "kind": row.action, "subscribers": _named(row.subscribers, names)} for row in rows
+    ]
+    if as_json:
+        output.print_json({"stored": stored, "subscribed": subscribed})
+        return
+    if stored is not None:
+        cells = [(row["topic"], row["first"], row["next"]) for row in stored]
+        output.print_table("Stored", ["topic", "first offset", "next offset"], cells, ["first offset", "next offset"])
+    cells = [(row["pattern"], row["kind"], ", ".join(row["subscribers"])) for row in subscribed]
+    output.print_table("Subscribed", ["pattern", "kind", "by"], cells)
+
+
+def _named(subscribers: Iterable[Any], names: dict[str, str]) -> list[str]:
+    return [names.get(subscriber.service_id) or subscriber.service_id for subscriber in subscribers]
+
+
+def _maybe_stored(data: Path | None) -> list[dict[str, Any]] | None:
+    running = bus.maybe_running(bus.data_folder(data))
+    if running is None:
+        return None
+    found: list[dict[str, Any]] = bus.ask_console(running, "/api/topics")["topics"]
+    return sorted(found, key=lambda row: row["topic"])
+
+
+def _connect(url: str, ca_file: str | None, reconnect: bool) -> MbClient:
+    from raceway.client import connect
+
+    return connect(url, ca_file=ca_file, reconnect=reconnect)
