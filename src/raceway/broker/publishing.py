@@ -43,16 +43,17 @@ class Publishing:
         batch.producer = peer.producer
         self._bus.chains.unmask_parents(batch)
         minted = mint_batch(batch.count)
-        given = batch.message_id
+        given, roots = batch.message_id, batch.correlation_id
+        assert roots is None or type(roots) is list
         if given is None:
-            batch.message_id = minted  # type: ignore[assignment]
+            batch.message_id = given = minted  # type: ignore[assignment]
         else:
             assert type(given) is list
             if not all(given):
                 batch.message_id = given = [one or made for one, made in zip(given, minted, strict=True)]
             batch.forwarded_id = minted  # type: ignore[assignment]
-            roots = batch.correlation_id
-            self._bus.chains.remember_batch(minted, given, roots if type(roots) is list else None)
+        if given is not minted or roots is not None:
+            self._bus.chains.remember_batch(minted, given, roots)  # type: ignore[arg-type]
         return minted
 
     def _deliver(self, batch: Batch, spans: list[Span], ids: list[bytes]) -> None:

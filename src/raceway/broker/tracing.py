@@ -56,13 +56,9 @@ class Chains:
         self._batch_rows = 0
 
     def remember(self, masked_id: bytes, message_id: bytes, correlation_id: bytes) -> None:
-        """A request: both of its ids lead to it."""
-        single = self._single
-        single[masked_id] = (message_id, correlation_id)
-        if correlation_id != message_id:
-            single[message_id.lower()] = (message_id, correlation_id)
-        while len(single) > self._kept_rows:
-            single.popitem(last=False)
+        """A request that is handed over under a masked id."""
+        self._single[masked_id] = (message_id, correlation_id)
+        self._trim_single()
 
     def remember_batch(
         self, masked_ids: list[bytes], message_ids: list[bytes | None], correlation_ids: list[bytes | None] | None
@@ -75,19 +71,34 @@ class Chains:
             self._batch_rows -= len(gone)
 
     def unmask_parents(self, batch: Batch) -> None:
-        """Parents of a batch become what they stand for, and lead to the roots of their chains."""
+        """Parents of a batch become what they stand for, and lead to the roots of their chains.
+
+        A sender may also name an id of its own as parent, even one of the same batch: those are remembered in passing.
+        """
         if batch.parent_id is None:
             return
         assert type(batch.parent_id) is list
-        pairs = [(None, None) if parent is None else self.unmask(parent) for parent in batch.parent_id]
-        batch.parent_id = [parent for parent, _ in pairs]
-        batch.correlation_id = [root for _, root in pairs]
+        parents: list[bytes | None] = []
+        roots: list[bytes | None] = []
+        for row, named in enumerate(batch.parent_id):
+            parent, root = (None, None) if named is None else self.unmask(named)
+            parents.append(parent)
+            roots.append(root)
+            message_id = batch.item("message_id", row)
+            if root is not None and message_id is not None:
+                self._single[message_id.lower()] = (message_id, root)
+        self._trim_single()
+        batch.parent_id, batch.correlation_id = parents, roots
 
     def unmask(self, parent_id: bytes) -> tuple[bytes, bytes]:
         """An id never seen is its own parent and root: it may come from before a restart, or from elsewhere."""
         key = parent_id.lower()
         known = self._single.get(key) or self._maybe_in_batch(key)
         return known if known is not None else (parent_id, parent_id)
+
+    def _trim_single(self) -> None:
+        while len(self._single) > self._kept_rows:
+            self._single.popitem(last=False)
 
     def _maybe_in_batch(self, key: bytes) -> tuple[bytes, bytes] | None:
         batch = self._batches.get(key[:PREFIX_LENGTH])
