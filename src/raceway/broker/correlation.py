@@ -20,6 +20,8 @@ Fail = Callable[[Pending, RacewayError], None]
 
 # How many finished requests stay known: some storms of as many as may be open. About 15 MB when full.
 KEPT_FINISHED = 50_000
+# The timer wheel is swept clean of answered requests when it holds so many times the requests that may be open.
+STALE_DEADLINES = 4
 
 
 class Correlation:
@@ -55,6 +57,8 @@ class Correlation:
         elif timeout_ms is not None:
             now_ms = self._monotonic_ms()
             self._wheel.add(now_ms + timeout_ms, now_ms, key)
+            if len(self._wheel) > STALE_DEADLINES * self._limit:
+                self._wheel.retain(self._open)
             self._sweep_later()
 
     def take(self, responder: Peer, message_id: bytes) -> Pending | None:
