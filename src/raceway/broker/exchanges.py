@@ -7,6 +7,8 @@ request's topic, repeats its id, names its position (`answers`), and carries the
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
+from functools import partial
 
 from raceway.broker.bus import Bus
 from raceway.broker.correlation import Correlation
@@ -42,8 +44,13 @@ class Exchanges:
             bus.chains.unmask_parents(batch)
             chosen = self._choose(spans)
             batch.forwarded_id = [None if responder is None else random_id() for responder in chosen]
-            first = bus.append(batch, done)
-            self._hand_over(peer, batch, spans, chosen, first)
+            requests: list[Pending] = []
+            first = bus.append(batch, partial(_settle, requests, done))
+            for request, payload, timeout_ms in self._open(peer, batch, spans, chosen, first):
+                requests.append(request)
+                bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
+                request.responder.forward(request, payload)
+                self.correlation.add(request, timeout_ms)
         return Taken(tuple(refused))
 
     def _choose(self, spans: list[Span]) -> list[Peer | None]:
@@ -57,7 +64,10 @@ class Exchanges:
                 chosen += [responders[0] if responders else None] * (stop - start)
         return chosen
 
-    def _hand_over(self, peer: Peer, batch: Batch, spans: list[Span], chosen: list[Peer | None], first: int) -> None:
+    def _open(
+        self, peer: Peer, batch: Batch, spans: list[Span], chosen: list[Peer | None], first: int
+    ) -> Iterator[tuple[Pending, bytes, int]]:
+        """The requests that have a responder, with payload and timeout in milliseconds."""
         default_ms, time_us = self._bus.settings.request_timeout_ms, batch.item("time_us", 0)
         for span in spans:
             for row in range(span.start, span.stop):
@@ -70,10 +80,8 @@ class Exchanges:
                 request = Pending(
                     peer, responder, span.topic, span.sent, version, message_id, masked_id, root, first + row, time_us
                 )
-                self._bus.chains.remember(masked_id, message_id, root)
-                responder.forward(request, batch.item("payload", row))
                 timeout_ms = batch.item("timeout_ms", row)
-                self.correlation.add(request, default_ms if timeout_ms is None else timeout_ms)
+                yield request, batch.item("payload", row), default_ms if timeout_ms is None else timeout_ms
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -129,7 +137,8 @@ class Exchanges:
             raise
 
     def _answer_rows(self, peer: Peer, batch: Batch, rows: list[tuple[int, Pending, bytes | None]]) -> Batch:
-        now = self._bus.clock_us()
+        # The journal's clock never goes back, so neither may a hop's times: this is what the answer's row will have.
+        now = max(self._bus.clock_us(), self._bus.journal.state.time_us)
         requests = [request for _, request, _ in rows]
         hops = [answer_hop(r.requester.id, peer.id, r.message_id, (r.accepted_us, r.handed_us, now)) for r in requests]
         return Batch(
@@ -154,3 +163,12 @@ class Exchanges:
         self._bus.meter.counts[f"router.request.{reason}"] += 1
         if request.requester.open:
             request.requester.fail(request, error)
+
+
+def _settle(requests: list[Pending], done: Done | None, error: RacewayError | None) -> None:
+    """The rows are stored, or not: then others get their positions, and no answer may name them."""
+    if error is not None:
+        for request in requests:
+            request.sequence = None
+    if done is not None:
+        done(error)

@@ -68,9 +68,10 @@ class Peer(ABC):
 
 
 class Pending:
-    """An open request between two peers. `sequence` is its position; times are of the broker's clock, microseconds.
+    """An open request between two peers. Times are of the broker's clock, microseconds.
 
-    `sent`, `version` and `message_id` are the requester's own spelling, for the answer's header.
+    `sequence` is its position, None if it could not be stored. `sent`, `version` and `message_id` are the
+    requester's own spelling, for the answer's header.
     """
 
     __slots__ = (
@@ -93,7 +94,8 @@ class Pending:
     ) -> None:
         self.requester, self.responder, self.topic, self.sent, self.version = requester, responder, topic, sent, version
         self.message_id, self.forwarded_id, self.correlation_id = message_id, forwarded_id, correlation_id
-        self.sequence, self.accepted_us, self.handed_us = sequence, accepted_us, accepted_us
+        self.sequence: int | None = sequence
+        self.accepted_us = self.handed_us = accepted_us
 
 
 class PeerTable:
