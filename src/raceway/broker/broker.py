@@ -94,11 +94,10 @@ class Broker(Bus):
         self.meter.counts["connection.disconnected"] += 1
         self.meter.counts["registry.unregistration"] += 1
 
-    def count_error(self, peer: Peer, code: str) -> None:
+    def count_error(self, peer: Peer) -> None:
         """A message of this peer was answered with an error."""
         peer.errors += 1
         self.meter.counts["router.message.error"] += 1
-        self.meter.counts[f"bus.error.{code}"] += 1
 
     def tick(self) -> None:
         """Once a second: rates are those of the last full second."""

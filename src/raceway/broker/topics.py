@@ -42,7 +42,7 @@ class TopicTable:
         """
         topic = self._by_spelling.get(sent)
         if topic is None or not (folds_case or topic.encoded == sent):
-            topic = self._find_or_make(sent.decode(), folds_case)
+            topic = self._find_or_make(sent.decode("utf-8", "replace"), folds_case)
             if len(self._by_spelling) >= SPELLINGS:
                 self._by_spelling.clear()
             self._by_spelling[sent] = topic

@@ -184,7 +184,7 @@ class MbSession(Session):
 
     def _oversized(self, event: mb.Oversized) -> None:
         """No message: the sender's idea of where frames begin cannot be trusted any more."""
-        self.broker.count_error(self, "too_large")
+        self.broker.count_error(self)
         self.flush()
         self.close("frame too large")
 
@@ -285,7 +285,7 @@ class MbSession(Session):
             self._refuse(mb.refusal_of(error, sent.head(row)))
 
     def _refuse(self, refused: Refused) -> None:
-        self.broker.count_error(self, refused.code)
+        self.broker.count_error(self)
         # A publish that nobody wants is not worth a log record: it is no fault of anybody's.
         quiet = refused.code == "NO_ROUTE_FOUND" and refused.head is not None and refused.head.action == b"publish"
         self._reply(refused, None if quiet else "error")
