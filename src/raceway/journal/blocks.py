@@ -28,7 +28,7 @@ from raceway.journal.format import (
     maybe_parse_meta,
     maybe_parse_prefix,
 )
-from raceway.journal.rows import decode_rows, take_until
+from raceway.journal.rows import Budget, decode_rows
 from raceway.journal.salvage import good_ranges
 
 # Bodies up to this size are loaded at once; of larger ones only what is asked for.
@@ -70,40 +70,33 @@ class StoredBlock:
             yield from self._read_good(at, min(at + step, end), columns)
 
     def read_topic(
-        self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
+        self, topic: str, offset: int, budget: Budget, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of `topic` from `offset` on, until a limit; at least one if there is one."""
+        """Rows of `topic` from `offset` on, until the budget is spent."""
         wanted = columns and [*columns, *({"topic", "offset"} - set(columns))]
-        for begin, end in self._topic_rows(topic, offset, max_rows, max_bytes):
+        for begin, end in self._topic_rows(topic, offset, budget):
             for batch in self._read_good(begin, end, wanted):
                 found = batch.filter(_of_topic(batch, topic, offset))
-                if not found.num_rows:
-                    continue
-                found = take_until(found, max_rows, max_bytes)
-                yield found if columns is None else found.select(columns)
-                max_rows -= found.num_rows
-                max_bytes -= found.nbytes
-                if max_rows <= 0 or max_bytes <= 0:
+                if found.num_rows:
+                    taken = budget.take(found)
+                    yield taken if columns is None else taken.select(columns)
+                if budget.is_spent:
                     return
 
-    def _topic_rows(self, topic: str, offset: int, max_rows: int, max_bytes: int) -> Iterator[tuple[int, int]]:
+    def _topic_rows(self, topic: str, offset: int, budget: Budget) -> Iterator[tuple[int, int]]:
         """Ranges of rows that hold the topic, each not much larger than what is asked for."""
         rows = self.prefix.rows
         try:
-            places = decode_rows(self.meta, self.prefix.first, rows, self._load, 0, rows, ["topic", "offset"])
+            places = self._decode(0, rows, ["topic", "offset"])
         except BadStripesError:
             yield 0, rows
             return
         found = pc.indices_nonzero(_of_topic(places, topic, offset))
-        step = self._rows_of(max_bytes, max_rows)
+        mean = self.prefix.body_size // rows + 1
+        step = max(1, min(budget.rows, budget.size // mean + 1))
         for at in range(0, len(found), step):
             last = min(at + step, len(found)) - 1
             yield found[at].as_py(), found[last].as_py() + 1
-
-    def _rows_of(self, max_bytes: int, max_rows: int) -> int:
-        """About how many rows make up `max_bytes`, by the block's mean."""
-        mean = self.prefix.body_size // self.prefix.rows + 1
-        return max(1, min(max_rows, max_bytes // mean + 1))
 
     def _read_good(self, begin: int, end: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         if not self._bad:

@@ -126,14 +126,16 @@ class Catalogue:
         for last_try in (False, True):
             try:
                 for segment in self._segments_from(topic, offset):
+                    begun = offset
                     for batch in segment.read_topic(topic, offset, max_rows, max_bytes, wanted):
-                        if not batch.num_rows:
-                            continue
-                        offset = pc.max(batch.column("offset")).as_py() + 1
-                        max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - batch.nbytes
-                        yield batch if columns is None else batch.select(columns)
+                        if batch.num_rows:
+                            offset = pc.max(batch.column("offset")).as_py() + 1
+                            max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - batch.nbytes
+                            yield batch if columns is None else batch.select(columns)
                     self._take_reports(segment)
-                    if max_rows <= 0 or max_bytes <= 0:
+                    # A segment that gave rows, and not its last one, had met a limit. (Or its last ones are lost: then
+                    # the next call begins behind the last good one, gets nothing here and goes on.)
+                    if max_rows <= 0 or max_bytes <= 0 or (offset > begun and self._reaches(segment, topic, offset)):
                         return
                 return
             except FileNotFoundError:  # sealed or removed since we listed
@@ -235,6 +237,7 @@ class FolderCatalogue(Catalogue):
         self._folder, self._files, self._may_write = folder, files, may_write
         self._open_blocks = open_blocks
         self._known: dict[Path, Segment] = {}
+        self._sizes: dict[Path, int] = {}
         self.active: BlockSegment | None = None
 
     def refresh(self) -> None:
@@ -246,7 +249,20 @@ class FolderCatalogue(Catalogue):
         segments = [self._segment(paths[first], first == firsts[-1]) for first in firsts]
         held = [self._segment(path, False) for path in sorted(self._paths(names, HELD, PARQUET))]
         self._known = {segment.path: segment for segment in (*segments, *held)}
+        self._sizes = {path: self._size(segment) for path, segment in self._known.items() if segment is not self.active}
         self.show(segments, held)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all files."""
+        return sum(self._sizes.values()) + (self.active.size if self.active else 0)
+
+    def _size(self, segment: Segment) -> int:
+        """Closed files do not change; one that vanished counts no more."""
+        try:
+            return self._sizes.get(segment.path) or segment.size
+        except FileNotFoundError:
+            return 0
 
     def _paths(self, names: list[str], prefix: str, suffix: str) -> Iterator[Path]:
         return (self._folder / name for name in names if name.startswith(prefix) and name.endswith(suffix))

@@ -38,6 +38,8 @@ from raceway.journal.writer import Committed, Failed, Outcome, Resumed, Rolled, 
 class LocalJournal(Intake, CatalogueReading):
     """Rows in files of one folder. LockedError if another process has it."""
 
+    _catalogue: FolderCatalogue
+
     def __init__(
         self,
         settings: config.Journal,
@@ -100,15 +102,14 @@ class LocalJournal(Intake, CatalogueReading):
 
     def health(self) -> Health:
         writer, damage = self._writer, self._damage
-        segments = self._catalogue.listing.segments
         return Health(
             status=self._status,
             reason=self._refusal.reason if self._refusal else "",
             durability=self._settings.durability,
             committed=writer.committed,
             first_position=self.first_position(),
-            segments=len(segments),
-            bytes=sum(segment.size for segment in segments),
+            segments=len(self._catalogue.listing.segments),
+            bytes=self._catalogue.size,
             unsynced_bytes=self._unsynced,
             blocks=writer.blocks,
             rows=writer.rows,

@@ -40,6 +40,22 @@ def take_until(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> pa.Recor
     return batch.slice(0, max(1, fitting))
 
 
+class Budget:
+    """How much a reader still wants. `is_spent` once a limit was met: rows that did not fit any more come next time."""
+
+    def __init__(self, rows: int, size: int) -> None:
+        self.rows, self.size = rows, size
+        self.is_spent = False
+
+    def take(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The first rows of the batch that fit; at least one."""
+        taken = take_until(batch, self.rows, self.size)
+        self.rows -= taken.num_rows
+        self.size -= taken.nbytes
+        self.is_spent = taken.num_rows < batch.num_rows or self.rows <= 0 or self.size <= 0
+        return taken
+
+
 class _Rows:
     """A range of rows of one block."""
 

@@ -21,6 +21,7 @@ from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files, FileSource, Source, maybe_read_file, write_file
 from raceway.journal.format import HAS_CONTROL_ROWS
 from raceway.journal.index import Index
+from raceway.journal.rows import Budget
 from raceway.journal.scan import Found, Lost, walk
 
 # An index of the worst kind (a one-row block per sync) has 10 MB.
@@ -82,7 +83,7 @@ class BlockSegment:
 
     @property
     def size(self) -> int:
-        return self._source.size if self._source else self.path.stat().st_size
+        return self.index.covered if self._live else self.path.stat().st_size
 
     @property
     def time_range_us(self) -> tuple[int, int]:
@@ -113,13 +114,12 @@ class BlockSegment:
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
         """Rows of `topic` from `offset` on until a limit, opening only blocks that hold the topic."""
-        index, source = self.index, self._open()
+        index, source, budget = self.index, self._open(), Budget(max_rows, max_bytes)
         for chunk in index.chunks_of(topic, offset):
             block = self._maybe_block(index, source, chunk)
-            for batch in block.read_topic(topic, offset, max_rows, max_bytes, columns) if block else ():
-                yield batch
-                max_rows, max_bytes = max_rows - batch.num_rows, max_bytes - batch.nbytes
-            if max_rows <= 0 or max_bytes <= 0:
+            if block is not None:
+                yield from block.read_topic(topic, offset, budget, columns)
+            if budget.is_spent:
                 return
 
     def read_control(self, start: int) -> Iterator[pa.RecordBatch]:

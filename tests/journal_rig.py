@@ -1,0 +1,145 @@
+"""A journal under test: the test's own thread is its owner, and takes the writer's calls when it chooses to."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from raceway import config
+from raceway.errors import RacewayError
+from raceway.journal.contract import Journal
+from raceway.journal.files import Files
+from raceway.journal.journal import LocalJournal
+from raceway.journal.memory import MemoryJournal
+from raceway.model.envelope import MB, PUBLISH, Batch
+
+DEADLINE_S = 20.0
+START_US = 1_700_000_000_000_000
+
+
+class Clock:
+    """A microsecond clock that moves by one with each look, and otherwise when told."""
+
+    def __init__(self) -> None:
+        self.now_us = START_US
+
+    def __call__(self) -> int:
+        self.now_us += 1
+        return self.now_us
+
+
+class Rig:
+    """Opens, commits, closes, crashes and reopens a journal in one folder."""
+
+    def __init__(self, folder: Path, files: Files | None = None, **settings: Any) -> None:
+        self.folder = folder
+        self.files = files
+        self.settings = settings
+        self.clock = Clock()
+        self.answers: list[RacewayError | None] = []
+        self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self.journal: Journal = self._open()
+
+    def _open(self) -> Journal:
+        settings = config.Journal(folder=str(self.folder), **self.settings)
+        if settings.durability == "memory":
+            return MemoryJournal(settings, self._calls.put, self.clock)
+        return LocalJournal(settings, self._calls.put, self.clock, self.files)
+
+    @property
+    def local(self) -> LocalJournal:
+        assert isinstance(self.journal, LocalJournal)
+        return self.journal
+
+    def publish(self, topic: str, *payloads: bytes, **columns: Any) -> int:
+        """Append publishes; what becomes of them is added to `answers`."""
+        batch = Batch(len(payloads), topic=topic.encode(), kind=PUBLISH, wire=MB, payload=list(payloads), **columns)
+        return self.journal.append(batch, self.answers.append)
+
+    def commit(self) -> None:
+        """Flush, and take calls until everything appended so far is committed or has failed."""
+        finished: list[None] = []
+        self.journal.flush()
+        self.journal.after_commit(lambda: finished.append(None))
+        self.pump(lambda: bool(finished) or self.journal.health().status != "ok")
+
+    def keep(self, topic: str, *payloads: bytes, **columns: Any) -> int:
+        """Publish and commit."""
+        first = self.publish(topic, *payloads, **columns)
+        self.commit()
+        return first
+
+    def pump(self, until: Callable[[], bool]) -> None:
+        """Take calls from the writer until the condition holds."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not until():
+            assert time.monotonic() < deadline, "the condition did not come true in time"
+            try:
+                self._calls.get(timeout=0.05)()
+            except queue.Empty:
+                continue
+
+    def close(self) -> None:
+        self.journal.close()
+
+    def reopen(self, files: Files | None = None) -> Journal:
+        self.close()
+        self.files = files
+        self.journal = self._open()
+        return self.journal
+
+    def crash(self) -> None:
+        """Leave the folder as a killed process would: nothing more is written, only the lock is free again."""
+        crash(self.local)
+
+    def restart(self, files: Files | None = None) -> Journal:
+        """Crash and open again."""
+        self.crash()
+        self.files = files
+        self.journal = self._open()
+        return self.journal
+
+    @property
+    def active(self) -> Path:
+        """The newest segment."""
+        return max(self.folder.glob("segment-*.blocks"))
+
+    def damage(self) -> list[str]:
+        return [found.kind for found in self.journal.health().damage]
+
+
+def crash(journal: LocalJournal) -> None:
+    journal._writer._jobs.put(None)
+    journal._writer._thread.join()
+    journal._writer._active.close()
+    journal._writer._mark.close()
+    journal._upkeep.stop()
+    journal._catalogue.close()
+    journal._lock.release()
+
+
+def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """All rows, without columns that are null or empty."""
+    found = (row for batch in batches for row in batch.to_pylist())
+    return [{name: value for name, value in row.items() if value not in (None, [])} for row in found]
+
+
+def column(batches: Iterable[pa.RecordBatch], name: str) -> list[Any]:
+    return [value for batch in batches for value in batch.column(name).to_pylist()]
+
+
+def payloads(journal: Journal, start: int = 0, stop: int | None = None) -> list[bytes]:
+    return column(journal.read(start, stop, ["payload"]), "payload")
+
+
+def topic_payloads(journal: Journal, topic: str, offset: int = 0, **limits: int) -> list[bytes]:
+    return column(journal.read_topic(topic, offset, columns=["payload"], **limits), "payload")
+
+
+def numbered(count: int, first: int = 0, size: int = 0) -> Sequence[bytes]:
+    return [(b"%d" % number).ljust(size, b".") for number in range(first, first + count)]
