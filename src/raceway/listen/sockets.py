@@ -16,12 +16,15 @@ def bind(host: str, port: int) -> socket.socket:
     """A bound socket, to be listened on. Raises ConfigError naming what cannot be had, and what to do."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.socket(family, kind, protocol)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    except (socket.gaierror, UnicodeError) as error:  # the latter for names that DNS cannot carry
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        raise ConfigError("listen.host", f"{host} is no address: {reason}") from error
+    sock = socket.socket(family, kind, protocol)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
         sock.bind(address)
-    except socket.gaierror as error:
-        raise ConfigError("listen.host", f"{host} is no address: {error.strerror}") from error
     except OSError as error:
+        sock.close()
         if error.errno == errno.EADDRINUSE:
             reason = f"port {port} on {host} is in use; stop what uses it or choose other ports with --port-base"
         else:
