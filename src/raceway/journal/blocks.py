@@ -116,6 +116,8 @@ class StoredBlock:
 
     def _load(self, at: int, size: int) -> pa.Buffer:
         """Checked bytes of the body."""
+        if not size:
+            return pa.py_buffer(b"")
         low, high = at // STRIPE, -(-(at + size) // STRIPE)
         if self._body is not None:
             if not self._bad.isdisjoint(range(low, high)):

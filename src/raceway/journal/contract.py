@@ -118,6 +118,9 @@ class Segment(Protocol):
     ) -> Iterator[pa.RecordBatch]:
         """Rows of `topic` from `offset` on, in offset order, until a limit; at least one row if there is one."""
 
+    def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
+        """`kind` and `payload` of rows from `start` on, of those parts of the file that hold control rows."""
+
     def topics(self) -> Mapping[str, tuple[int, int]]:
         """Each topic with offsets here: (first offset, next offset)."""
 

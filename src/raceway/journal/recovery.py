@@ -12,6 +12,7 @@ Sequences go on above the mark, offsets above what any readable head of a commit
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -202,14 +203,7 @@ def _sum_up(catalogue: FolderCatalogue, sequence: int, state: State) -> None:
         state.time_us = max(state.time_us, segment.time_range_us[1])
 
 
-def _control_rows(segment: Segment, start: int) -> list[bytes]:
-    rows: list[bytes] = []
-    batches = (
-        segment.read_control(start)
-        if isinstance(segment, BlockSegment)
-        else segment.read(max(start, segment.first), segment.last + 1, ["kind", "payload"])
-    )
-    for batch in batches:
+def _control_rows(segment: Segment, start: int) -> Iterator[bytes]:
+    for batch in segment.read_control(start):
         chosen = pc.fill_null(pc.equal(batch.column("kind"), CONTROL.decode()), False)
-        rows += batch.column("payload").filter(chosen).to_pylist()
-    return rows
+        yield from batch.column("payload").filter(chosen).to_pylist()

@@ -101,8 +101,9 @@ class _Rows:
         return pc.add(values, counting(self._begin, self._end)) if column.encoding == RAMP else values
 
     def _whole(self, column: StoredColumn, kind: pa.DataType) -> pa.Array:
-        parts = column.parts[:3] if pa.types.is_binary(kind) else column.parts[:2]
-        return pa.Array.from_buffers(kind, column.items, [self._load(*part) if part[1] else None for part in parts])
+        validity, *rest = column.parts[:3] if pa.types.is_binary(kind) else column.parts[:2]
+        bits = self._load(*validity) if validity[1] else None
+        return pa.Array.from_buffers(kind, column.items, [bits, *(self._load(*part) for part in rest)])
 
     def _part(self, column: StoredColumn, kind: pa.DataType) -> pa.Array:
         """Only the bytes of these rows."""
