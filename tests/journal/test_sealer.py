@@ -94,3 +94,10 @@ def test_blocks_outlive_their_parquet_file_by_the_time_set(folder: Path) -> None
     finished = (folder / f"{NAME}.parquet").stat().st_mtime
     assert outlived_blocks(folder, 900, finished + 899) == []
     assert outlived_blocks(folder, 900, finished + 900) == [folder / f"{NAME}.blocks"]
+
+
+def test_blocks_are_kept_beside_a_parquet_file_that_cannot_be_read(folder: Path) -> None:
+    seal_segment(folder, NAME, 64)
+    for suffix in (".parquet", ".sum"):
+        (folder / f"{NAME}{suffix}").write_bytes(b"")
+    assert outlived_blocks(folder, 0, time.time() + 1) == []

@@ -83,14 +83,20 @@ def _outcome(job: Literal["seal", "hold"], name: str, source: Segment, sink: Par
 
 
 def _open_blocks(folder: Path, name: str) -> BlockSegment:
-    path, files = folder / (name + BLOCKS), Files()
+    path, marker = folder / (name + BLOCKS), maybe_marker(folder)
     if not path.exists():
         raise JournalError(f"there is no {path}")
-    identity = maybe_read_identity(files, folder)
-    marker = identity.marker_bytes if identity else maybe_find_marker(files, sorted(folder.glob(f"{SEGMENT}*{BLOCKS}")))
     if marker is None:
         raise JournalError(f"{folder}: the file `identity` is lost and no segment shows the journal's marker")
-    return BlockSegment(path, marker, files=files)
+    return BlockSegment(path, marker)
+
+
+def maybe_marker(folder: Path) -> bytes | None:
+    """What the blocks of this journal begin with; None if nothing in the folder says so."""
+    files = Files()
+    identity = maybe_read_identity(files, folder)
+    blocks = sorted(folder.glob(f"{SEGMENT}*{BLOCKS}"))
+    return identity.marker_bytes if identity else maybe_find_marker(files, blocks)
 
 
 def _last_position(folder: Path, first: int) -> int:

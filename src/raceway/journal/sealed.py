@@ -19,7 +19,7 @@ from __future__ import annotations
 import threading
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -190,18 +190,16 @@ class SealedSegment:
                 if group is not None:
                     yield from _between(group, start, self.last + 1).select(["kind", "payload"]).to_batches()
 
-    def check(self, on_stripe: Callable[[int], None] | None = None) -> None:
-        """Touch every byte and every page checksum; what is wrong is in `damage` afterwards."""
+    def check_bytes(self) -> None:
+        """Compare every byte with its checksum; what was wrong and could be mended is in `damage` afterwards.
+
+        What could not be mended shows when its rows are read.
+        """
         parts = self._maybe_parts()
-        if parts is None:
-            return
-        with self._checked_file(parts.sums) as raw:
-            for number in range(len(parts.sums.crcs)):
-                raw.try_stripe(number)
-                if on_stripe is not None:
-                    on_stripe(parts.sums.length_of(number))
-        for _ in self.read(self.first, self.last + 1):
-            pass
+        if parts is not None:
+            with self._checked_file(parts.sums) as file:
+                for number in range(len(parts.sums.crcs)):
+                    file.try_stripe(number)
 
     def close(self) -> None:
         with SealedSegment._lately_lock:

@@ -45,13 +45,19 @@ def maybe_next_to_seal(names: Iterable[str], skipped: Iterable[str] = ()) -> str
 
 
 def outlived_blocks(folder: Path, keep_s: float, now_s: float) -> list[Path]:
-    """Blocks whose Parquet file was finished at least `keep_s` ago, oldest first."""
+    """Blocks whose Parquet file was finished at least `keep_s` ago and can be read, oldest first."""
     found = []
     for blocks in sorted(folder.glob(f"segment-*{_BLOCKS}")):
         sealed = blocks.with_suffix(_PARQUET)
-        if sealed.exists() and sealed.stat().st_mtime + keep_s <= now_s:
+        if sealed.exists() and sealed.stat().st_mtime + keep_s <= now_s and _is_usable(sealed):
             found.append(blocks)
     return found
+
+
+def _is_usable(sealed: Path) -> bool:
+    from raceway.journal.sealed import SealedSegment  # the Parquet library is loaded when there is something to read
+
+    return SealedSegment(sealed).is_usable()
 
 
 class Sealer:

@@ -167,6 +167,7 @@ class CheckedFile(io.RawIOBase):
         self._path = path
         self._on_mended = on_mended
         self._descriptor, self._may_write = _open(self._files, path, may_write)
+        self._has_written = False
         self._position = 0
         self._kept: OrderedDict[int, _Stripe] = OrderedDict()
 
@@ -210,6 +211,9 @@ class CheckedFile(io.RawIOBase):
 
     def close(self) -> None:
         if not self.closed:
+            if self._has_written:
+                with contextlib.suppress(OSError):  # not synced means mended again, no more
+                    self._files.sync(self._descriptor)
             self._files.close(self._descriptor)
             self._kept.clear()
         super().close()
@@ -273,6 +277,7 @@ class CheckedFile(io.RawIOBase):
         try:
             if where <= self._files.size(self._descriptor):  # a footer behind a hole would make it no file either
                 write_all(self._files, self._descriptor, [mended[first:last]], where)
+                self._has_written = True
         except OSError:
             self._may_write = False  # the bytes in hand are good all the same; the next reader mends them again
 

@@ -1,0 +1,333 @@
+"""Proving a folder: every checksum of every file, every row in its place, every offset in its row.
+
+Rows are read as any reader reads them, so what is found wrong is what readers would miss. Beside a running bus nothing
+is changed and nothing behind the commit mark is looked at; `repair` needs the folder for itself.
+
+Three things can be the end of it: all is as it was written (`good`); something was mended, or can be made again from
+the rows (`repaired`: nothing is lost); rows are gone (`lost`), with their positions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.journal.active import snapshot_paths
+from raceway.journal.catalogue import BLOCKS, HELD, PARQUET
+from raceway.journal.checksum import maybe_unprotect, protect
+from raceway.journal.contract import Damage, Segment
+from raceway.journal.damage import DamageLog
+from raceway.journal.files import Files, maybe_read_file, write_file
+from raceway.journal.format import MARKER_SIZE
+from raceway.journal.identity import NAME as IDENTITY
+from raceway.journal.identity import maybe_read_identity
+from raceway.journal.lock import FolderLock
+from raceway.journal.mark import NAME as COMMITTED
+from raceway.journal.mark import maybe_read_mark
+from raceway.journal.parquet import spans_of
+from raceway.journal.reader import Reader
+from raceway.journal.repair import repair_blocks
+from raceway.journal.seal import maybe_marker
+from raceway.journal.sealed import SealedSegment
+from raceway.journal.segment import BlockSegment
+from raceway.journal.state import maybe_decode_snapshot
+
+# Problems told one by one; a folder that is beyond hope must not fill the screen.
+_TOLD = 1000
+
+Status = Literal["good", "repaired", "lost"]
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """One file."""
+
+    file: str
+    kind: Literal["blocks", "parquet", "held", "snapshot", "identity", "commit mark"]
+    bytes: int
+    rows: int = 0
+    status: Status = "good"
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """Committed positions `first` to `last` that cannot be read, and why."""
+
+    first: int
+    last: int
+    reason: str
+
+    @property
+    def rows(self) -> int:
+        return self.last - self.first + 1
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    """What `verify` found. `problems` are contradictions between rows; they count as lost rows."""
+
+    folder: str
+    first_position: int
+    committed: int
+    rows: int = 0
+    bytes: int = 0
+    topics: int = 0
+    files: list[Checked] = []
+    damage: list[Damage] = []
+    lost: list[Lost] = []
+    problems: list[str] = []
+    seconds: float = 0.0
+
+    @property
+    def lost_rows(self) -> int:
+        return sum(each.rows for each in self.lost)
+
+    @property
+    def status(self) -> Status:
+        if self.lost or self.problems:
+            return "lost"
+        return "repaired" if self.damage else "good"
+
+
+def verify(folder: Path, *, repair: bool = False, advance: Callable[[int], None] | None = None) -> Verdict:
+    """Check everything. `advance` hears how many bytes were done; `folder_size` says how many there will be.
+
+    JournalError if there is no journal, FormatVersionError if a newer release wrote it, LockedError if it is to be
+    repaired while a bus runs on it.
+    """
+    begin = time.monotonic()
+    Reader(folder).close()  # no lock file is made where there is no journal
+    with _locked(folder) if repair else _unlocked():
+        verdict = _Verification(folder, repair, advance or _ignore).run()
+    verdict.seconds = round(time.monotonic() - begin, 3)
+    return verdict
+
+
+def folder_size(folder: Path) -> int:
+    """Bytes of all files that `verify` reads."""
+    return sum(path.stat().st_size for path in folder.iterdir() if path.suffix in (BLOCKS, PARQUET))
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    lock = FolderLock(folder)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+@contextmanager
+def _unlocked() -> Iterator[None]:
+    yield
+
+
+def _ignore(size: int) -> None:
+    pass
+
+
+def _ignore_rows(batch: pa.RecordBatch) -> None:
+    pass
+
+
+class _Verification:
+    def __init__(self, folder: Path, repair: bool, advance: Callable[[int], None]) -> None:
+        self._folder, self._repair, self._advance = folder, repair, advance
+        self._files = Files()
+        self._reader = Reader(folder)
+        self._marker = maybe_marker(folder) or bytes(MARKER_SIZE)  # without blocks none is needed
+        self._verdict = Verdict(
+            folder=str(folder), first_position=self._reader.first_position(), committed=self._reader.committed()
+        )
+        self._rows = _Continuity(self._verdict)
+
+    def run(self) -> Verdict:
+        self._check_small_files()
+        self._reader.read(0, 0)  # takes in what was written lately
+        segments = self._reader.segments()
+        for number, segment in enumerate(segments):
+            following = segments[number + 1].first if number + 1 < len(segments) else self._verdict.committed + 1
+            self._check_segment(segment, min(following, self._verdict.committed + 1))
+        for path in sorted(self._folder.glob(f"{HELD}*{PARQUET}")):
+            self._check_sealed(path, "held")
+        for path in sorted(self._folder.glob(f"*{BLOCKS}")):
+            if path.with_suffix(PARQUET).exists():  # kept for a while after sealing; its rows were counted there
+                self._check_rows(self._open_blocks(path), "blocks", _ignore_rows, self._verdict.committed + 1)
+        self._verdict.topics = self._rows.topics
+        self._reader.close()
+        return self._verdict
+
+    # ---- segments ---------------------------------------------------------------------------------------------------
+
+    def _check_segment(self, segment: Segment, stop: int) -> None:
+        if segment.path.suffix == PARQUET:
+            self._check_sealed(segment.path, "parquet", stop)
+            return
+        growing = isinstance(segment, BlockSegment) and segment.is_growing
+        if growing and self._repair:
+            log = DamageLog()
+            repair_blocks(self._files, segment.path, self._marker, log)
+            self._verdict.damage += log.reports
+        if not growing:
+            segment = self._open_blocks(segment.path)
+        self._check_in_place(segment, "blocks", stop)
+
+    def _check_sealed(self, path: Path, kind: Literal["parquet", "held"], stop: int = 0) -> None:
+        segment = SealedSegment(path, DamageLog(), self._files, may_write=self._repair)
+        segment.check_bytes()
+        if kind == "held":
+            self._check_rows(segment, kind, _ignore_rows, segment.last + 1)
+        else:
+            self._check_in_place(segment, kind, stop)
+
+    def _check_in_place(self, segment: Segment, kind: Literal["blocks", "parquet"], stop: int) -> None:
+        self._rows.begin(segment)
+        self._check_rows(segment, kind, self._rows.take, stop)
+        self._rows.end(stop, segment.damage)
+
+    def _check_rows(
+        self,
+        segment: Segment,
+        kind: Literal["blocks", "parquet", "held"],
+        take: Callable[[pa.RecordBatch], None],
+        stop: int,
+    ) -> None:
+        rows, size = 0, segment.size
+        for batch in segment.read(segment.first, stop):
+            take(batch)
+            rows += batch.num_rows
+        found = [damage for damage in segment.damage if not _is_of_the_sealed(segment, damage)]
+        harmed = any(damage.kind in ("quarantined", "missing") for damage in found)
+        status: Status = "lost" if harmed else "repaired" if found else "good"
+        self._verdict.damage += found
+        self._verdict.bytes += size
+        self._note(Checked(file=segment.path.name, kind=kind, bytes=size, rows=rows, status=status))
+        self._advance(segment.path.stat().st_size)
+
+    def _open_blocks(self, path: Path) -> BlockSegment:
+        log = DamageLog()
+        if self._repair:
+            repair_blocks(self._files, path, self._marker, log)
+        return BlockSegment(path, self._marker, log, self._files, may_write=self._repair)
+
+    # ---- small files ------------------------------------------------------------------------------------------------
+
+    def _check_small_files(self) -> None:
+        identity = maybe_read_identity(self._files, self._folder)
+        self._check_small(IDENTITY, "identity", identity is not None)
+        self._check_small(COMMITTED, "commit mark", maybe_read_mark(self._files, self._folder) is not None)
+        for path in snapshot_paths(self._folder, self._files.names(self._folder)):
+            data = maybe_read_file(self._files, path) or b""
+            found = maybe_decode_snapshot(data)
+            opened = maybe_unprotect(data)
+            self._check_small(path.name, "snapshot", found is not None)
+            if found is not None and opened is not None and opened[1]:
+                self._verdict.damage.append(Damage(kind="repaired", file=path.name, reason="one flipped bit"))
+                if self._repair:
+                    write_file(self._files, path, protect(opened[0]))
+
+    def _check_small(self, name: str, kind: Literal["snapshot", "identity", "commit mark"], good: bool) -> None:
+        path = self._folder / name
+        size = path.stat().st_size if path.exists() else 0
+        if not good:
+            reason = "missing or damaged; the next start of the bus makes it anew from the rows"
+            self._verdict.damage.append(Damage(kind="rebuilt", file=name, size=size, reason=reason))
+        self._note(Checked(file=name, kind=kind, bytes=size, status="good" if good else "repaired"))
+
+    def _note(self, checked: Checked) -> None:
+        self._verdict.files.append(checked)
+
+
+def _is_of_the_sealed(segment: Segment, damage: Damage) -> bool:
+    """Beside a sealed file the index has that one's content, so blocks always have to make their own."""
+    sealed = segment.path.with_suffix(PARQUET)
+    return segment.path.suffix == BLOCKS and damage.kind == "rebuilt" and sealed.exists()
+
+
+class _Continuity:
+    """Whether each row follows the one before it: positions, times, and the offsets of each topic."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        self._verdict = verdict
+        self._next = verdict.first_position
+        self._time_us = 0
+        self._offsets: dict[str, int] = {}
+        self._gaps: list[tuple[int, int]] = []
+        self._any_lost = False
+        self._segment = ""
+        self._seen: dict[str, tuple[int, int]] = {}
+        self._named: dict[str, tuple[int, int]] = {}
+
+    @property
+    def topics(self) -> int:
+        return len(self._offsets)
+
+    def begin(self, segment: Segment) -> None:
+        self._segment, self._gaps, self._seen = segment.path.name, [], {}
+        self._named = dict(segment.topics())
+
+    def take(self, batch: pa.RecordBatch) -> None:
+        self._verdict.rows += batch.num_rows
+        self._check_positions(batch.column("sequence"))
+        self._check_times(batch.column("time_us"))
+        for topic, first, count in spans_of(pa.Table.from_batches([batch])):
+            self._check_offsets(topic, first, count)
+
+    def end(self, stop: int, damage: Sequence[Damage]) -> None:
+        """All rows of a segment, which ends before `stop`, were taken."""
+        if self._next < stop:
+            self._gap(self._next, stop - 1)
+        self._next = max(self._next, stop)
+        for first, last in self._gaps:
+            self._verdict.lost.append(Lost(first, last, _explanation(first, last, damage)))
+        if not self._gaps:
+            for topic, found in self._seen.items():
+                if self._named.get(topic) != found:
+                    self._problem(f"the index of {self._segment} has other offsets of topic {topic!r} than its rows")
+
+    def _check_positions(self, sequences: pa.Array) -> None:
+        first, last = sequences[0].as_py(), sequences[-1].as_py()
+        if first < self._next:
+            self._problem(f"{self._segment} holds position {first} again")
+        elif first > self._next:
+            self._gap(self._next, first - 1)
+        if last - first + 1 != len(sequences):
+            for before, after in zip(sequences.to_pylist(), sequences.to_pylist()[1:], strict=False):
+                if after > before + 1:
+                    self._gap(before + 1, after - 1)
+        self._next = last + 1
+
+    def _check_times(self, times: pa.Array) -> None:
+        oldest = pc.min(times).as_py()
+        if oldest < self._time_us:
+            self._problem(f"{self._segment} holds rows whose time goes back to {oldest}")
+        self._time_us = max(self._time_us, pc.max(times).as_py())
+
+    def _check_offsets(self, topic: str, first: int, count: int) -> None:
+        begins = 0 if self._verdict.first_position == 0 else first  # what retention removed is not missed
+        expected = self._offsets.get(topic, begins)
+        if first < expected:
+            self._problem(f"{self._segment} holds offset {first} of topic {topic!r} again")
+        elif first > expected and not self._any_lost:
+            self._problem(f"{self._segment} goes on with offset {first} of topic {topic!r}, expected was {expected}")
+        self._offsets[topic] = first + count
+        self._seen[topic] = (self._seen.get(topic, (first, 0))[0], first + count)
+
+    def _gap(self, first: int, last: int) -> None:
+        self._gaps.append((first, last))
+        self._any_lost = True
+
+    def _problem(self, text: str) -> None:
+        if len(self._verdict.problems) < _TOLD:
+            self._verdict.problems.append(text)
+
+
+def _explanation(first: int, last: int, damage: Sequence[Damage]) -> str:
+    for each in damage:
+        if each.kind in ("quarantined", "missing") and each.first <= last and each.last >= first:
+            return f"{each.file}: {each.reason}"
+    return "no damage explains it"
