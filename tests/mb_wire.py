@@ -17,6 +17,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from typing import Any, Literal, NamedTuple, Self
 
 from websockets.exceptions import ConnectionClosed
@@ -279,8 +280,18 @@ class WebSocketPeer(Peer):
     """One message per WebSocket message; the client is the `websockets` library."""
 
     def __init__(self, url: str, context: ssl.SSLContext | None = None, **options: Any) -> None:
-        self.websocket = connect_websocket(
-            url, ssl=context, compression=None, max_size=None, ping_interval=None, proxy=None, **options
+        self._stack = ExitStack()
+        self.websocket = self._stack.enter_context(
+            connect_websocket(
+                url,
+                ssl=context,
+                compression=None,
+                max_size=None,
+                ping_interval=None,
+                proxy=None,
+                close_timeout=1,
+                **options,
+            )
         )
         try:
             super().__init__()
@@ -304,7 +315,7 @@ class WebSocketPeer(Peer):
         return data.encode()
 
     def close(self) -> None:
-        self.websocket.close()
+        self._stack.close()
 
 
 def _text_or_binary(message: bytes) -> str | bytes:

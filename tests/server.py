@@ -53,6 +53,7 @@ class Server:
         self.env = env
         self._stdout_file, self._stderr_file = outputs / "stdout", outputs / "stderr"
         self._process: subprocess.Popen[bytes] | None = None
+        self._was_ended = False
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
@@ -95,6 +96,7 @@ class Server:
 
     def spawn(self) -> None:
         """Start the process without waiting for it."""
+        self._was_ended = False
         env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
         env.update({name: str(value) for name, value in self.env.items()})
         command = [sys.executable, "-m", "raceway", "serve"]
@@ -123,6 +125,7 @@ class Server:
     def stop(self, deadline_s: float = STOP_S) -> float:
         """SIGTERM, and the exit status must be 0; returns the seconds it took."""
         began = time.monotonic()
+        self._was_ended = True
         self.process.send_signal(signal.SIGTERM)
         try:
             status = self.process.wait(deadline_s)
@@ -134,9 +137,14 @@ class Server:
 
     def kill(self) -> None:
         """SIGKILL, if it still runs."""
+        self._was_ended = True
         if self.is_running():
             self.process.kill()
         self.process.wait(STOP_S)
+
+    def assert_not_ended_by_itself(self) -> None:
+        ended = self.process.poll()
+        assert ended is None or self._was_ended, f"the server ended by itself with {ended}:\n{self.stderr[-5000:]}"
 
     def restart(self) -> float:
         """Stop if it runs, start again on the same folder and ports; returns the seconds the start took."""
@@ -159,9 +167,11 @@ class Server:
         """One figure of `/metrics`: the sum over all samples of that name with those labels."""
         status, text = self.http("/metrics")
         assert status == 200, text
-        samples = [s for family in text_string_to_metric_families(text) for s in family.samples if s.name == name]
-        assert samples, f"{name} is not among the metrics"
-        return float(sum(sample.value for sample in samples if labels.items() <= sample.labels.items()))
+        families = {family.name: family for family in text_string_to_metric_families(text)}
+        assert name in families or name.removesuffix("_total") in families, f"{name} is not among the metrics"
+        family = families.get(name) or families[name.removesuffix("_total")]
+        wanted = [s for s in family.samples if s.name == name and labels.items() <= s.labels.items()]
+        return float(sum(sample.value for sample in wanted))
 
 
 @contextmanager
@@ -172,6 +182,7 @@ def running_server(data: Path | None = None, **env: object) -> Iterator[Server]:
         try:
             server.start()
             yield server
+            server.assert_not_ended_by_itself()
         finally:
             if server._process is not None:
                 server.kill()

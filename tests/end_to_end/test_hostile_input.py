@@ -55,6 +55,7 @@ def unharmed(server: Server) -> Iterator[None]:
     server.forget_peak()
     before = server.rss()
     yield
+    server.assert_not_ended_by_itself()
     assert server.peak_rss() - before < GROWTH
     for transport in BOTH:
         with connect(server, transport) as peer:
@@ -187,12 +188,12 @@ def test_a_websocket_handshake_that_is_never_completed_is_closed(server: Server,
             assert b" 101 " not in read_to_end(half)
 
 
-def test_a_websocket_message_that_is_begun_and_never_completed_is_closed(server: Server) -> None:
-    with RawWebSocket(server.port("websocket")) as unfinished, RawWebSocket(server.port("websocket")) as cut:
-        unfinished.greeted().send_frame(unfinished.TEXT, b"publish:", fin=False)
-        cut.greeted().socket.sendall(b"\x81\xfe\x10")
-        unfinished.close_code()
-        cut.close_code()
+@pytest.mark.parametrize("start", [b"\x01\x81maskp", b"\x81", b"\x81\xfe\x10", b"\x81\x85maskpub"])
+def test_a_websocket_message_that_is_begun_and_never_completed_is_closed(server: Server, start: bytes) -> None:
+    """A first fragment, half a frame head, a head without its body."""
+    with RawWebSocket(server.port("websocket")) as websocket:
+        websocket.greeted().socket.sendall(start)
+        websocket.close_code()
 
 
 def test_dripping_bytes_do_not_extend_the_deadline(server: Server) -> None:
@@ -261,8 +262,8 @@ def test_a_subscriber_that_never_reads_is_closed_and_nobody_else_notices(server:
         if isinstance(sleeper, TcpPeer):  # the WebSocket library stops reading by itself when nobody takes its messages
             sleeper.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(100):
-            publisher.write_messages([compose(f"publish:{topic}:1.0.0", b"x" * 16_000)] * 20)
-            assert {len(reader.receive().payload) for _ in range(20)} == {16_000}
+            publisher.write_messages([compose(f"publish:{topic}:1.0.0", b"x" * 16_000)] * 10)
+            assert {len(reader.receive().payload) for _ in range(10)} == {16_000}
         wait_until(lambda: sleeper_id not in reader.ask("system.service.list").payload.decode())
         assert publisher.publish(topic).payload == SUCCESS
 
@@ -306,10 +307,13 @@ def test_random_messages_are_each_answered_with_an_error(join: Join, seed: int) 
         peer.write_messages([message])
     peer.send(f"request:system.heartbeat:1.0.0:{(last := new_id())}")
     codes: Counter[str] = Counter()
-    while (message_in := peer.receive()).id != last:
-        codes[message_in.json().get("error", {}).get("code", "none")] += 1
+    while (reply := peer.receive()).id != last:
+        # Some of them are good subscriptions: then copies of others among them come back too.
+        if reply.action == "response":
+            codes[reply.json().get("error", {}).get("code", "none")] += 1
     assert codes["MALFORMED_MESSAGE"] > 300
     assert codes["INTERNAL_ERROR"] == 0
+    peer.settled()  # acknowledgements that waited for their commit
 
 
 def mutated(chance: random.Random) -> bytes:
@@ -357,9 +361,12 @@ def test_a_client_that_resets_in_the_middle_of_a_burst(server: Server) -> None:
             peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-def test_a_client_library_that_closes_in_the_middle_of_a_burst(server: Server) -> None:
+def test_a_websocket_client_that_leaves_in_the_middle_of_a_burst(server: Server) -> None:
     topic = fresh_topic()
-    for _ in range(20):
-        with connect(server, "websocket") as peer:
-            peer.subscribe(topic)
-            peer.write_messages([compose(f"publish:{topic}:1.0.0:{new_id()}", b"x" * 1000)] * 50)
+    for number in range(50):
+        with RawWebSocket(server.port("websocket")) as websocket:
+            websocket.greeted().send_frame(websocket.TEXT, compose(f"subscribe:{topic}:1.0.0:{new_id()}", b""))
+            for _ in range(50):
+                websocket.send_frame(websocket.TEXT, compose(f"publish:{topic}:1.0.0:{new_id()}", b"x" * 1000))
+            if number % 2:
+                websocket.send_frame(websocket.CLOSE, b"\x03\xe8")

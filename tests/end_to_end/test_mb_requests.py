@@ -391,6 +391,7 @@ def test_one_request_too_many_evicts_the_oldest(join: Join) -> None:
     assert_error(responder.receive(), "INVALID_REQUEST_ID", unmatched(oldest.id or ""))
     for request in (*others, newest):
         responder.answer(request)
+    assert responder.settled() == []
     assert sum(message.payload == b"{}" for message in second.settled()) == MAX_OUTSTANDING
     assert first.settled() == []
 
