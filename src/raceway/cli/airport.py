@@ -143,7 +143,7 @@ def _seats(desk: MbClient) -> Callable[[Message], Awaitable[dict[str, str]]]:
         if key in taken:
             raise RemoteError("SEAT_TAKEN", f"seat {key[1]} on {key[0]} is taken")
         taken.add(key)
-        await desk.publish(f"flight.updates.{wish['flight'].lower()}", {"seat": wish["seat"]}, confirm=False)
+        await desk.publish(f"flight.updates.{wish['flight'].lower()}", {"seat": wish["seat"]})
         return {"flight": key[0], "seat": key[1]}
 
     return give

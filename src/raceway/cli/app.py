@@ -8,6 +8,7 @@ import typer
 
 from raceway import __version__
 from raceway.cli import options, output
+from raceway.cli.bench import bench
 from raceway.cli.configuration import show_config
 from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
@@ -35,6 +36,7 @@ app.command()(topics)
 app.command("config")(show_config)
 app.command()(doctor)
 app.command()(demo)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 
 
 @app.command()

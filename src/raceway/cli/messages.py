@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,10 +15,10 @@ import typer
 
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
-from raceway.errors import RemoteError
+from raceway.errors import RacewayError, RemoteError
 
 if TYPE_CHECKING:
-    from raceway.client import MbClient, Message
+    from raceway.client import MbClient, Message, Subscription
 
 NO_ROUTE = "NO_ROUTE_FOUND"
 # Messages between two looks at the progress bar: about a hundredth of a second's worth.
@@ -61,17 +61,17 @@ def pub(
             return await _publish(client, topic, messages, count, version, not no_ack)
 
     routed = asyncio.run(send())
-    sent = len(messages) * count
+    sent, acknowledged = len(messages) * count, routed and not no_ack
     if as_json:
         size = sum(map(len, messages)) * count
         output.print_json(
-            {"topic": topic, "messages": sent, "bytes": size, "acknowledged": not no_ack, "subscribers": routed}
+            {"topic": topic, "messages": sent, "bytes": size, "acknowledged": acknowledged, "subscribers": routed}
         )
         return
     what = f"{sent:,} message{'s' if sent != 1 else ''} on {topic} in {time.monotonic() - began:.2f} s"
-    output.note(f"sent {what}, not acknowledged" if no_ack else f"stored {what}")
+    output.note(f"stored {what}" if acknowledged else f"sent {what}, not acknowledged")
     if not routed:
-        output.note(f"nobody is subscribed to {topic}; the journal has it")
+        output.note(f"nobody is subscribed to {topic}; the journal keeps it all the same")
 
 
 async def _publish(
@@ -144,27 +144,47 @@ def sub(
         output.fail(f"{came} of {count} messages came within {timeout} s", ExitCode.TIMEOUT)
 
 
-async def _receive(client: MbClient, patterns: list[str], count: int | None, limit_s: float | None, show: Any) -> int:
+async def _receive(
+    client: MbClient, patterns: list[str], count: int | None, limit_s: float | None, show: Callable[[Message], None]
+) -> int:
     came, reconnects = 0, 0
-    queue: asyncio.Queue[Message] = asyncio.Queue(maxsize=1)
+    subscriptions = [await client.subscribe(pattern) for pattern in patterns]
+    output.note(f"listening to {', '.join(patterns)}")
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s), _merged(subscriptions) as messages:
+            while count is None or came < count:
+                show(await messages())
+                came += 1
+                if client.reconnects != reconnects:
+                    reconnects = client.reconnects
+                    output.note("the connection was lost and came back: messages may be missing here")
+    return came
 
-    async def pass_on(pattern: str) -> None:
-        async for message in await client.subscribe(pattern):
-            await queue.put(message)
 
-    async with asyncio.TaskGroup() as readers:
-        tasks = [readers.create_task(pass_on(pattern)) for pattern in patterns]
-        with suppress(TimeoutError):
-            async with asyncio.timeout(limit_s):
-                while count is None or came < count:
-                    show(await queue.get())
-                    came += 1
-                    if client.reconnects != reconnects:
-                        reconnects = client.reconnects
-                        output.note("the connection was lost and came back: messages may be missing here")
+@asynccontextmanager
+async def _merged(subscriptions: list[Subscription]) -> AsyncIterator[Callable[[], Awaitable[Message]]]:
+    """The next message of any subscription; raises what a subscription raises."""
+    queue: asyncio.Queue[Message | RacewayError] = asyncio.Queue(maxsize=1)
+
+    async def pass_on(subscription: Subscription) -> None:
+        try:
+            async for message in subscription:
+                await queue.put(message)
+        except RacewayError as error:
+            await queue.put(error)
+
+    async def take() -> Message:
+        taken = await queue.get()
+        if isinstance(taken, RacewayError):
+            raise taken
+        return taken
+
+    tasks = [asyncio.create_task(pass_on(subscription)) for subscription in subscriptions]
+    try:
+        yield take
+    finally:
         for task in tasks:
             task.cancel()
-    return came
 
 
 def _show_line(message: Message) -> None:

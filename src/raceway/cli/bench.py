@@ -1,0 +1,28 @@
+"""`raceway bench`: the measurements of a checkout. An installed package does not carry them."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import raceway
+from raceway.cli import output
+from raceway.cli.output import ExitCode
+
+
+def bench(
+    context: typer.Context,
+    script: Annotated[
+        Literal["codec", "journal", "path", "start"], typer.Argument(help="What to measure: bench/SCRIPT.py.")
+    ] = "path",
+) -> None:
+    """Measure the bus; in a checkout only. Flags that follow are passed on to the script."""
+    checkout = Path(raceway.__file__).parents[2]
+    if not (checkout / "bench" / f"{script}.py").exists():
+        output.fail(f"there is no bench/{script}.py beside this package: run it in a checkout", ExitCode.USAGE)
+    command = [sys.executable, "-m", f"bench.{script}", *context.args]
+    raise typer.Exit(subprocess.run(command, cwd=checkout, check=False).returncode)  # noqa: S603 - our own program

@@ -1,0 +1,57 @@
+"""Every program in `examples/` is run against a bus."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.server import Server, running_server
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running_server() as server:
+        yield server
+
+
+def run(name: str, *arguments: str) -> str:
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_publish_subscribe_prints_what_was_published(server: Server) -> None:
+    assert run("mb_publish_subscribe.py", f"mb://127.0.0.1:{server.port('tcp')}").splitlines() == [
+        "baggage.events {'bag': 17, 'belt': 3}",
+        "baggage.events {'bag': 18}",
+        "baggage.events {'bag': 19, 'last': True}",
+    ]
+
+
+def test_request_answer_prints_an_answer_and_a_refusal(server: Server) -> None:
+    urls = f"mb://127.0.0.1:{server.port('tcp')}", f"mb+ws://127.0.0.1:{server.port('websocket')}"
+    assert run("mb_request_answer.py", *urls).splitlines() == [
+        'answer: {"seat":"7C"}',
+        "refused: SEAT_TAKEN: seat 12A is taken",
+    ]
+
+
+def test_read_journal_prints_the_rows_of_a_topic(server: Server) -> None:
+    run("mb_publish_subscribe.py", f"mb://127.0.0.1:{server.port('tcp')}")
+    lines = run("read_journal.py", str(server.data)).splitlines()
+    assert lines[0].startswith("committed up to position ")
+    assert lines[2] == '0 {"bag":17,"belt":3}'
+    assert len(lines) == 5
+
+
+def test_no_example_is_forgotten() -> None:
+    here = Path(__file__).read_text("utf-8")
+    assert [path.name for path in EXAMPLES.glob("*.py") if f'run("{path.name}"' not in here] == []
