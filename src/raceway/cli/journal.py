@@ -1,0 +1,397 @@
+"""`raceway journal …`: look at a journal's files, beside a running bus or without one.
+
+The journal library is imported by the commands themselves: it takes a third of a second, and `raceway --help` is not to
+wait for it. Topics, ids and payloads come from strangers and go to a terminal: everything shown of them passes through
+`output.printable`.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import os
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from raceway.cli import bus, options, output
+from raceway.cli.output import ExitCode, fail, note, print_json, print_table
+from raceway.errors import FormatVersionError, JournalError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from raceway.journal.inspect import Survey
+    from raceway.journal.reader import Reader
+    from raceway.journal.verify import Verdict
+
+# A table is for looking at; whoever wants more says so.
+TABLE_ROWS = 50
+# Of one payload; `--full` shows all of it.
+PAYLOAD_LINES = 100
+HEX_WIDTH = 16
+
+LOST = 2  # status of `verify` when rows are gone; ExitCode.FAILED when all is there but something was not as it should
+
+journal_app = typer.Typer(
+    name="journal",
+    help="Look at the journal's files: what is there, whether it is whole, and the rows themselves.",
+    no_args_is_help=True,
+)
+
+
+class Format(enum.StrEnum):
+    JSON = "json"
+    TABLE = "table"
+    PARQUET = "parquet"
+
+
+# ---- info -----------------------------------------------------------------------------------------------------------
+
+
+@journal_app.command()
+def info(
+    data: options.Data = None,
+    top: Annotated[int, typer.Option(help="How many topics to list, those with most rows first.", min=0)] = 20,
+    as_json: options.Json = False,
+) -> None:
+    """Show what is in a data folder: positions, segments, topics, snapshots, and damage met on the way."""
+    from raceway.journal.inspect import survey
+
+    folder = bus.data_folder(data)
+    _open(folder).close()
+    found = survey(folder, top)
+    running = bus.maybe_running(folder)
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(found) | {"pid": running.pid if running else None})
+        return
+    _print_survey(found, running.pid if running else None)
+
+
+def _print_survey(found: Survey, pid: int | None) -> None:
+    facts = [
+        ("folder", found.folder),
+        ("bus", f"process {pid} runs on it" if pid else "none runs on it"),
+        ("format", str(found.format or "unknown: the file `identity` is lost; the next start makes it anew")),
+        ("source", found.source or "unknown"),
+        ("positions", f"{found.first_position:,} to {found.committed:,}" if found.committed >= 0 else "none yet"),
+        ("rows", f"{found.rows:,}"),
+        ("size", _size(found.bytes)),
+        ("topics", f"{found.topic_count:,}"),
+    ]
+    print_table("", ["", "journal"], facts)
+    _print_segments(found)
+    if found.topics:
+        more = f" ({len(found.topics)} of {found.topic_count:,})" if len(found.topics) < found.topic_count else ""
+        rows = [(topic.topic, topic.next - topic.first, topic.first, topic.next) for topic in found.topics]
+        print_table(f"Topics{more}", ["topic", "rows", "first offset", "next offset"], rows, ["rows"])
+    for snapshot in found.snapshots:
+        sections = ", ".join(f"{count:,} {name}" for name, count in snapshot.sections.items())
+        text = f"at position {snapshot.sequence:,}: {sections}" if snapshot.sequence >= 0 else "damaged; not needed"
+        print(f"state snapshot {snapshot.file}: {output.printable(text)}")
+    _print_damage(found.damage)
+
+
+def _print_segments(found: Survey) -> None:
+    rows = [
+        (
+            segment.file,
+            segment.kind + (", blocks kept" if segment.has_blocks else ""),
+            segment.first,
+            segment.last,
+            segment.rows,
+            _size(segment.bytes),
+            _time(segment.oldest_us),
+            _time(segment.newest_us),
+        )
+        for segment in found.segments
+    ]
+    columns = ["file", "kind", "first", "last", "rows", "size", "oldest row", "newest row"]
+    print_table("Segments", columns, rows, ["first", "last", "rows", "size"])
+
+
+def _print_damage(damage: Iterable[Any]) -> None:
+    rows = [(each.kind, each.file, _positions(each.first, each.last), each.rows, each.reason) for each in damage]
+    if rows:
+        print_table("Damage", ["what", "file", "positions", "rows", "reason"], rows, ["rows"])
+
+
+# ---- verify ---------------------------------------------------------------------------------------------------------
+
+
+@journal_app.command()
+def verify(
+    data: options.Data = None,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Write mended bytes back. Only while no bus runs on the folder.")
+    ] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Check every checksum of every file, and that every row is where it belongs.
+
+    Ends with status 0 if all is well, 1 if something was mended or can be made again and nothing is lost, 2 if rows are
+    lost. Runs at low priority; a running bus goes on meanwhile.
+    """
+    from raceway.journal.verify import folder_size
+    from raceway.journal.verify import verify as verify_folder
+
+    os.nice(19)
+    folder = bus.data_folder(data)
+    _open(folder).close()
+    with output.progress("checking", folder_size(folder)) as bar:
+        task = bar.task_ids[0]
+        verdict = verify_folder(folder, repair=repair, advance=lambda size: bar.advance(task, size))
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(verdict) | {"status": verdict.status, "lost_rows": verdict.lost_rows})
+    else:
+        _print_verdict(verdict, repair)
+    if verdict.status != "good":
+        raise typer.Exit(LOST if verdict.status == "lost" else ExitCode.FAILED)
+
+
+def _print_verdict(verdict: Verdict, repair: bool) -> None:
+    marks = {"good": "good", "repaired": "mended", "lost": "DAMAGED"}
+    rows = [(each.file, each.kind, each.rows, _size(each.bytes), marks[each.status]) for each in verdict.files]
+    print_table("Files", ["file", "kind", "rows", "size", ""], rows, ["rows", "size"])
+    _print_damage(verdict.damage)
+    for problem in verdict.problems:
+        print(f"contradiction: {output.printable(problem)}")
+    for lost in verdict.lost:
+        print(f"lost: positions {_positions(lost.first, lost.last)}: {output.printable(lost.reason)}")
+    summary = f"{verdict.rows:,} rows in {verdict.topics:,} topics, {_size(verdict.bytes)}, {verdict.seconds:.1f} s"
+    print(f"{summary}: {_judgement(verdict, repair)}")
+
+
+def _judgement(verdict: Verdict, repair: bool) -> str:
+    if verdict.status == "good":
+        return "all good"
+    if verdict.status == "lost":
+        return f"{verdict.lost_rows:,} rows are lost; all others can be read"
+    if repair:
+        return "nothing is lost; what was damaged has been put right"
+    return "nothing is lost; `raceway journal verify --repair` puts it right on disk while no bus runs on the folder"
+
+
+# ---- dump -----------------------------------------------------------------------------------------------------------
+
+
+@journal_app.command()
+def dump(
+    data: options.Data = None,
+    start: Annotated[
+        int | None, typer.Option("--from", help="First position. Default: the first one left.", min=0)
+    ] = None,
+    stop: Annotated[
+        int | None, typer.Option("--to", help="Position to stop before. Default: all that is committed.", min=0)
+    ] = None,
+    topic: Annotated[str | None, typer.Option(help="Only rows of this topic; + and # are wildcards.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many rows.", min=1)] = None,
+    form: Annotated[
+        Format, typer.Option("--format", help="JSON lines, a table to look at, or a Parquet file.")
+    ] = Format.JSON,
+    target: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a new file instead of the screen.")
+    ] = None,
+    as_json: options.Json = False,
+) -> None:
+    """Print rows, or write them to a file: all of them, a range of positions, or one topic."""
+    from raceway.journal.inspect import select_rows
+
+    form = Format.JSON if as_json else form
+    if form is Format.PARQUET and target is None:
+        fail("a Parquet file needs a name: add --output FILE", ExitCode.USAGE)
+    if target is not None and target.exists():
+        fail(f"{target} exists already: remove it or choose another name", ExitCode.USAGE)
+    reader = _open(bus.data_folder(data))
+    if form is Format.TABLE and limit is None:
+        limit = TABLE_ROWS
+    first = reader.first_position() if start is None else start
+    last = min(reader.committed() + 1, reader.committed() + 1 if stop is None else stop)
+    rows = select_rows(reader, first, last, topic, limit)
+    if form is Format.TABLE:
+        _print_rows(rows, target, limit or TABLE_ROWS)
+        return
+    with output.progress("rows", max(0, last - first)) as bar:
+        count = _write_rows(
+            rows, form, target, lambda position: bar.update(bar.task_ids[0], completed=position - first)
+        )
+    if target is not None:
+        note(f"{count:,} rows written to {target}")
+    for damage in reader.damage:
+        note(f"{damage.kind}: {damage.file}: {damage.reason}")
+
+
+def _write_rows(rows: Iterable[pa.RecordBatch], form: Format, target: Path | None, reached: Any) -> int:
+    if form is Format.PARQUET:
+        assert target is not None
+        return _write_parquet(rows, target, reached)
+    from raceway.journal.inspect import document
+
+    count = 0
+    file = target.open("x", encoding="utf-8") if target is not None else None
+    try:
+        for batch in rows:
+            for row in batch.to_pylist():
+                if file is None:
+                    print_json(document(row))
+                else:
+                    file.write(json.dumps(document(row), separators=(",", ":")) + "\n")
+            count += batch.num_rows
+            _tell(batch, reached)
+    finally:
+        if file is not None:
+            file.close()
+    return count
+
+
+def _write_parquet(rows: Iterable[pa.RecordBatch], target: Path, reached: Any) -> int:
+    import pyarrow.parquet as pq
+
+    from raceway.journal.format import SCHEMA
+
+    count = 0
+    with pq.ParquetWriter(target, SCHEMA, compression="zstd") as writer:
+        for batch in rows:
+            if batch.num_rows:
+                writer.write_batch(batch)
+            count += batch.num_rows
+            _tell(batch, reached)
+    return count
+
+
+def _tell(batch: pa.RecordBatch, reached: Any) -> None:
+    if batch.num_rows:
+        reached(batch.column("sequence")[-1].as_py())
+
+
+def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: int) -> None:
+    if target is not None:
+        fail("a table goes to the screen: use --format json or --format parquet with --output", ExitCode.USAGE)
+    rows = [
+        (
+            row["sequence"],
+            row["topic"],
+            row["offset"],
+            _time(row["time_us"]),
+            row["wire"],
+            row["kind"],
+            output.shortened(row["message_id"] or "", 36),
+            output.shortened(row["payload"] or b"", 80),
+        )
+        for batch in batches
+        for row in batch.to_pylist()
+    ]
+    columns = ["position", "topic", "offset", "time", "wire", "kind", "id", "payload"]
+    print_table("", columns, rows, ["position", "offset"])
+    if len(rows) == limit:
+        note(f"the first {limit} rows; --limit shows more, --from goes on behind position {rows[-1][0]}")
+
+
+# ---- read -----------------------------------------------------------------------------------------------------------
+
+
+@journal_app.command()
+def read(
+    position: Annotated[int | None, typer.Argument(help="The position of the row.", min=0)] = None,
+    data: options.Data = None,
+    topic: Annotated[str | None, typer.Option(help="The topic, with --offset; without: its newest row.")] = None,
+    offset: Annotated[int | None, typer.Option(help="The offset within the topic.", min=0)] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show the whole payload, however long.")] = False,
+    as_json: options.Json = False,
+) -> None:
+    """Show one row with its payload, by position or by topic and offset."""
+    from raceway.journal.inspect import document, row_at, row_of_topic
+
+    if (position is None) == (topic is None):
+        fail("say which row: a position, or --topic NAME (and --offset NUMBER)", ExitCode.USAGE)
+    if offset is not None and topic is None:
+        fail("--offset counts within a topic: add --topic NAME", ExitCode.USAGE)
+    reader = _open(bus.data_folder(data))
+    row = row_of_topic(reader, topic, offset) if topic is not None else row_at(reader, position or 0)
+    if as_json:
+        print_json(document(row))
+        return
+    _print_row(row, full)
+
+
+def _print_row(row: dict[str, Any], full: bool) -> None:
+    from raceway.journal.inspect import document
+
+    shown = document(row)
+    payload = row["payload"] or b""
+    shown = {name: value for name, value in shown.items() if not name.startswith("payload")}
+    shown["time"] = _time(row["time_us"])
+    cells = [(name, value if isinstance(value, str) else json.dumps(value)) for name, value in shown.items()]
+    print_table("", ["field", "value"], cells)
+    kind, lines = payload_lines(payload)
+    print(f"payload: {len(payload):,} bytes, {kind}")
+    for line in lines if full else lines[:PAYLOAD_LINES]:
+        print(f"  {line}")
+    if len(lines) > PAYLOAD_LINES and not full:
+        note(f"{len(lines) - PAYLOAD_LINES:,} more lines; --full shows them")
+
+
+def payload_lines(payload: bytes) -> tuple[str, list[str]]:
+    """(what it is, lines that are safe on a terminal): indented JSON, text, or a hex dump."""
+    import msgspec
+
+    if not payload:
+        return "empty", []
+    try:
+        text = payload.decode()
+    except UnicodeDecodeError:
+        return "binary", _hex_lines(payload)
+    try:
+        formatted = msgspec.json.format(payload, indent=2).decode()
+        return "JSON", [output.printable(line) for line in formatted.split("\n")]
+    except (msgspec.DecodeError, RecursionError):
+        return "text", [output.printable(line) for line in text.split("\n")]
+
+
+def _hex_lines(payload: bytes) -> list[str]:
+    lines = []
+    for at in range(0, len(payload), HEX_WIDTH):
+        piece = payload[at : at + HEX_WIDTH]
+        text = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in piece)
+        lines.append(f"{at:08x}  {piece.hex(' '):<{3 * HEX_WIDTH - 1}}  {text}")
+    return lines
+
+
+# ---- shared ---------------------------------------------------------------------------------------------------------
+
+
+def _open(folder: Path) -> Reader:
+    """The journal in the folder; ends the command with what to do when there is none."""
+    from raceway.journal.reader import Reader
+
+    try:
+        return Reader(folder)
+    except FormatVersionError:
+        raise
+    except JournalError as error:
+        fail(f"{error}: name the folder of a journal with --data DIR")
+
+
+def _positions(first: int, last: int) -> str:
+    if first < 0 or last < first:
+        return ""
+    return f"{first:,}" if first == last else f"{first:,} to {last:,}"
+
+
+def _size(size: int) -> str:
+    amount, units = float(size), ["bytes", "KiB", "MiB", "GiB", "TiB"]
+    while amount >= 1024 and len(units) > 1:
+        amount /= 1024
+        units.pop(0)
+    return f"{size} bytes" if units[0] == "bytes" else f"{amount:.1f} {units[0]}"
+
+
+def _time(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).strftime("%Y-%m-%d %H:%M:%S.%f")[:-3] + "Z" if time_us else "–"
