@@ -53,7 +53,8 @@ class Meter:
     def _process_rows(self) -> Iterable[Metric]:
         memory, system = self._process.memory_info().rss, psutil.virtual_memory()
         # cpu_percent compares with its own last call; the first one has nothing to compare with and gives 0.
-        yield Metric("process.cpu.percent", "percent", self._process.cpu_percent() / 100)
+        share = self._process.cpu_percent() / 100 / (psutil.cpu_count() or 1)
+        yield Metric("process.cpu.percent", "percent", min(share, 1))
         yield Metric("process.memory.bytes", "gauge", memory)
         yield Metric("process.memory.percent", "percent", memory / system.total)
         yield Metric("process.uptime", "uptime", int(time.time() - self._process.create_time()))

@@ -1,13 +1,15 @@
 """MB over WebSocket: one message of the wire is one WebSocket message, text or binary, fragmented or not.
 
 picows reads frames: it checks masking, opcodes, control frames, close codes and the size of a frame. What it leaves to
-us is here: reserved bits, the joining and order of fragments, the sum of their sizes, and that text is UTF-8 (RFC 6455,
-5.2, 5.4, 5.6, 8.1). Output is framed by the codec and written to the transport underneath, joined per turn.
+us is here: reserved bits, the joining and order of fragments, the sum of their sizes, that text is UTF-8 (RFC 6455,
+5.2, 5.4, 5.6, 8.1), and noticing a frame that is begun and never ends. Output is framed by the codec and written to the
+transport underneath, joined per turn.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -78,15 +80,28 @@ class MbWebSocket(WSListener):
         self._text = False
         self._session: MbSession | None = None
         self._transport: WSTransport | None = None
+        self._frames = 0
+        self._tail = 0
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         underlying: asyncio.Transport = transport.underlying_transport
         self._transport = transport
         set_send_buffer(underlying, self._gate.listen.socket_send_bytes)
+        underlying.set_protocol(_Watched(underlying.get_protocol(), self))
         self._session = MbSession(self._gate, underlying, websocket_frame, encode_publishes, self._close, self._pending)
         self._session.start()
 
+    def read(self, count: int, take: Callable[[int], None]) -> None:
+        """`count` bytes came; `take` gives them to picows, which calls `on_ws_frame` for whole frames only."""
+        self._frames, before = 0, self._tail
+        take(count)
+        if not self._frames:
+            self._tail = before + count
+            if self._session is not None and self._session.open:
+                self._session.take(())
+
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
+        self._frames, self._tail = self._frames + 1, frame.tail_size
         kind = frame.msg_type
         if kind == WSMsgType.CLOSE:
             self._finish(frame)
@@ -119,7 +134,7 @@ class MbWebSocket(WSListener):
 
     def _pending(self) -> int:
         """Bytes of an unfinished message; more than none also while all its fragments are empty."""
-        return self._fragment_bytes or len(self._fragments)
+        return self._tail + self._fragment_bytes or len(self._fragments)
 
     def _take_fragment(self, kind: WSMsgType, frame: WSFrame) -> None:
         begun = bool(self._fragments)
@@ -174,6 +189,23 @@ class MbWebSocket(WSListener):
         assert self._transport is not None
         self._transport.send_close(WSCloseCode.OK)
         self._transport.disconnect()
+
+
+class _Watched(asyncio.BufferedProtocol):
+    """Stands before picows' own protocol and tells the listener of each read, also of one that ends no frame."""
+
+    def __init__(self, protocol: asyncio.BaseProtocol, listener: MbWebSocket) -> None:
+        assert isinstance(protocol, asyncio.BufferedProtocol)
+        self._listener = listener
+        self._take = protocol.buffer_updated
+        self.get_buffer = protocol.get_buffer  # type: ignore[method-assign]
+        self.eof_received = protocol.eof_received  # type: ignore[method-assign]
+        self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]
+        self.pause_writing = protocol.pause_writing  # type: ignore[method-assign]
+        self.resume_writing = protocol.resume_writing  # type: ignore[method-assign]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._listener.read(nbytes, self._take)
 
 
 def _may_be_sent(code: int) -> bool:
