@@ -63,10 +63,10 @@ class Keeper:
         self._error = self._error or ConnectionLostError(str(self._address), "the client was closed")
         if self._returning is not None:
             self._returning.cancel()
-        if self._link is not None:
-            self._link.close()
-            self._link = None
+        link, self._link = self._link, None
         await self._tell()
+        if link is not None:
+            await link.close()
 
     def idle_s(self) -> float:
         """How long nothing has come; 0 while there is no link."""
@@ -103,7 +103,7 @@ class Keeper:
         try:
             await self._restore(link)
         except BaseException:
-            link.close()
+            await link.close()
             raise
         self._link = link
         await self._tell()

@@ -18,6 +18,9 @@ from raceway.codec.mb_inbox import MbInbox, Received
 from raceway.codec.websocket import masked_frame
 from raceway.errors import ConfigError, ConnectionLostError, TooLargeError
 
+# Longest wait for what is still on its way out when a connection is closed.
+GOODBYE_S = 1.0
+
 
 class Owner(Protocol):
     """Who a link works for. `lost` comes once, and nothing comes after it."""
@@ -45,6 +48,7 @@ class Link:
         self._reason = "closed by the bus"
         self._flowing = asyncio.Event()
         self._flowing.set()
+        self._gone = asyncio.Event()
         self.open = True
 
     def send(self, message: bytes) -> None:
@@ -72,14 +76,19 @@ class Link:
     def resume_writing(self) -> None:
         self._flowing.set()
 
-    def close(self) -> None:
-        """What was sent leaves first."""
+    async def close(self) -> None:
+        """What was sent leaves first, if the bus takes it in time."""
         self.flush()
         if self.open:
             self._say_goodbye()
         self.open = False
         self._flowing.set()
         self._transport.close()
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await self._gone.wait()
+        except TimeoutError:
+            self._transport.abort()
 
     def abort(self, reason: str) -> None:
         self._reason = reason
@@ -88,6 +97,7 @@ class Link:
     def ended(self, error: Exception | None) -> None:
         """The transport is gone."""
         self._flowing.set()
+        self._gone.set()
         if self.open:
             self.open = False
             self._owner.lost(self, str(error) if error else self._reason)

@@ -130,7 +130,7 @@ class MbClient:
         link = await self._keeper.link()
         await link.drain()
         if not confirm:
-            link.send(compose(start, b"", None, encode_payload(payload)))
+            link.send(compose(start, b"", handling.get(), encode_payload(payload)))
             return
         call = Call(topic, self._deadline())
         self._send_call(link, start, call, encode_payload(payload))
@@ -291,6 +291,7 @@ class MbClient:
 
     async def _restore(self, link: Link) -> None:
         """Everything the bus knew of this client, on a new connection; then the calls that were left over."""
+        self._ping = None
         left = self._calls.repeatable()
         wishes = (self._ask_on(link, topic, payload, repeat=False) for topic, payload in self._wishes.values())
         for result in await asyncio.gather(*wishes, return_exceptions=True):
@@ -335,7 +336,8 @@ class MbClient:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        self._ticking = loop.call_later(TICK_S, self._tick)
+        # Several looks between the heartbeat and the end: a tick that comes late must not skip the question.
+        self._ticking = loop.call_later(min(TICK_S, self._options.heartbeat_s / 4), self._tick)
         self._calls.sweep()
         idle_s, link = self._keeper.idle_s(), self._keeper.maybe_link()
         if idle_s > 2 * self._options.heartbeat_s:

@@ -1,0 +1,93 @@
+"""The client without asyncio, against the started server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from itertools import islice
+
+import pytest
+
+from raceway.client import Message
+from raceway.client.sync import SyncClient, connect
+from raceway.errors import ConnectionLostError, RemoteError
+from tests.ports import free_port_base
+from tests.server import running_server
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running_server() as server:
+        yield f"mb://127.0.0.1:{server.port('tcp')}"
+
+
+@pytest.fixture
+def bus(url: str) -> Iterator[SyncClient]:
+    with connect(url) as client:
+        yield client
+
+
+def test_publish_and_read(bus: SyncClient) -> None:
+    with bus.subscribe("sync.#") as messages:
+        bus.publish("sync.a", b"1")
+        assert bus.publish_many("sync.a", [b"2", b"3"]) == 2
+        assert [message.payload for message in islice(messages, 3)] == [b"1", b"2", b"3"]
+        assert messages.dropped == 0
+        with pytest.raises(TimeoutError):
+            messages.get(timeout_s=0.01)
+    assert messages.get() is None
+
+
+def test_handlers_run_in_threads_and_may_use_the_client(bus: SyncClient, url: str) -> None:
+    threads = set()
+
+    def handle(message: Message) -> bytes:
+        threads.add(threading.current_thread())
+        bus.publish("sync.chained", b"from within")
+        return message.payload.upper()
+
+    with connect(url) as other, other.audit() as audit, bus.subscribe("sync.chained") as chained:
+        with bus.serve("sync.upper", handle):
+            assert other.request("sync.upper", "loud") == b"LOUD"
+        assert chained.get(5)
+        received = (record.json()["message"] for record in audit if b'"from"' in record.payload)
+        header = next(message["header"] for message in received if message["header"]["topic"] == "sync.chained")
+        assert "parentRequestId" in header
+    assert threading.current_thread() not in threads
+
+
+def test_the_bus_tells_about_itself(bus: SyncClient) -> None:
+    bus.register("plain", "without asyncio")
+    assert "plain" in [service.name for service in bus.services()]
+    with bus.subscribe("sync.told"):
+        assert [row.topic for row in bus.subscriptions()] == ["sync.told"]
+        assert "sync.told" in [row.topic for row in bus.topics()]
+    assert bus.metrics()["connection.active"] >= 1
+    bus.heartbeat()
+
+
+def test_log_can_be_watched(bus: SyncClient) -> None:
+    with bus.watch_log() as log:
+        with pytest.raises(RemoteError):
+            bus.request("nobody.there")
+        record = log.get(5)
+        assert record is not None
+        assert record.json()["level"] == "error"
+
+
+def test_no_bus_leaves_no_thread_behind() -> None:
+    before = threading.active_count()
+    with pytest.raises(ConnectionLostError):
+        connect(f"mb://127.0.0.1:{free_port_base()}")
+    assert threading.active_count() == before
+
+
+def test_closing_twice_is_fine_and_ends_the_iteration(url: str) -> None:
+    client = connect(url)
+    messages = client.subscribe("sync.closing")
+    reader = threading.Thread(target=lambda: list(messages))
+    reader.start()
+    client.close()
+    client.close()
+    reader.join(5)
+    assert not reader.is_alive()
