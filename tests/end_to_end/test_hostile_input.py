@@ -151,7 +151,7 @@ def test_a_flood_of_pings_to_a_peer_that_does_not_read(server: Server) -> None:
     with RawWebSocket(server.port("websocket")) as websocket:
         websocket.greeted()
         ping = b"\x89\xfd" + bytes(4) + b"p" * 125
-        websocket.socket.settimeout(2)
+        websocket.socket.settimeout(0.5)
         with suppress(OSError):
             for _ in range(2000):
                 websocket.socket.sendall(ping * 256)
@@ -243,7 +243,7 @@ def test_a_slow_but_steady_frame_is_served(server: Server) -> None:
 def test_a_peer_that_asks_and_never_reads_cannot_fill_the_memory(server: Server) -> None:
     with connect_socket(server.port("tcp")) as connection:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.settimeout(1)
+        connection.settimeout(0.5)
         request = frame(compose(f"request:system.metrics:1.0.0:{new_id()}", '{"showAll":true}'))
         asked = 0
         with suppress(OSError):
@@ -262,7 +262,9 @@ def test_a_subscriber_that_never_reads_is_closed_and_nobody_else_notices(server:
         if isinstance(sleeper, TcpPeer):  # the WebSocket library stops reading by itself when nobody takes its messages
             sleeper.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(100):
-            publisher.write_messages([compose(f"publish:{topic}:1.0.0", b"x" * 16_000)] * 10)
+            publisher.write_messages([compose(f"publish:{topic}:1.0.0", b"x" * 16_000)] * 9)
+            # With an id, so that the journal keeps up and its open block is no part of the growth.
+            assert publisher.publish(topic, b"x" * 16_000).payload == SUCCESS
             assert {len(reader.receive().payload) for _ in range(10)} == {16_000}
         wait_until(lambda: sleeper_id not in reader.ask("system.service.list").payload.decode())
         assert publisher.publish(topic).payload == SUCCESS
@@ -281,9 +283,9 @@ def test_thousands_of_connections_that_come_and_go(server: Server, transport: Tr
         wait_until(lambda: watcher.ask("system.metrics").json()["metrics"]["connection.active"] == 1)
 
 
-def test_two_thousand_connections_at_once(server: Server) -> None:
+def test_a_thousand_connections_at_once(server: Server) -> None:
     with ExitStack() as stack:
-        connections = [stack.enter_context(connect_socket(server.port("tcp"))) for _ in range(2000)]
+        connections = [stack.enter_context(connect_socket(server.port("tcp"))) for _ in range(1000)]
         request = frame(compose(f"request:system.heartbeat:1.0.0:{new_id()}"))
         for connection in connections:
             connection.sendall(request)

@@ -10,6 +10,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from typing import NamedTuple
 
 import pytest
@@ -20,6 +21,7 @@ from tests.mb_wire import (
     Message,
     Peer,
     PeerClosed,
+    RawWebSocket,
     Transport,
     assert_error,
     connect,
@@ -236,3 +238,14 @@ def test_a_deregistered_service_has_no_subscriptions_left(server: Server, transp
         assert f"serviceid:{gone}" not in watcher.ask("system.metrics").payload.decode()
         _, code = sleeper.until_closed()
         assert code == (1000 if transport == "websocket" else None)
+
+
+def test_the_broker_sends_no_pings_of_its_own(server: Server) -> None:
+    """Liveness is the heartbeat's business alone."""
+    with RawWebSocket(server.port("websocket")) as websocket:
+        websocket.greeted()
+        opcodes = []
+        with suppress(PeerClosed):
+            while True:
+                opcodes.append(websocket.receive_frame().opcode)
+        assert opcodes == [websocket.TEXT, websocket.CLOSE]

@@ -187,16 +187,20 @@ def test_sizes_are_measured(join: Join) -> None:
     assert 0 < figures["router.message.size.avg"] <= figures["router.message.size.max"]
 
 
-def test_rates_are_of_the_last_full_second(join: Join) -> None:
-    watcher, publisher = join(), join()
+def test_rates_are_of_the_last_full_second_and_uptimes_begin_at_registration(server: Server) -> None:
+    with connect(server, "tcp") as watcher, connect(server, "websocket") as publisher:
+        uptime = f"registry.service.{{serviceid:{publisher.service_id()}}}.uptime"
 
-    def publish_some() -> bool:
-        publisher.write_messages([compose(f"publish:{fresh_topic()}:1.0.0")] * 20)
-        publisher.settled()
-        return bool(metrics(watcher)["router.publish.rate"] > 20)
+        def publish_some() -> bool:
+            publisher.write_messages([compose(f"publish:{fresh_topic()}:1.0.0")] * 20)
+            publisher.settled()
+            return bool(metrics(watcher)["router.publish.rate"] > 20)
 
-    wait_until(publish_some, what="router.publish.rate over 20")
-    wait_until(lambda: metrics(watcher)["router.publish.rate"] == 0, what="no publish in the last full second")
+        wait_until(publish_some, what="router.publish.rate over 20")
+        wait_until(lambda: metrics(watcher)["router.publish.rate"] == 0, what="no publish in the last full second")
+        assert metrics(watcher)[uptime] >= 1
+        publisher.register("anew")
+        assert metrics(watcher)[uptime] == 0
 
 
 def test_connections_are_counted(server: Server, transport: Transport, join: Join) -> None:

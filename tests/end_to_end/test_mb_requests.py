@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.mb_wire import (
+    SUCCESS,
     UUID4,
     Join,
     Message,
@@ -26,12 +27,17 @@ from tests.wire.mb import I, P
 DEFAULT_TIMEOUT_MS = 400
 MAX_OUTSTANDING = 40
 LONG_MS = 60_000
+# Five digits instead of seven: the longest header, and with it the largest frame, is two bytes shorter.
+TIMEOUT_MAX_MS = 99_999
+HEADER_LIMIT, FRAME_LIMIT = 365, 16_384 + 365
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with running_server(
-        RACEWAY_BROKER__REQUEST_TIMEOUT_MS=DEFAULT_TIMEOUT_MS, RACEWAY_BROKER__MAX_OUTSTANDING=MAX_OUTSTANDING
+        RACEWAY_BROKER__REQUEST_TIMEOUT_MS=DEFAULT_TIMEOUT_MS,
+        RACEWAY_BROKER__REQUEST_TIMEOUT_MAX_MS=TIMEOUT_MAX_MS,
+        RACEWAY_BROKER__MAX_OUTSTANDING=MAX_OUTSTANDING,
     ) as server:
         yield server
 
@@ -370,6 +376,35 @@ def test_a_request_to_a_responder_that_left_waits_for_its_timeout(
         responder.next_request()
     assert_error(requester.reply(I), "TIMEOUT", "Request timed out", {"targetServiceId": target})
     assert time.monotonic() - began >= 0.3
+
+
+def test_the_configured_longest_timeout_limits_timeouts_headers_and_frames(join: Join) -> None:
+    peer = join()
+    assert peer.ask(fresh_topic(), timeout_ms=TIMEOUT_MAX_MS).json()["error"]["code"] == "NO_ROUTE_FOUND"
+    peer.send(f"request:a.b:1.0.0:{I}::{TIMEOUT_MAX_MS + 1}")
+    assert_error(peer.receive(), "MALFORMED_MESSAGE", "Invalid timeout value", {"timeout": TIMEOUT_MAX_MS + 1})
+    text = "Invalid message format: no newline separator found within the maximum header length of"
+    peer.write_messages([b"x" * FRAME_LIMIT])
+    assert_error(peer.receive(), "MALFORMED_MESSAGE", f"{text} {HEADER_LIMIT} bytes")
+    peer.write_messages([b"x" * (FRAME_LIMIT + 1)])
+    messages, _ = peer.until_closed()
+    assert messages == []
+
+
+def test_an_eviction_is_logged_as_a_warning(join: Join) -> None:
+    watcher, responder, requester = join(), join(), join()
+    topic = fresh_topic()
+    responder.subscribe(topic, "request")
+    assert watcher.ask("system.log.subscribe", {"levels": ["warn"]}).payload == SUCCESS
+    ids = [new_id() for _ in range(MAX_OUTSTANDING + 1)]
+    requester.write_messages(compose(f"request:{topic}:1.0.0:{i}::{LONG_MS}") for i in ids)
+    assert_error(requester.reply(ids[0]), "SERVICE_UNAVAILABLE", "Message broker is busy")
+    (record,) = [message.json() for message in watcher.settled()]
+    assert record["level"] == "warn"
+    assert "Message broker is busy" in record["message"]
+    for _ in ids:
+        responder.serve_one()
+    responder.settled()
 
 
 def test_one_request_too_many_evicts_the_oldest(join: Join) -> None:

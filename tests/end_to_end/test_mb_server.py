@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
@@ -109,6 +112,21 @@ def test_standard_output_holds_the_line_ready_and_logs_go_to_standard_error(serv
     assert "Traceback" not in server.stderr
 
 
+def test_the_defaults_are_those_of_the_wire() -> None:
+    """Decision D25: the ports of the shipped configuration; D22: no limit unless one is set."""
+    command = [sys.executable, "-m", "raceway", "config", "--json"]
+    env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
+    told = json.loads(subprocess.run(command, capture_output=True, check=True, timeout=30, env=env).stdout)
+    expected = {
+        "listen.mb.websocket_port": 3000, "listen.mb.tcp_port": 3001, "listen.mb.wss_port": 8000,
+        "listen.mb.tls_port": 8001, "listen.tls_handshake_s": 5, "listen.mb.payload_limit": 16_384,
+        "listen.mb.heartbeat_ms": 30_000, "listen.mb.deregister_ms": 60_000, "listen.mb.max_connections": 0,
+        "listen.mb.rate_per_service": 0, "listen.mb.rate_per_topic": 0, "broker.max_outstanding": 10_000,
+        "broker.request_timeout_ms": 5000, "broker.request_timeout_max_ms": 3_600_000, "listen.head_s": 10,
+    }  # fmt: skip
+    assert {key: told[key]["value"] for key in expected} == expected
+
+
 # ---- the end ---------------------------------------------------------------------------------------------------------
 
 
@@ -207,3 +225,11 @@ def test_a_setting_that_cannot_be_used_is_named_in_one_line(tmp_path: Path) -> N
     server.spawn()
     (line,) = last_words(server)
     assert "broker.max_outstanding" in line
+
+
+def test_an_address_that_others_can_reach_needs_tls_or_a_word(tmp_path: Path) -> None:
+    server = Server(tmp_path / "data", tmp_path, {"RACEWAY_LISTEN__HOST": "0.0.0.0"})
+    server.spawn()
+    (line,) = last_words(server)
+    assert "listen.host" in line
+    assert "--insecure" in line
