@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from raceway.cli import doctor
+from raceway.cli import bus, doctor
 from raceway.cli.app import app
 from raceway.cli.doctor import Finding
+from raceway.client import sync
 from raceway.journal.lock import FolderLock
 from tests.cli.test_certificates import issue
 from tests.ports import free_port_base
@@ -96,10 +97,31 @@ def test_a_running_bus_is_seen_with_its_doors(tmp_path: Path, monkeypatch: pytes
     assert all(finding.verdict != "bad" for finding in findings)
 
 
-def test_damage_in_the_journal_is_bad(tmp_path: Path) -> None:
+def test_rows_that_are_gone_are_bad(tmp_path: Path) -> None:
     with running_server(tmp_path / "data") as server:
+        with sync.connect(f"mb://127.0.0.1:{server.port('tcp')}") as client:
+            bags = client.subscribe("bags")
+            client.publish_many("bags", ["x" * 200] * 2000)
+            bags.close()
         server.stop()
-    for file in server.data.glob("identity"):
-        file.write_bytes(b'{"format": 99}')
-    findings = list(doctor.examine(server.data, None))
-    assert findings
+    assert [finding.verdict for finding in find(server.data, "journal")] == ["ok"]
+    (segment,) = server.data.glob("segment-*.blocks")
+    with segment.open("r+b") as file:
+        file.write(bytes(400))  # the head of the first block: what it held cannot even be counted
+    for index in server.data.glob("*.idx"):
+        index.unlink()
+    assert any(finding.verdict == "bad" for finding in find(server.data, "journal"))
+
+
+def test_figures_that_somebody_should_know_are_told() -> None:
+    figures = dict.fromkeys(doctor.TELLING, 0.0)
+    assert list(doctor._figures(figures)) == []
+    (finding,) = doctor._figures(figures | {"raceway_journal_missing_rows": 1200.0})
+    assert finding == Finding("bad", "since start", "1,200 rows are gone")
+
+
+def test_every_telling_figure_is_a_figure_of_the_bus(tmp_path: Path) -> None:
+    with running_server(tmp_path / "data") as server:
+        running = bus.maybe_running(server.data)
+        assert running is not None
+        assert set(doctor.TELLING) <= set(bus.read_metrics(running))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.wire.mb import VECTORS
 
 from raceway.errors import NameInvalidError, NameReservedError
 from raceway.model.topics import (
@@ -19,6 +18,7 @@ from raceway.model.topics import (
     matches,
     refuse_reserved,
 )
+from tests.wire.mb import VECTORS
 
 words = st.sampled_from(["a", "b", "A", "system", "raceway", "x1"])
 topics = st.lists(words, min_size=1, max_size=5).map(".".join)

@@ -12,6 +12,7 @@ from raceway.cli.bench import bench
 from raceway.cli.configuration import show_config
 from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
+from raceway.cli.journal import journal_app
 from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.serve import serve
 from raceway.errors import RacewayError
@@ -33,6 +34,7 @@ app.command()(pub)
 app.command()(sub)
 app.command()(request)
 app.command()(topics)
+app.add_typer(journal_app)
 app.command("config")(show_config)
 app.command()(doctor)
 app.command()(demo)

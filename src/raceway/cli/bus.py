@@ -68,6 +68,20 @@ def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
 
 def ask_console(running: Running, path: str) -> Any:
     """What the console port answers, as JSON. Raises ConnectionLostError."""
+    try:
+        return msgspec.json.decode(_get(running, path))
+    except msgspec.DecodeError as error:
+        raise ConnectionLostError(running.urls["console"] + path, str(error)) from error
+
+
+def read_metrics(running: Running) -> dict[str, float]:
+    """Figures of the bus that have no labels. Raises ConnectionLostError."""
+    lines = _get(running, "/metrics").decode().splitlines()
+    pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
+    return {name: float(value) for name, value in pairs}
+
+
+def _get(running: Running, path: str) -> bytes:
     import http.client
     from urllib.parse import urlsplit
 
@@ -75,8 +89,8 @@ def ask_console(running: Running, path: str) -> Any:
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=CONSOLE_S)
     try:
         connection.request("GET", path)
-        return msgspec.json.decode(connection.getresponse().read())
-    except (OSError, http.client.HTTPException, msgspec.DecodeError) as error:
+        return connection.getresponse().read()
+    except (OSError, http.client.HTTPException) as error:
         raise ConnectionLostError(url + path, str(error)) from error
     finally:
         connection.close()

@@ -26,6 +26,15 @@ Verdict = Literal["ok", "warning", "bad"]
 ENOUGH_FILES = 4096
 SOON = timedelta(days=14)
 
+# Figures of a running bus that somebody should know if they are not 0.
+TELLING: dict[str, tuple[Verdict, str]] = {
+    "raceway_journal_quarantined_rows": ("bad", "rows could not be proven good and are left out"),
+    "raceway_journal_missing_rows": ("bad", "rows are gone"),
+    "raceway_journal_repairs": ("warning", "flipped bits were mended; look at the disk"),
+    "raceway_journal_refusals": ("warning", "times the journal took no writes"),
+    "raceway_slow_peers_closed_total": ("warning", "peers were closed because they did not read"),
+}
+
 
 class Finding(NamedTuple):
     verdict: Verdict
@@ -113,8 +122,19 @@ def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
         yield Finding("warning" if held else "ok", "bus", held or f"none runs on {folder}")
         return
     yield Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
-    state, reason = _readiness(running)
-    yield Finding("ok" if state == "ok" else "bad", "readiness", f"{state}: {reason}" if reason else state)
+    try:
+        answer = bus.ask_console(running, "/readyz")
+        yield Finding("ok" if answer["status"] == "ok" else "bad", "readiness", " ".join(answer.values()).strip())
+        yield from _figures(bus.read_metrics(running))
+    except ConnectionLostError as error:
+        yield Finding("bad", "readiness", str(error))
+
+
+def _figures(metrics: dict[str, float]) -> Iterator[Finding]:
+    """What the bus has counted since it started and somebody should know."""
+    for name, (verdict, meaning) in TELLING.items():
+        if count := int(metrics.get(name, 0)):
+            yield Finding(verdict, "since start", f"{count:,} {meaning}")
 
 
 def _maybe_lock_holder(folder: Path) -> int | None:
@@ -130,36 +150,27 @@ def _maybe_lock_holder(folder: Path) -> int | None:
     return None
 
 
-def _readiness(running: bus.Running) -> tuple[str, str]:
-    """Status and reason that the bus itself gives."""
-    try:
-        answer = bus.ask_console(running, "/readyz")
-    except ConnectionLostError as error:
-        return "no answer", str(error)
-    return answer["status"], answer["reason"]
-
-
 def _journal(folder: Path) -> Iterator[Finding]:
-    from raceway.journal.reader import Reader
+    from raceway.journal.inspect import survey
 
     if not any(folder.glob("segment-*")):
         yield Finding("ok", "journal", "empty")
         return
     try:
-        reader = Reader(folder)
+        found = survey(folder)
     except RacewayError as error:
         yield Finding("bad", "journal", str(error))
         return
-    segments = reader.segments()
-    size = sum(segment.size for segment in segments)
-    rows = reader.committed() + 1 - reader.first_position()
-    text = f"{rows:,} rows in {len(segments)} segments, {size / config.MIB:,.1f} MiB"
-    yield Finding("ok", "journal", f"{text}; `raceway journal verify` reads them all")
-    for damage in reader.damage:
+    text = f"{found.rows:,} rows of {found.topic_count:,} topics in {len(found.segments)} segments"
+    yield Finding(
+        "ok", "journal", f"{text}, {found.bytes / config.MIB:,.1f} MiB; `raceway journal verify` reads it all"
+    )
+    for damage in found.damage:
         lost = damage.kind in ("quarantined", "missing")
-        where = f"{damage.file}: {damage.kind}" + (f" rows {damage.first} to {damage.last}" if damage.rows else "")
+        where = f"{damage.file}: {damage.kind}" + (
+            f" rows {damage.first} to {damage.last}" if damage.first >= 0 else ""
+        )
         yield Finding("bad" if lost else "warning", "journal", f"{where}, {damage.reason}" if damage.reason else where)
-    reader.close()
 
 
 def _ports(listen: config.Listen, running: bus.Running | None) -> Iterator[Finding]:
