@@ -21,10 +21,23 @@ from tests.journal_rows import Row
 MARKER = b"\x01marker\xff"
 
 
+class UnsyncedFiles(Files):
+    """For tests that write many files and lose no power."""
+
+    def sync(self, descriptor: int) -> None:
+        pass
+
+    def sync_folder(self, folder: Path) -> None:
+        pass
+
+
+UNSYNCED = UnsyncedFiles()
+
+
 def write_folder(folder: Path, segments: Sequence[Sequence[Row]], rows_per_block: int = 50) -> Path:
     """A folder whose segments hold these rows; the last one is the active segment."""
     folder.mkdir(mode=0o700, exist_ok=True)
-    write_identity(Files(), folder, new_identity(MARKER))
+    write_identity(UNSYNCED, folder, new_identity(MARKER))
     for rows in segments:
         blocks = [encode_block(rows[at : at + rows_per_block]) for at in range(0, len(rows), rows_per_block)]
         segment_path(folder, rows[0]["sequence"]).write_bytes(b"".join(blocks))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -12,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -27,6 +25,7 @@ from raceway.journal.seal import seal_segment
 from raceway.journal.sealed import SealedSegment
 from raceway.journal.segment import BlockSegment
 from raceway.journal.staging import remove_unfinished, seal_batches
+from tests.journal.faults import FaultyFiles
 from tests.journal_folder import MARKER, encode_block, write_folder
 from tests.journal_rows import TOPICS, Row, any_rows, batch, rows, table
 
@@ -58,7 +57,9 @@ def test_a_sealed_segment_has_the_rows_of_its_blocks(folder: Path) -> None:
 @settings(max_examples=40)
 def test_blocks_and_parquet_give_the_same_rows_whatever_they_hold(found: list[Row], per_block: int, group: int) -> None:
     name, following = f"segment-{100:020}", found[-1]["sequence"] + 1
-    with tempfile.TemporaryDirectory() as temporary:
+    with tempfile.TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Files, "sync", lambda *_: None)
+        patch.setattr(Files, "sync_folder", lambda *_: None)
         folder = write_folder(Path(temporary), [found, rows(following, 1)], per_block)
         seal_segment(folder, name, group)
         blocks = BlockSegment(folder / f"{name}.blocks", MARKER)
@@ -140,25 +141,11 @@ def test_a_result_that_differs_from_the_blocks_is_not_put_in_place(
     assert remove_unfinished(folder) == []
 
 
-class FullDisk(Files):
-    """Takes so many bytes and no more."""
-
-    def __init__(self, room: int) -> None:
-        self.room = room
-
-    def write(self, descriptor: int, buffers: Sequence[bytes], position: int) -> int:
-        size = sum(len(buffer) for buffer in buffers)
-        self.room -= size
-        if self.room < 0:
-            raise OSError(errno.ENOSPC, "no space left on device")
-        return super().write(descriptor, buffers, position)
-
-
 @pytest.mark.parametrize("room", [0, 100, 5000, 20_000, 30_000])
 def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, room: int) -> None:
     target = tmp_path / f"{NAME}.parquet"
     with pytest.raises(OSError, match=r"[Nn]o space left"):
-        seal_batches([batch(rows(0, 1000))], target, 300, first=0, files=FullDisk(room))
+        seal_batches([batch(rows(0, 1000))], target, 300, first=0, files=FaultyFiles(free=room))
     assert list(tmp_path.iterdir()) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -19,17 +20,23 @@ from raceway.journal.contract import Damage, Segment
 from raceway.journal.format import SCHEMA
 from raceway.journal.sealed import SealedSegment
 from raceway.journal.staging import seal_batches
+from tests.journal_folder import UNSYNCED
 from tests.journal_rows import TOPICS, Row, any_rows, batch, rows, table
 
 FIRST, ROWS, GROUP = 1000, 3000, 500
 
 
-@pytest.fixture
-def sealed(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Six row groups of 500 rows, of about 60 KiB each: stripes and row groups do not fall together."""
-    path = tmp_path / f"segment-{FIRST:020d}.parquet"
+    path = tmp_path_factory.mktemp("pristine") / f"segment-{FIRST:020d}.parquet"
     seal_batches(random_batches(), path, GROUP, first=FIRST)
     return path
+
+
+@pytest.fixture
+def sealed(pristine: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(pristine.parent, tmp_path, dirs_exist_ok=True)) / pristine.name
 
 
 def random_batches() -> list[pa.RecordBatch]:
@@ -179,13 +186,13 @@ def test_files_are_for_their_owner_only_and_nothing_else_is_left(sealed: Path) -
 
 
 @given(any_rows(), st.integers(1, 20), st.integers(1, 70))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 def test_any_rows_in_any_batches_come_back_the_same(
     tmp_path: Path, found: list[Row], per_batch: int, group: int
 ) -> None:
     path = tmp_path / "segment-100.parquet"
     given_batches = [batch(found[at : at + per_batch]) for at in range(0, len(found), per_batch)]
-    seal_batches(given_batches, path, group, first=100)
+    seal_batches(given_batches, path, group, first=100, files=UNSYNCED)
     segment = SealedSegment(path)
     assert read_all(segment).equals(table(given_batches))
     for topic, (first, following) in segment.topics().items():
@@ -197,7 +204,7 @@ def test_what_was_parsed_is_kept_for_a_few_segments_only(tmp_path: Path) -> None
     segments = []
     for first in range(0, 1000, 100):
         path = tmp_path / f"segment-{first}.parquet"
-        seal_batches([batch(rows(first, 100))], path, GROUP, first=first)
+        seal_batches([batch(rows(first, 100))], path, GROUP, first=first, files=UNSYNCED)
         segments.append(SealedSegment(path))
     assert [read_all(segment).num_rows for segment in segments] == [100] * 10
     assert sum(segment._parts is not None for segment in segments) == 4
@@ -208,10 +215,10 @@ def test_what_was_parsed_is_kept_for_a_few_segments_only(tmp_path: Path) -> None
 
 
 @given(any_rows(gaps=True), st.integers(1, 30))
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 def test_gaps_between_sequences_are_recorded_as_missing(tmp_path: Path, found: list[Row], group: int) -> None:
     path = tmp_path / "segment-100.parquet"
-    seal_batches([batch(found)], path, group, first=100, last=found[-1]["sequence"] + 3)
+    seal_batches([batch(found)], path, group, first=100, last=found[-1]["sequence"] + 3, files=UNSYNCED)
     segment = SealedSegment(path)
     assert read_all(segment).equals(table([batch(found)]))
     assert segment.last == found[-1]["sequence"] + 3
@@ -221,12 +228,12 @@ def test_gaps_between_sequences_are_recorded_as_missing(tmp_path: Path, found: l
 
 
 @given(any_rows(gaps=True), st.integers(1, 30), st.data())
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40)
 def test_a_sparse_file_is_read_by_position_and_by_offset(
     tmp_path: Path, found: list[Row], group: int, data: st.DataObject
 ) -> None:
     path = tmp_path / "held-100-999.parquet"
-    seal_batches([batch(found)], path, group, first=100, last=999, sparse=True)
+    seal_batches([batch(found)], path, group, first=100, last=999, sparse=True, files=UNSYNCED)
     segment = SealedSegment(path)
     start = data.draw(st.integers(90, 200))
     stop = data.draw(st.integers(start, 400))
