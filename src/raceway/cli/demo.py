@@ -10,7 +10,6 @@ import asyncio
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -24,11 +23,9 @@ from typing import IO, Annotated, NamedTuple
 import typer
 
 from raceway.cli import bus, options, output
+from raceway.cli.ports import free_port_base
 from raceway.errors import UnavailableError
 
-# Below the kernel's range for outgoing connections, so that none of them can sit on a port we chose.
-LOWEST_PORT, HIGHEST_PORT = 10_000, 32_767
-PORTS = 10
 # Starting takes well under a second; a busy machine may need longer.
 START_S, STOP_S = 20.0, 20.0
 
@@ -68,7 +65,7 @@ def demo(
 @contextmanager
 def _running_bus(folder: Path) -> Iterator[bus.Running]:
     """A bus on this folder, as a child process. Stopped at the end, orderly if possible."""
-    command = [sys.executable, "-m", "raceway", "serve", "--data", str(folder), "--port-base", str(_free_port_base())]
+    command = [sys.executable, "-m", "raceway", "serve", "--data", str(folder), "--port-base", str(free_port_base())]
     command += ["--log-level", "warning"]
     with tempfile.TemporaryFile() as log:
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)  # noqa: S603 - our own program
@@ -100,25 +97,6 @@ def _last_line(log: IO[bytes]) -> str:
     log.seek(0)
     lines = log.read().splitlines()
     return output.printable(lines[-1]) if lines else "it said nothing"
-
-
-def _free_port_base() -> int:
-    """The first of ten free ports in a row on loopback."""
-    for _ in range(200):
-        base = random.randint(LOWEST_PORT, HIGHEST_PORT - PORTS + 1)  # noqa: S311 - no secret
-        if all(_is_free(port) for port in range(base, base + PORTS)):
-            return base
-    raise UnavailableError(f"no {PORTS} free ports in a row between {LOWEST_PORT} and {HIGHEST_PORT}")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-        return True
 
 
 # ---- the journal -----------------------------------------------------------------------------------------------------
