@@ -213,5 +213,6 @@ def check_version(prefix: Prefix, file: str) -> None:
 
 def _of_topic(batch: pa.RecordBatch, topic: str, offset: int) -> pa.Array:
     """Which rows are of `topic` and have an offset at or behind `offset`."""
-    same = pc.equal(batch.column("topic"), topic)
-    return pc.fill_null(pc.and_(same, pc.greater_equal(batch.column("offset"), offset)), False)
+    same = pc.equal(batch.column("topic"), pa.scalar(topic, pa.string()))
+    behind = pc.greater_equal(batch.column("offset"), pa.scalar(offset, pa.int64()))
+    return pc.fill_null(pc.and_(same, behind), pa.scalar(False, pa.bool_()))

@@ -26,7 +26,7 @@ class DamageLog:
 
     def add(self, damage: Damage) -> None:
         """Note it, unless the same thing was noted before."""
-        place = (damage.kind, damage.file, damage.position)
+        place = (damage.kind, damage.file, damage.position if damage.first < 0 else damage.first)
         with self._lock:
             if place in self._seen or len(self._seen) >= 100 * _KEPT:
                 return

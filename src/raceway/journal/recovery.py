@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.journal.active import snapshot_paths
@@ -204,6 +205,6 @@ def _sum_up(catalogue: FolderCatalogue, sequence: int, state: State) -> None:
 
 
 def _control_rows(segment: Segment, start: int) -> Iterator[bytes]:
+    control = pa.scalar(CONTROL.decode(), pa.string())
     for batch in segment.read_control(start):
-        chosen = pc.fill_null(pc.equal(batch.column("kind"), CONTROL.decode()), False)
-        yield from batch.column("payload").filter(chosen).to_pylist()
+        yield from batch.column("payload").filter(pc.equal(batch.column("kind"), control)).to_pylist()

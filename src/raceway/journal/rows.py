@@ -2,6 +2,8 @@
 
 Works on a range of rows, so that a large block is read in pieces, and on the columns asked for, so that the others are
 not even loaded. Nothing is copied that need not be: text and payloads are views of the loaded bytes.
+
+Scalars handed to Arrow always have a type: guessing one looks for optional packages each time, at 100 µs.
 """
 
 from __future__ import annotations
@@ -16,6 +18,9 @@ import pyarrow.compute as pc
 from raceway.journal.columns import STORED_TYPES
 from raceway.journal.format import PLAIN, RAMP, SCHEMA, Meta, StoredColumn, chosen_schema
 from raceway.model.envelope import TEXT_COLUMNS, decode_attributes, decode_hops
+
+_TYPES: dict[str, pa.DataType] = {field.name: field.type for field in SCHEMA}
+_TEXT = frozenset(TEXT_COLUMNS)
 
 # Bytes of the body from a position on, checked.
 Load: TypeAlias = Callable[[int, int], pa.Buffer]
@@ -36,7 +41,7 @@ def take_until(batch: pa.RecordBatch, max_rows: int, max_bytes: int) -> pa.Recor
     if "payload" not in batch.schema.names or batch.nbytes <= max_bytes:
         return batch
     totals = pc.cumulative_sum(pc.binary_length(batch.column("payload")).cast(pa.int64()))
-    fitting = pc.sum(pc.less_equal(totals, max_bytes)).as_py() or 0
+    fitting = pc.sum(pc.less_equal(totals, pa.scalar(max_bytes, pa.int64()))).as_py() or 0
     return batch.slice(0, max(1, fitting))
 
 
@@ -68,36 +73,46 @@ class _Rows:
         rows = self._end - self._begin
         match name:
             case "partition":
-                return pa.repeat(pa.scalar(0, pa.int32()), rows)
+                return _repeated(0, pa.int32(), rows)
             case "sequence":
-                return pc.add(counting(self._begin, self._end), self._first)
+                return pc.add(counting(self._begin, self._end), pa.scalar(self._first, pa.int64()))
             case "attributes":
-                return _decoded(self.stored(name), SCHEMA.field(name).type, decode_attributes)
+                return _decoded(self._stored(name), _TYPES[name], decode_attributes)
             case "hops":
-                return _decoded(self.stored(name), SCHEMA.field(name).type, _hop_rows)
+                return _decoded(self._stored(name), _TYPES[name], _hop_rows)
             case "payload":
-                return pc.fill_null(self.stored(name), b"")
+                return _filled(self._stored(name), b"")
             case "topic":
-                return pc.fill_null(_text(self.stored(name)), "")
+                return _filled(self._plain(name), "")
             case "correlation_id":
-                own = _text(self.stored(name))
-                return pc.coalesce(own, _text(self.stored("message_id"))) if own.null_count else own
-        array = self.stored(name)
-        return _text(array) if name in TEXT_COLUMNS else array
+                own = self._plain(name)
+                return pc.coalesce(own, self._plain("message_id")) if own.null_count else own
+        return self._plain(name)
 
-    def stored(self, name: str) -> pa.Array:
+    def _plain(self, name: str) -> pa.Array:
+        """A column of text or numbers, null where there is none."""
+        rows, kind = self._end - self._begin, _TYPES[name]
+        value = self._meta.constants.get(name)
+        if value is not None:
+            return _repeated(value.decode("utf-8", "replace") if isinstance(value, bytes) else value, kind, rows)
+        if name not in self._columns:
+            return pa.nulls(rows, kind)
+        stored = self._stored(name)
+        return _text(stored) if name in _TEXT else stored
+
+    def _stored(self, name: str) -> pa.Array:
         """The column as it lies in the block: bytes or numbers."""
         kind, rows = STORED_TYPES[name], self._end - self._begin
         if name in self._meta.constants:
-            return pa.repeat(pa.scalar(self._meta.constants[name], kind), rows)
+            return _repeated(self._meta.constants[name], kind, rows)
         column = self._columns.get(name)
         if column is None:
             return pa.nulls(rows, kind)
         if column.encoding == PLAIN:
-            whole = rows == self._count
-            return self._whole(column, kind) if whole else self._part(column, kind)
-        runs = pa.RunEndEncodedArray.from_arrays(self._numbers(column.parts[-1], pa.int32()), self._whole(column, kind))
-        values = pc.run_end_decode(runs).slice(self._begin, rows)
+            return self._whole(column, kind) if rows == self._count else self._part(column, kind)
+        runs = [self._numbers(column.parts[-1], pa.int32()), self._whole(column, kind)]
+        coded = pa.Array.from_buffers(pa.run_end_encoded(pa.int32(), kind), self._count, [None], children=runs)
+        values = pc.run_end_decode(coded).slice(self._begin, rows)
         return pc.add(values, counting(self._begin, self._end)) if column.encoding == RAMP else values
 
     def _whole(self, column: StoredColumn, kind: pa.DataType) -> pa.Array:
@@ -136,6 +151,14 @@ def counting(begin: int, end: int) -> pa.Array:
 @cache
 def _counting_table(size: int) -> pa.Array:
     return pa.array(range(size), pa.int64())
+
+
+def _repeated(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
+    return pa.repeat(pa.scalar(value, kind), rows)
+
+
+def _filled(array: pa.Array, value: Any) -> pa.Array:
+    return pc.fill_null(array, pa.scalar(value, array.type)) if array.null_count else array
 
 
 def _text(array: pa.Array) -> pa.Array:

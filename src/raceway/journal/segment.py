@@ -167,9 +167,8 @@ class BlockSegment:
             if index is not None and index.covered == source.size:
                 return index
             index = Index(self.first)
-            tail = extend_index(index, source, self._marker, self.path.name, self._log)
-            if tail is not None:
-                self._log.add(missing(self.path.name, tail.position, tail.size, tail.first, tail.last, tail.reason))
+            # What is unreadable at the end shows as positions missing before the next segment.
+            extend_index(index, source, self._marker, self.path.name, self._log)
             index.covered = source.size
         self._log.add(rebuilt(self.path.with_suffix(".idx").name, len(index)))
         # Beside a sealed file the name `.idx` belongs to that one.
