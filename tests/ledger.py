@@ -112,8 +112,7 @@ class Ledger:
         lost = [
             (stream.number, message)
             for stream in self.streams
-            for message in stream.acknowledged
-            if message not in stored[stream.number]
+            for message in stream.acknowledged.difference(stored[stream.number])
         ]
         assert len(lost) <= missing, f"{len(lost)} acknowledged messages are not in the journal, first {lost[:3]}"
         for stream in self.streams:

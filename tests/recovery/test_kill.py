@@ -7,6 +7,7 @@ start of the next round, so later rounds also recover what earlier recoveries wr
 from __future__ import annotations
 
 import random
+import statistics
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,9 @@ def test_every_acknowledged_publish_survives_kills_at_random_moments(tmp_path: P
             server.env = ROLLING if number % 2 == 0 else {}
             starts.append(server.start(START_S))
             ledger.check(server.data)
-        print(f"{len(starts)} kills, {ledger.acknowledged:,} acknowledged, starts took at most {max(starts):.2f} s")
+        sealed = len(list(server.data.glob("*.parquet")))
+        print(f"{len(starts)} kills, {ledger.acknowledged:,} acknowledged, {sealed} segments sealed meanwhile,")
+        print(f"starts took {statistics.median(starts):.2f} s, at most {max(starts):.2f} s")
         server.stop()
     ledger.check(tmp_path / "data")
 
