@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from raceway.journal.contract import Damage
 
-# Reports kept in memory. A disk that is falling apart must not fill it; the counters go on.
+# Reports kept and told. A disk that is falling apart must not fill memory and logs; the counters go on.
 _KEPT = 1000
 
 
@@ -32,8 +32,9 @@ class DamageLog:
                 return
             self._seen.add(place)
             self._count(damage)
-            if len(self.reports) < _KEPT:
-                self.reports.append(damage)
+            if len(self.reports) >= _KEPT:
+                return
+            self.reports.append(damage)
         if self._tell is not None:
             self._tell(damage)
 

@@ -94,19 +94,20 @@ def read_all(files: Files, descriptor: int, size: int, position: int) -> bytes:
 def write_file(files: Files, path: Path, data: bytes, *, sync: bool = True) -> None:
     """Replace a small file as a whole: a reader sees the old or the new one, also after a power failure."""
     temporary = path.with_name(path.name + TEMPORARY)
-    descriptor = files.open(temporary, create=True)
     try:
-        files.truncate(descriptor, 0)
-        write_all(files, descriptor, [data], 0)
-        if sync:
-            files.sync(descriptor)
+        descriptor = files.open(temporary, create=True)
+        try:
+            files.truncate(descriptor, 0)
+            write_all(files, descriptor, [data], 0)
+            if sync:
+                files.sync(descriptor)
+        finally:
+            files.close(descriptor)
+        files.rename(temporary, path)
     except OSError:
         with contextlib.suppress(OSError):
             files.remove(temporary)
         raise
-    finally:
-        files.close(descriptor)
-    files.rename(temporary, path)
     if sync:
         files.sync_folder(path.parent)
 
