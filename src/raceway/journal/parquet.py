@@ -8,7 +8,7 @@ verifies on reading: they stand in for `.sum` when that is lost.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raceway.config import MIB
+from raceway.errors import JournalError
 from raceway.journal.format import SCHEMA
 from raceway.journal.index import Index
 from raceway.journal.stripes import PARQUET_MAGIC, CheckedFile
@@ -178,9 +179,30 @@ def _runs(topic: str, offsets: list[int]) -> list[tuple[str, int, int]]:
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
+# What the Parquet library raises over damaged bytes: text that is no UTF-8 is a ValueError.
+_LIBRARY_ERRORS = (OSError, ValueError, KeyError, pa.ArrowException)
+
+
 def parse_footer(footer: bytes) -> pq.FileMetaData:
-    """What a footer says, without the file it belongs to."""
-    return pq.read_metadata(pa.BufferReader(PARQUET_MAGIC + footer))
+    """What a footer says, without the file it belongs to. JournalError if it says nothing."""
+    try:
+        return pq.read_metadata(pa.BufferReader(PARQUET_MAGIC + footer))
+    except _LIBRARY_ERRORS as error:
+        raise JournalError(f"the footer cannot be read: {error}") from error
+
+
+def is_plausible(metadata: pq.FileMetaData) -> bool:
+    """Could this footer, which carries no checksum, be one of ours? Asked when `.sum` cannot vouch for it."""
+    try:
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        known = metadata.schema.to_arrow_schema().equals(SCHEMA)
+        rows = sum(group.num_rows for group in groups)
+        ranges = [sequence_range(metadata, number) for number in range(len(groups))]
+    except _LIBRARY_ERRORS:
+        return False
+    ends = [last for _, last in ranges]
+    rising = all(first > before for before, (first, _) in zip([-1, *ends], ranges, strict=False))
+    return known and rows == metadata.num_rows and rising
 
 
 @contextmanager
@@ -193,6 +215,14 @@ def open_parquet(file: CheckedFile, metadata: pq.FileMetaData) -> Iterator[pq.Pa
         file, metadata=metadata, pre_buffer=False, buffer_size=0, page_checksum_verification=True
     ) as parquet:  # fmt: skip
         yield parquet
+
+
+def read_group(file: pq.ParquetFile, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+    """One row group, its page checksums verified. JournalError if it is damaged."""
+    try:
+        return file.read_row_group(number, columns=columns, use_threads=False)
+    except _LIBRARY_ERRORS as error:
+        raise JournalError(str(error)) from error
 
 
 def sequence_range(metadata: pq.FileMetaData, number: int) -> tuple[int, int]:

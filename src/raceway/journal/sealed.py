@@ -40,9 +40,11 @@ from raceway.journal.index import Index
 from raceway.journal.parquet import (
     INDEXED,
     add_group,
+    is_plausible,
     missing_of,
     open_parquet,
     parse_footer,
+    read_group,
     sequence_range,
 )
 from raceway.journal.rows import take_until
@@ -219,8 +221,8 @@ class SealedSegment:
     ) -> pa.Table | None:
         number = parts.index.positions[chunk]
         try:
-            return file.read_row_group(number, columns=columns, use_threads=False)
-        except (JournalError, OSError, pa.ArrowException) as error:
+            return read_group(file, number, columns)
+        except JournalError as error:
             rows = self._maybe_from_blocks(parts.index.first_of(chunk), parts.index.last_of(chunk), columns)
             reason = str(error) if rows is None else f"{error}; its rows are read from the blocks it was made of"
             self._note_bad_group("quarantined" if rows is None else "repaired", parts.metadata, number, reason)
@@ -284,13 +286,15 @@ class SealedSegment:
         try:
             sums = measure(self.path)
             metadata = parse_footer(sums.footer)
-        except (JournalError, pa.ArrowException):
+        except (JournalError, OSError):
+            return None
+        if not is_plausible(metadata):
             return None
         with open_parquet(self._checked_file(sums), metadata) as file:
             for number in range(metadata.num_row_groups):
                 try:
-                    file.read_row_group(number, use_threads=False)
-                except (OSError, pa.ArrowException) as error:
+                    read_group(file, number)
+                except JournalError as error:
                     self._note_bad_group("quarantined", metadata, number, str(error))
         self._note_rebuilt(self.path.with_suffix(".sum"), encode_sums(sums))
         return sums
@@ -330,8 +334,8 @@ class SealedSegment:
         with open_parquet(self._checked_file(sums), metadata) as file:
             for number in range(metadata.num_row_groups):
                 try:
-                    add_group(index, number, file.read_row_group(number, columns=list(INDEXED), use_threads=False))
-                except (JournalError, OSError, pa.ArrowException) as error:
+                    add_group(index, number, read_group(file, number, INDEXED))
+                except JournalError as error:
                     first, last = self._note_bad_group("quarantined", metadata, number, str(error))
                     index.add(number, first, last - first + 1, (), covered=0, time_us=index.last_time_us)
         index.covered = sums.size
