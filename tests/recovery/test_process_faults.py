@@ -55,7 +55,7 @@ def test_the_folder_of_a_killed_process_is_free(tmp_path: Path) -> None:
         first.start()
 
 
-# ---- full disk ------------------------------------------------------------------------------------------------------
+# ---- full or failing disk -------------------------------------------------------------------------------------------
 
 
 class Disk:
@@ -67,14 +67,21 @@ class Disk:
 
 @contextmanager
 def injected_disk(folder: Path) -> Iterator[Disk]:
-    """The process's own writes fail while a file exists: works everywhere."""
-    flag, data = folder / "disk-is-full", folder / "data"
-    env = {
-        "PYTHONPATH": str(Path(__file__).parent / "full_disk"),
-        "FULL_DISK": str(flag),
-        "FULL_DISK_BELOW": str(data),
-    }
-    yield Disk(data, env, flag.touch, flag.unlink)
+    """The process's own writes fail while a file says so: works everywhere."""
+    fault, data = folder / "fault", folder / "data"
+    yield Disk(data, fault_env(fault, data), lambda: set_fault(fault, "full"), fault.unlink)
+
+
+def fault_env(fault: Path, data: Path) -> dict[str, str]:
+    """Makes a server meet the trouble that the file `fault` names, see faulty_disk/sitecustomize.py."""
+    loaded_at_start = str(Path(__file__).parent / "faulty_disk")
+    return {"PYTHONPATH": loaded_at_start, "DISK_FAULT": str(fault), "DISK_FAULT_BELOW": str(data)}
+
+
+def set_fault(fault: Path, name: str) -> None:
+    """At once: a half-written file would name no fault."""
+    fault.with_suffix(".new").write_text(name)
+    fault.with_suffix(".new").rename(fault)
 
 
 @contextmanager
@@ -171,6 +178,33 @@ def assert_reads_go_on(server: Server, ledger: Ledger) -> None:
     assert status == 503
     assert "no space" in reason.lower()
     assert "raceway_journal_writable 0.0" in server.http("/metrics")[1]
+
+
+def test_a_failed_sync_ends_acknowledgements_until_a_restart(tmp_path: Path) -> None:
+    ledger, fault, data = Ledger(), tmp_path / "fault", tmp_path / "data"
+    with running_server(data, **fault_env(fault, data), RACEWAY_JOURNAL__RETRY_S=0.1) as server:
+        publish_some(ledger, server, 200, ["fault.sync"])
+        with Sink(server.port("tcp"), "fault.#"):
+            stream = ledger.new_stream()
+            publisher = Publisher(stream, server.port("tcp"), ["fault.sync"], seed=2, window=200)
+            wait_until(lambda: stream.acknowledged, what="an acknowledgement before the fault")
+            set_fault(fault, "sync")
+            wait_until(lambda: stream.refused, what="a refusal")
+            acknowledged = len(stream.acknowledged)
+            # The kernel may have dropped the pages: a disk that seems well again proves nothing.
+            fault.unlink()
+            refused = len(stream.refused)
+            wait_until(lambda: len(stream.refused) > refused + 200, what="further refusals")
+            publisher.finish()
+        assert len(stream.acknowledged) == acknowledged
+        assert set(stream.refused.values()) == {"SERVICE_UNAVAILABLE"}
+        assert server.http("/readyz")[0] == 503
+        assert server.http("/healthz")[0] == 200
+        assert read_rows(data)
+        server.kill()
+        server.start()
+        publish_some(ledger, server, 50, ["fault.sync"])
+        ledger.check(data)
 
 
 # ---- stopped and continued ------------------------------------------------------------------------------------------
