@@ -48,15 +48,13 @@ def limit(write: Callable[..., int], is_vectored: bool) -> Callable[..., int]:
     return limited
 
 
-def doubt(sync: Callable[[Any], None]) -> Callable[[Any], None]:
-    def doubted(file: Any) -> None:
-        if has_fault("sync", file):
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
-        sync(file)
-
-    return doubted
+def fail_or_sync(file: Any) -> None:
+    if has_fault("sync", file):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+    fdatasync(file)
 
 
 os.write, os.pwrite = limit(os.write, False), limit(os.pwrite, False)
 os.writev, os.pwritev = limit(os.writev, True), limit(os.pwritev, True)
-os.fdatasync = doubt(os.fdatasync)
+fdatasync = os.fdatasync
+setattr(os, "fdatasync", fail_or_sync)  # noqa: B010 - its parameter is named otherwise
