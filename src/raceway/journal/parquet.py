@@ -180,7 +180,7 @@ def _runs(topic: str, offsets: list[int]) -> list[tuple[str, int, int]]:
 
 
 # What the Parquet library raises over damaged bytes: text that is no UTF-8 is a ValueError.
-_LIBRARY_ERRORS = (OSError, ValueError, KeyError, pa.ArrowException)
+_LIBRARY_ERRORS = (OSError, ValueError, LookupError, pa.ArrowException)
 
 
 def parse_footer(footer: bytes) -> pq.FileMetaData:
