@@ -30,7 +30,7 @@ from tests.mb_wire import (
 )
 from tests.server import Server, running_server
 
-HEARTBEAT_S, DEREGISTER_S = 0.5, 1.5
+HEARTBEAT_S, DEREGISTER_S = 0.5, 1.0
 PLAY_S = 2 * DEREGISTER_S
 # Often enough that a busy machine may delay one by 300 ms.
 EVERY_S = 0.1
@@ -215,7 +215,7 @@ def test_an_answered_heartbeat_starts_a_new_silence(stories: Stories, transport:
     story = stories[how, transport]
     assert story.closed_at is None
     assert story.seen == story.heartbeats
-    assert len(story.heartbeats) >= 3
+    assert len(story.heartbeats) >= 2
     assert len({seen.message.id for seen in story.heartbeats}) == len(story.heartbeats)
     times = [seen.at for seen in story.heartbeats]
     assert all(later - earlier >= HEARTBEAT_S - 0.1 for earlier, later in itertools.pairwise(times))

@@ -405,6 +405,7 @@ def test_an_eviction_is_logged_as_a_warning(join: Join) -> None:
     for _ in ids:
         responder.serve_one()
     responder.settled()
+    requester.settled()
 
 
 def test_one_request_too_many_evicts_the_oldest(join: Join) -> None:
