@@ -10,12 +10,12 @@ import pytest
 
 from raceway.config import Journal
 from raceway.errors import FormatVersionError, JournalError, LockedError
+from raceway.journal import open_journal
 from raceway.journal.active import SNAPSHOT
 from raceway.journal.catalogue import segment_path
 from raceway.journal.files import Files
 from raceway.journal.identity import NAME as IDENTITY
 from raceway.journal.identity import Identity, write_identity
-from raceway.journal.journal import LocalJournal
 from raceway.journal.lock import FolderLock
 from raceway.journal.seal import hold_rows, seal_segment
 from raceway.journal.state import State
@@ -226,7 +226,7 @@ def test_repair_is_refused_while_somebody_holds_the_folder(folder: Path) -> None
 def test_a_journal_that_is_being_written_is_good_up_to_its_mark(tmp_path: Path) -> None:
     settings = Journal(folder=str(tmp_path / "data"), durability="os")
     calls: list[object] = []
-    journal = LocalJournal(settings, calls.append)
+    journal = open_journal(settings, calls.append)
     try:
         for _ in range(3):
             journal.append(Batch(2, topic=b"a", kind=b"publish", wire=b"mb", payload=[b"1", b""]))

@@ -15,7 +15,6 @@ from pathlib import Path
 
 from raceway import config
 from raceway.errors import DiskFullError, RacewayError, ReadOnlyError
-from raceway.journal import wall_clock_us
 from raceway.journal.active import ActiveSegment
 from raceway.journal.block import OpenBlock
 from raceway.journal.catalogue import FolderCatalogue
@@ -44,7 +43,7 @@ class LocalJournal(Intake, CatalogueReading):
         self,
         settings: config.Journal,
         post: Post,
-        clock: Callable[[], int] = wall_clock_us,
+        clock: Callable[[], int],
         files: Files | None = None,
     ) -> None:
         self._folder, self._files, self._post = Path(settings.folder), files or Files(), post
