@@ -1,6 +1,9 @@
 """A started server per test file, and services that connect to it over each transport.
 
 A file that needs other settings defines its own `server` fixture; `join` uses that one.
+
+Tests of the MB wire name the decisions D1 to D26 that they prove: the places where MB's text and its first
+implementation differ, or both are silent, and this server had to choose.
 """
 
 from __future__ import annotations
