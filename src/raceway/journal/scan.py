@@ -72,15 +72,17 @@ def walk(source: Source, marker: bytes, file: str, position: int, expected: int)
         prefix, prefix_mended = parsed
         check_version(prefix, file)
         known = maybe_parse_meta(window.read(prefix.meta_size, position + PREFIX_SIZE), prefix)
-        if position + prefix.size > end:
+        behind = position + prefix.size
+        if behind > end:
             spans = known[0].spans if known else []
             yield Lost(position, end - position, prefix.first, prefix.last, False, "the last block is cut short", spans)
             return
         if known is None:
-            yield Lost(position, prefix.size, prefix.first, prefix.last, True, "the meta of a block is damaged", [])
+            size, reason = behind - position, "the meta of a block is damaged"
+            yield Lost(position, size, prefix.first, prefix.last, True, reason, [])
         else:
             yield Found(position, prefix, known[0], prefix_mended or known[1])
-        position, expected = position + prefix.size, prefix.last + 1
+        position, expected = behind, prefix.last + 1
 
 
 def _find_next(source: Source, marker: bytes, position: int, end: int, expected: int) -> Lost:
