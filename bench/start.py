@@ -6,6 +6,7 @@ python -m bench.start [--data FOLDER] [--gigabytes 2]
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import statistics
 import subprocess
@@ -19,7 +20,7 @@ from typing import Annotated
 import psutil
 import typer
 from rich.console import Console
-from rich.progress import Progress
+from rich.progress import Progress, track
 from rich.table import Table
 
 from bench import machine
@@ -31,17 +32,22 @@ from tests.server import Server
 RESULTS = Path(__file__).parent / "results"
 REPEATS = 5
 ROWS, PAYLOAD_BYTES = 10_000, 1000
-console = Console()
+# Wide enough for the table when the output is a file.
+console = Console(width=None if sys.stdout.isatty() else 130)
 
-# Runs alone in a new process: the peak of a process never goes down again.
+# Runs alone in a new process: the peak of a process never goes down again. (Not `ru_maxrss`: that one is inherited.)
 READER = """
-import resource, sys, time
+import re, sys, time
 from pathlib import Path
 from raceway.journal.reader import Reader
+
+def peak():
+    return int(re.search("VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
+
 folder, way = Path(sys.argv[1]), sys.argv[2]
 reader = Reader(folder)
-next(iter(reader.read(reader.committed(), columns=["sequence"])))
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+reader.committed()
+before = peak()
 began, rows, offset = time.monotonic(), 0, 0
 if way == "position":
     for batch in reader.read(0):
@@ -52,8 +58,7 @@ else:
         if not got:
             break
         rows, offset = rows + got, offset + got
-after = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(rows, time.monotonic() - began, (after - before) * 1024, before * 1024)
+print(rows, time.monotonic() - began, peak() - before, before)
 """
 
 
@@ -69,8 +74,10 @@ def main(
     try:
         rows = [*_imports(), *_starts(folder / "empty", "an empty folder")]
         _fill(folder / "full", int(gigabytes * 2**30))
-        rows += _readers(folder / "full", "blocks")
+        rows += _readers(folder / "full", f"{gigabytes:g} GiB of blocks")
         rows += _starts(folder / "full", f"{gigabytes:g} GiB of rows")
+        _seal(folder / "full")
+        rows += _readers(folder / "full", f"{gigabytes:g} GiB, sealed but the last segment")
     finally:
         shutil.rmtree(folder)
     table = Table("what", "measured", "goal")
@@ -119,7 +126,7 @@ def _fill(folder: Path, size: int) -> None:
     journal = open_journal(
         config.Journal(folder=str(folder), durability="os", seal=False), post=due.append, clock=_clock_us
     )
-    payloads = [b"%0*d" % (PAYLOAD_BYTES, n) for n in range(ROWS)]
+    payloads = [os.urandom(PAYLOAD_BYTES) for _ in range(ROWS)]
     topics: list[bytes | None] = [b"bench.topic%d" % (n % 4) for n in range(ROWS)]
     with Progress(console=console, transient=True) as progress:
         task = progress.add_task("filling the journal", total=size)
@@ -129,6 +136,14 @@ def _fill(folder: Path, size: int) -> None:
             _commit(journal.flush, lambda: journal.committed == journal.next_sequence - 1, due)
             progress.advance(task, ROWS * PAYLOAD_BYTES)
     journal.close()
+
+
+def _seal(folder: Path) -> None:
+    """Turn all segments but the active one into Parquet, as the bus would, and drop their blocks."""
+    for blocks in track(sorted(folder.glob("*.blocks"))[:-1], "sealing", console=console, transient=True):
+        command = [sys.executable, "-m", "raceway.journal.seal", str(folder), blocks.stem]
+        subprocess.run(command, check=True, capture_output=True)
+        blocks.unlink()
 
 
 def _commit(flush: Callable[[], None], is_committed: Callable[[], bool], due: list[Callable[[], None]]) -> None:
@@ -148,7 +163,7 @@ def _readers(folder: Path, form: str) -> list[tuple[str, str, str]]:
         ).stdout
         rows, seconds, growth, base = map(float, output.split())
         figures = f"+{growth / 2**20:.0f} MiB over {base / 2**20:.0f}; {rows / seconds:,.0f} rows/s"
-        found.append((f"reader from the first row by {way}, {form}", figures, "< 64 MB"))
+        found.append((f"reader from the first row by {way}: {form}", figures, "< 64 MB"))
     return found
 
 
