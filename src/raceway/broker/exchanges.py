@@ -50,6 +50,7 @@ class Exchanges:
                 requests.append(request)
                 bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
                 request.responder.forward(request, payload)
+                request.handed_us = max(bus.clock_us(), request.accepted_us)
                 self.correlation.add(request, timeout_ms)
         return Taken(tuple(refused))
 
