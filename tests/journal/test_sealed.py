@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -209,6 +211,38 @@ def test_what_was_parsed_is_kept_for_a_few_segments_only(tmp_path: Path) -> None
     assert [read_all(segment).num_rows for segment in segments] == [100] * 10
     assert sum(segment._parts is not None for segment in segments) == 4
     assert read_all(segments[0]).num_rows == 100
+
+
+READING = """
+import resource, sys
+from pathlib import Path
+from raceway.journal.sealed import SealedSegment
+def grown(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+segment = SealedSegment(Path(sys.argv[1]))
+before = grown()
+rows = sum(batch.num_rows for batch in segment.read(0, 10**9))
+offset = 0
+while found := list(segment.read_topic("a", offset, 100)):
+    offset += sum(batch.num_rows for batch in found)
+print(rows, offset, grown() - before)
+"""
+
+
+def test_a_reader_far_behind_needs_memory_for_a_row_group_and_not_for_the_file(tmp_path: Path) -> None:
+    """96 MiB that cannot be compressed; the aim is 64 MiB for any amount, measured in bench/sealed.py."""
+    source = random.Random(1)
+    payloads = [source.randbytes(8192) for _ in range(100)]
+    path = tmp_path / "segment-0.parquet"
+    found = (
+        batch([{"sequence": n, "topic": "a", "offset": n, "time_us": n, "payload": payloads[n % 100]} for n in part])
+        for part in (range(at, at + 500) for at in range(0, 12_000, 500))
+    )
+    seal_batches(found, path, 16_384, first=0, files=UNSYNCED)
+    assert pq.read_metadata(path).num_row_groups >= 12
+    said = subprocess.run([sys.executable, "-c", READING, str(path)], capture_output=True, text=True, check=True).stdout
+    rows_read, offsets_read, grown = map(int, said.split())
+    assert (rows_read, offsets_read) == (12_000, 12_000)
+    assert grown < 80
 
 
 # ---- rows that were lost before -------------------------------------------------------------------------------------

@@ -1,0 +1,152 @@
+"""Sealing, and reading what was sealed. Run: python -m bench.sealed [--gib N]
+
+Fills a journal with rows of 200-byte payloads over ten topics (ids as MB clients send them), seals it segment by
+segment in the child process, removes the blocks, and reads everything back in fresh processes: by position, by topic
+and offset, and as `verify` does. Memory is what the process grew by after its imports, at its highest.
+"""
+
+from __future__ import annotations
+
+import argparse
+import queue
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+from bench import machine
+from raceway.config import Journal
+from raceway.journal import open_journal
+from raceway.journal.checksum import STRIPE, crc, maybe_mend
+from raceway.journal.sealer import Outcome
+from raceway.model.envelope import MB, PUBLISH, Batch
+
+BATCH_ROWS = 1000
+TOPICS = [b"sensors.floor%d" % n for n in range(10)]
+
+
+def payload(source: random.Random) -> bytes:
+    """200 bytes that compress about as well as messages do."""
+    reading = {"id": source.getrandbits(40), "value": source.random(), "unit": "celsius", "state": "ok"}
+    return msgspec.json.encode(reading).ljust(200, b".")
+
+
+def fill(folder: Path, size: int) -> None:
+    """Append until the folder has `size` bytes of blocks."""
+    calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    journal = open_journal(Journal(folder=str(folder), durability="os", seal=False), calls.put)
+    source = random.Random(1)
+    payloads = [payload(source) for _ in range(50 * BATCH_ROWS)]
+    rows = 0
+    while rows * 260 < size:
+        start = rows % len(payloads)
+        journal.append(
+            Batch(
+                BATCH_ROWS, topic=TOPICS[rows // BATCH_ROWS % 10], kind=PUBLISH, wire=MB, version=b"1.0.0",
+                producer=b"bench", message_id=[str(uuid.uuid4()).encode() for _ in range(BATCH_ROWS)],
+                payload=payloads[start : start + BATCH_ROWS],
+            )
+        )  # fmt: skip
+        rows += BATCH_ROWS
+        journal.flush()
+        while journal.health().unsynced_bytes > 128 * 2**20 or not calls.empty():
+            calls.get()()
+    journal.close()
+
+
+def seal_all(folder: Path) -> list[Outcome]:
+    names = sorted(path.stem for path in folder.glob("segment-*.blocks"))
+    outcomes = []
+    for name in names[:-1]:
+        said = subprocess.run(
+            [sys.executable, "-m", "raceway.journal.seal", str(folder), name], stdout=subprocess.PIPE, check=True
+        ).stdout
+        outcomes.append(msgspec.json.decode(said, type=Outcome))
+        (folder / f"{name}.blocks").unlink()
+    return outcomes
+
+
+READ = """
+import resource, sys, time
+from raceway.journal.reader import Reader
+import raceway.journal.sealed
+reader = Reader(sys.argv[1])
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+begin, rows = time.monotonic(), 0
+{work}
+print(rows, time.monotonic() - begin, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+BY_POSITION = "for batch in reader.read(0): rows += batch.num_rows"
+BY_TOPIC = """
+offset = 0
+while found := list(reader.read_topic("sensors.floor3", offset)):
+    for batch in found:
+        rows += batch.num_rows
+        offset = batch.column("offset")[-1].as_py() + 1
+"""
+BY_VERIFYING = """
+from pathlib import Path
+from raceway.journal.verify import verify
+verdict = verify(Path(sys.argv[1]))
+rows = verdict.rows
+assert verdict.status != "lost", verdict
+"""
+
+
+def read(folder: Path, work: str) -> tuple[int, float, float]:
+    said = subprocess.run(
+        [sys.executable, "-c", READ.format(work=work), str(folder)], stdout=subprocess.PIPE, check=True, text=True
+    ).stdout
+    rows, seconds, grown = said.split()
+    return int(rows), float(seconds), float(grown)
+
+
+def mend_us() -> float:
+    stripe = random.Random(2).randbytes(STRIPE)
+    damaged = bytes([stripe[0] ^ 1]) + stripe[1:]
+    expected = crc(stripe)
+    maybe_mend(damaged, expected)
+    begin = time.perf_counter()
+    for _ in range(100):
+        maybe_mend(damaged, expected)
+    return (time.perf_counter() - begin) * 1e4
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--gib", type=float, default=2.0, help="bytes of blocks to write, in GiB")
+    chosen = parser.parse_args()
+    table = Table("what", "figure")
+    with tempfile.TemporaryDirectory(dir=Path.cwd()) as temporary:
+        folder = Path(temporary) / "data"
+        for name, value in machine.describe(Path(temporary)).items():
+            print(f"{name}: {value}")
+        fill(folder, int(chosen.gib * 2**30))
+        outcomes = seal_all(folder)
+        written, seconds = sum(o.source_size for o in outcomes), sum(o.seconds for o in outcomes)
+        rows = sum(outcome.rows for outcome in outcomes)
+        table.add_row("sealed", f"{rows:,} rows, {written / 2**20:,.0f} MiB in {len(outcomes)} segments")
+        table.add_row(
+            "sealing, with reading back", f"{written / 2**20 / seconds:,.0f} MiB/s, {rows / seconds:,.0f} rows/s"
+        )
+        table.add_row("size after sealing", f"{sum(outcome.size for outcome in outcomes) / written:.2f} of the blocks")
+        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
+        table.add_row("memory of the sealing process", f"{children:,.0f} MiB at its highest, imports included")
+        for name, work in (("by position", BY_POSITION), ("one topic of ten", BY_TOPIC), ("verify", BY_VERIFYING)):
+            count, seconds, grown = read(folder, work)
+            table.add_row(name, f"{count:,} rows, {count / seconds:,.0f} rows/s, memory grew by {grown:.0f} MiB")
+    table.add_row("mending one stripe", f"{mend_us():.0f} µs")
+    Console(width=120).print(table)
+
+
+if __name__ == "__main__":
+    main()
