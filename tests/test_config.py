@@ -141,3 +141,11 @@ def test_defaults_pass_their_own_checks() -> None:
 def test_sections_are_frozen() -> None:
     with pytest.raises(AttributeError):
         config.Config().listen.port_base = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("host", "insecure", "expected"),
+    [("127.0.0.1", False, "127.0.0.1"), ("0.0.0.0", False, "127.0.0.1"), ("0.0.0.0", True, "0.0.0.0")],
+)
+def test_plain_doors_stay_on_loopback_unless_told_otherwise(host: str, insecure: bool, expected: str) -> None:
+    assert config.plain_host(config.Listen(host=host, insecure=insecure)) == expected

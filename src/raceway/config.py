@@ -315,6 +315,11 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
         raise ConfigError("listen.mb.deregister_ms", "must be longer than listen.mb.heartbeat_ms")
 
 
+def plain_host(listen: Listen) -> str:
+    """Where doors without TLS listen: never on an address that other machines reach, unless that was asked for."""
+    return listen.host if is_loopback(listen.host) or listen.insecure else "127.0.0.1"
+
+
 def is_loopback(host: str) -> bool:
     """`localhost` or an address that is loopback; a name such as 127.0.0.1.example.org is neither."""
     try:

@@ -81,7 +81,7 @@ class Console:
     """uvicorn on our own socket, in our own loop, without its signal handlers."""
 
     def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
-        self._socket = bind(listen.host, port)
+        self._socket = bind(config.plain_host(listen), port)
         app = build_app(broker, (*listen.hosts, listen.host))
         settings = uvicorn.Config(
             app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
@@ -130,8 +130,11 @@ def _announced(settings: config.Config, chosen: dict[str, int]) -> Iterator[None
     if settings.journal.durability == "memory":
         yield
         return
-    host = settings.listen.host
-    urls = {door: f"{'http' if door == 'console' else door}://{host}:{port}" for door, port in chosen.items()}
+    plain, secure = config.plain_host(settings.listen), settings.listen.host
+    urls = {
+        door: f"{'http' if door == 'console' else door}://{secure if door in ('mb+tls', 'mb+wss') else plain}:{port}"
+        for door, port in chosen.items()
+    }
     file = Path(settings.journal.folder) / RUNNING_FILE
     staged = file.with_suffix(".new")
     with open(staged, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:

@@ -139,9 +139,14 @@ class MbClient:
     async def publish_many(
         self, topic: str, payloads: Iterable[Payload], *, version: str = VERSION, confirm: bool = True
     ) -> int:
-        """Publishes in order, many at a time; gives their number. Raises the first error after all were answered."""
+        """Publishes in order, many at a time; gives their number.
+
+        A refusal (`NO_ROUTE_FOUND`, say) does not keep the rest from being sent: the first one is raised when all were
+        answered. A lost connection ends it at once.
+        """
         start, parent, count = header_start("publish", topic, version), handling.get(), 0
         blocks: list[Block] = []
+        refusals: list[RemoteError] = []
         for part in parts(payloads, BLOCK):
             link = await self._keeper.link()
             await link.drain()
@@ -154,9 +159,11 @@ class MbClient:
                 link.send(compose(start, message_id, parent, encode_payload(payload)))
             count += len(part)
             if len(blocks) > 1:
-                await blocks.pop(0).result()
+                await _settle(blocks.pop(0), refusals)
         for block in blocks:
-            await block.result()
+            await _settle(block, refusals)
+        if refusals:
+            raise refusals[0]
         return count
 
     async def request(
@@ -392,3 +399,10 @@ class MbClient:
         """Echo the header as a response; add nothing. An answer to a lost connection is nobody's any more."""
         serving = max(self._services.find(message.topic), key=lambda each: each.priority, default=None)
         link.send(start + await answer_of(serving, message))
+
+
+async def _settle(block: Block, refusals: list[RemoteError]) -> None:
+    try:
+        await block.result()
+    except RemoteError as refusal:
+        refusals.append(refusal)

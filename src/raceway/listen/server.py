@@ -83,19 +83,22 @@ class Doors:
 
     async def _open_tcp(self, port: int, context: ssl.SSLContext | None) -> None:
         server = await self._loop.create_server(
-            partial(MbTcp, self._gate), sock=bind(self._listen.host, port), ssl=context,
+            partial(MbTcp, self._gate), sock=bind(self._host(context), port), ssl=context,
             backlog=self._listen.backlog, ssl_handshake_timeout=self._handshake_limit(context),
         )  # fmt: skip
         self._servers.append(server)
 
     async def _open_websocket(self, port: int, context: ssl.SSLContext | None) -> None:
         server = await picows.ws_create_server(
-            partial(answer_upgrade, self._gate), sock=bind(self._listen.host, port), ssl=context,
+            partial(answer_upgrade, self._gate), sock=bind(self._host(context), port), ssl=context,
             websocket_handshake_timeout=self._listen.head_s, max_frame_size=self._gate.limits.frame_limit,
             enable_auto_pong=False, use_aiofastnet=False,
             backlog=self._listen.backlog, ssl_handshake_timeout=self._handshake_limit(context),
         )  # fmt: skip
         self._servers.append(server)
+
+    def _host(self, context: ssl.SSLContext | None) -> str:
+        return config.plain_host(self._listen) if context is None else self._listen.host
 
     def _handshake_limit(self, context: ssl.SSLContext | None) -> float | None:
         return self._listen.tls_handshake_s if context is not None else None
