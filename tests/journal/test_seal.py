@@ -21,6 +21,7 @@ from raceway.errors import JournalError
 from raceway.journal import seal
 from raceway.journal.catalogue import segment_path
 from raceway.journal.files import Files
+from raceway.journal.reader import Reader
 from raceway.journal.seal import seal_segment
 from raceway.journal.sealed import SealedSegment
 from raceway.journal.segment import BlockSegment
@@ -230,3 +231,17 @@ def test_a_lost_row_group_is_read_from_the_blocks_while_they_are_there(folder: P
     alone = sealed_of(folder)
     assert table(alone.read(0, 1000)).num_rows < 1000
     assert {damage.kind for damage in alone.damage} == {"quarantined"}
+
+
+@pytest.mark.parametrize("content", [b"", bytes(5000), b"PAR1"])
+def test_readers_fall_back_to_the_blocks_when_nothing_of_the_parquet_file_is_usable(
+    folder: Path, content: bytes
+) -> None:
+    before = table(Reader(folder).read(0))
+    seal_segment(folder, NAME, 100)
+    (folder / f"{NAME}.parquet").write_bytes(content)
+    (folder / f"{NAME}.sum").unlink()
+    reader = Reader(folder)
+    assert table(reader.read(0)).equals(before)
+    assert f"{NAME}.parquet" in {damage.file for damage in reader.damage if damage.kind == "repaired"}
+    assert all(damage.kind in ("repaired", "rebuilt") for damage in reader.damage)

@@ -277,4 +277,9 @@ class FolderCatalogue(Catalogue):
             return self._open_blocks(path, newest)
         from raceway.journal.sealed import SealedSegment  # the Parquet library costs 30 ms; a young journal has none
 
-        return SealedSegment(path, may_write=self._may_write, files=self._files)
+        sealed = SealedSegment(path, may_write=self._may_write, files=self._files)
+        blocks = path.with_suffix(BLOCKS)
+        if not blocks.exists() or sealed.is_usable():
+            return sealed
+        self._take_reports(sealed)
+        return self._open_blocks(blocks, False)

@@ -282,9 +282,7 @@ class SealedSegment:
     def _maybe_load(self) -> _Parts | None:
         sums = self._maybe_sums() or self._maybe_remade_sums()
         if sums is None:
-            index = self._maybe_index()
-            last = self.first - 1 if index is None else index.last
-            self._note_missing(self.first, last, "the file has no footer, and there is no .sum to take it from")
+            self._note_unusable()
             return None
         metadata = parse_footer(sums.footer)
         for first, last in missing_of(metadata):
@@ -378,6 +376,15 @@ class SealedSegment:
         where = {"position": position, "size": size, "first": first, "last": last, "rows": rows}
         self._log.add(Damage(kind=kind, file=self.path.name, reason=reason, **where))
         return first, last
+
+    def _note_unusable(self) -> None:
+        reason = "the file has no footer, and there is no .sum to take it from"
+        if self.path.with_suffix(".blocks").exists():
+            reason += "; its rows are read from the blocks it was made of"
+            self._log.add(Damage(kind="repaired", file=self.path.name, reason=reason))
+            return
+        index = self._maybe_index()
+        self._note_missing(self.first, self.first - 1 if index is None else index.last, reason)
 
     def _note_missing(self, first: int, last: int, reason: str) -> None:
         where = {"position": first, "first": first, "last": last, "rows": last - first + 1}
