@@ -7,6 +7,7 @@ without a byte in them are given out.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from struct import unpack
 
@@ -33,8 +34,9 @@ from raceway.journal.salvage import good_ranges
 
 # Bodies up to this size are loaded at once; of larger ones only what is asked for.
 _WHOLE = MIB
-# Readers get batches of about this size: two of them in memory (theirs and the next) are far below 64 MiB.
-_BATCH_BYTES = 4 * MIB
+# Readers get batches of about this size. Arrow's allocator keeps several times as much for itself, and a reader far
+# behind shall stay well below 64 MiB.
+_BATCH_BYTES = 2 * MIB
 # Prefix and meta of nearly every block fit; a block of 32 MiB has 2 KiB of CRCs.
 _HEAD_READ = 8192
 # Columns that the rows of another decide about.
@@ -53,6 +55,7 @@ class StoredBlock:
         self._source, self._position, self._file, self._damage = source, position, file, damage
         self._sums = unpack(f"<{len(meta.sums) // 4}I", meta.sums)
         self._body: bytes | None = None
+        self._places: pa.RecordBatch | None = None  # topics and offsets: kept, for whoever comes back for more
         self._bad: frozenset[int] = frozenset()
 
     def is_sound(self) -> bool:
@@ -65,7 +68,7 @@ class StoredBlock:
 
     def read(self, begin: int, end: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Rows `begin` to `end` in batches of bounded size, without those that cannot be proven good."""
-        step = max(1, self.prefix.rows * _BATCH_BYTES // max(1, self.prefix.body_size))
+        step = self._rows_at_once(_BATCH_BYTES)
         for at in range(begin, end, step):
             yield from self._read_good(at, min(at + step, end), columns)
 
@@ -87,16 +90,22 @@ class StoredBlock:
         """Ranges of rows that hold the topic, each not much larger than what is asked for."""
         rows = self.prefix.rows
         try:
-            places = self._decode(0, rows, ["topic", "offset"])
+            self._places = self._places or self._decode(0, rows, ["topic", "offset"])
         except BadStripesError:
             yield 0, rows
             return
-        found = pc.indices_nonzero(_of_topic(places, topic, offset))
-        mean = self.prefix.body_size // rows + 1
-        step = max(1, min(budget.rows, budget.size // mean + 1))
-        for at in range(0, len(found), step):
-            last = min(at + step, len(found)) - 1
-            yield found[at].as_py(), found[last].as_py() + 1
+        found = pc.indices_nonzero(_of_topic(self._places, topic, offset))
+        step = self._rows_at_once(min(_BATCH_BYTES, budget.size))
+        at = 0
+        while at < len(found):
+            begin = found[at].as_py()
+            fitting = bisect_left(range(len(found)), begin + step, lo=at, key=lambda n: found[n].as_py())
+            at = min(fitting, at + budget.rows)
+            yield begin, found[at - 1].as_py() + 1
+
+    def _rows_at_once(self, size: int) -> int:
+        """About how many rows have so many bytes, by the block's mean; at least one."""
+        return max(1, self.prefix.rows * size // max(1, self.prefix.body_size))
 
     def _read_good(self, begin: int, end: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         if not self._bad:

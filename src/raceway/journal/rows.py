@@ -112,7 +112,7 @@ class _Rows:
             return self._whole(column, kind) if rows == self._count else self._part(column, kind)
         runs = [self._numbers(column.parts[-1], pa.int32()), self._whole(column, kind)]
         coded = pa.Array.from_buffers(pa.run_end_encoded(pa.int32(), kind), self._count, [None], children=runs)
-        values = pc.run_end_decode(coded).slice(self._begin, rows)
+        values = pc.run_end_decode(coded.slice(self._begin, rows))
         return pc.add(values, counting(self._begin, self._end)) if column.encoding == RAMP else values
 
     def _whole(self, column: StoredColumn, kind: pa.DataType) -> pa.Array:

@@ -60,6 +60,7 @@ class BlockSegment:
         self._live = index is not None
         self._index, self._source = index, source
         self._lock = threading.Lock()
+        self._recent: StoredBlock | None = None  # a topic is read in small pieces, many of them from one block
 
     @property
     def index(self) -> Index:
@@ -116,7 +117,11 @@ class BlockSegment:
         """Rows of `topic` from `offset` on until a limit, opening only blocks that hold the topic."""
         index, source, budget = self.index, self._open(), Budget(max_rows, max_bytes)
         for chunk in index.chunks_of(topic, offset):
-            block = self._maybe_block(index, source, chunk)
+            recent = self._recent
+            if recent is not None and recent.prefix.first == index.first_of(chunk):
+                block: StoredBlock | None = recent
+            else:
+                block = self._recent = self._maybe_block(index, source, chunk)
             if block is not None:
                 yield from block.read_topic(topic, offset, budget, columns)
             if budget.is_spent:
@@ -183,7 +188,7 @@ class BlockSegment:
             self._lately_read.move_to_end(self)
             while len(self._lately_read) > _KEPT_INDEXES:
                 oldest, _ = self._lately_read.popitem(last=False)
-                oldest._index = None
+                oldest._index = oldest._recent = None
 
 
 def maybe_load_index(files: Files, path: Path) -> Index | None:
