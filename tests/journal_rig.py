@@ -143,3 +143,22 @@ def topic_payloads(journal: Journal, topic: str, offset: int = 0, **limits: int)
 
 def numbered(count: int, first: int = 0, size: int = 0) -> Sequence[bytes]:
     return [(b"%d" % number).ljust(size, b".") for number in range(first, first + count)]
+
+
+class BytesSource:
+    """Bytes in memory, read as if they were a file."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+        self.reads: list[tuple[int, int]] = []
+
+    @property
+    def size(self) -> int:
+        return len(self.data)
+
+    def read(self, size: int, position: int) -> bytes:
+        self.reads.append((position, size))
+        return self.data[position : position + size]
+
+    def close(self) -> None:
+        """Nothing is held."""
