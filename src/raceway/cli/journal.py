@@ -89,7 +89,8 @@ def _print_survey(found: Survey, pid: int | None) -> None:
     if found.topics:
         more = f" ({len(found.topics)} of {found.topic_count:,})" if len(found.topics) < found.topic_count else ""
         rows = [(topic.topic, topic.next - topic.first, topic.first, topic.next) for topic in found.topics]
-        print_table(f"Topics{more}", ["topic", "rows", "first offset", "next offset"], rows, ["rows"])
+        columns = ["topic", "rows", "first offset", "next offset"]
+        print_table(f"Topics{more}", columns, rows, columns[1:])
     for snapshot in found.snapshots:
         sections = ", ".join(f"{count:,} {name}" for name, count in snapshot.sections.items())
         text = f"at position {snapshot.sequence:,}: {sections}" if snapshot.sequence >= 0 else "damaged; not needed"
@@ -201,7 +202,7 @@ def dump(
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Print rows, or write them to a file: all of them, a range of positions, or one topic."""
+    """Print rows, or write them to a file: all of them, a range of positions, or one topic. Runs at low priority."""
     from raceway.journal.inspect import select_rows
 
     form = Format.JSON if as_json else form
@@ -209,6 +210,7 @@ def dump(
         fail("a Parquet file needs a name: add --output FILE", ExitCode.USAGE)
     if target is not None and target.exists():
         fail(f"{target} exists already: remove it or choose another name", ExitCode.USAGE)
+    os.nice(19)
     reader = _open(bus.data_folder(data))
     if form is Format.TABLE and limit is None:
         limit = TABLE_ROWS

@@ -39,32 +39,32 @@ _MISSING_KEY = "raceway.missing"
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], rows: int, size: int = GROUP_BYTES) -> Iterator[pa.Table]:
-    """The same rows cut anew: at most `rows` rows and `size` bytes each; a larger row is alone."""
+    """The same rows cut anew: at most `rows` rows and `size` bytes each; a larger row is alone. One chunk each."""
     pending: list[pa.RecordBatch] = []
     count = held = 0
     for batch in batches:
         while batch.num_rows:
-            piece = _fitting(batch.slice(0, rows - count), size - held)
-            if pending and (piece.nbytes > size - held):
-                yield pa.Table.from_batches(pending)
-                pending, count, held = [], 0, 0
-                continue
-            pending.append(piece)
-            count, held = count + piece.num_rows, held + piece.nbytes
-            batch = batch.slice(piece.num_rows)
-            if count == rows:
-                yield pa.Table.from_batches(pending)
+            piece, taken = _fitting(batch.slice(0, rows - count), size - held)
+            fits = taken <= size - held or not pending
+            if fits:
+                pending.append(piece)
+                count, held = count + piece.num_rows, held + taken
+                batch = batch.slice(piece.num_rows)
+            if not fits or count == rows:
+                yield pa.Table.from_batches(pending).combine_chunks()
                 pending, count, held = [], 0, 0
     if pending:
-        yield pa.Table.from_batches(pending)
+        yield pa.Table.from_batches(pending).combine_chunks()
 
 
-def _fitting(batch: pa.RecordBatch, room: int) -> pa.RecordBatch:
-    """As many of the first rows as `room` bytes take, by their mean size; one row if even that is too much."""
-    while batch.num_rows > 1 and batch.nbytes > room:
-        fewer = batch.num_rows * max(room, 0) // batch.nbytes
+def _fitting(batch: pa.RecordBatch, room: int) -> tuple[pa.RecordBatch, int]:
+    """As many of the first rows as `room` bytes take, by their mean size, and their bytes; at least one row."""
+    size = batch.nbytes
+    while batch.num_rows > 1 and size > room:
+        fewer = batch.num_rows * max(room, 0) // size
         batch = batch.slice(0, max(1, min(fewer, batch.num_rows - 1)))
-    return batch
+        size = batch.nbytes
+    return batch, size
 
 
 class ParquetSink:
