@@ -54,7 +54,7 @@ def _touching(hole: range, body: bytes, ends_at: int, rows: int) -> Iterator[ran
         return
     ends = unpack_from(f"<{rows + 1}i", body, ends_at)
     for row in range(rows):
-        if ends[row] < hole.stop and ends[row + 1] > hole.start:
+        if ends[row] < hole.stop and ends[row + 1] > hole.start and ends[row] < ends[row + 1]:
             yield range(row, row + 1)
 
 
