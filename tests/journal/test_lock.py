@@ -1,0 +1,49 @@
+"""One owner per folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from raceway.errors import LockedError
+from raceway.journal.lock import FolderLock
+
+HOLD = """
+import sys, pathlib
+from raceway.journal.lock import FolderLock
+lock = FolderLock(pathlib.Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_second_process_is_refused_and_told_who_holds_the_folder(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with pytest.raises(LockedError) as caught:
+            FolderLock(tmp_path)
+        assert (caught.value.pid, caught.value.folder) == (holder.pid, str(tmp_path))
+        holder.kill()
+        holder.wait()
+        FolderLock(tmp_path).release()  # the kernel released it with the process
+
+
+def test_the_file_names_the_holder_and_a_stale_one_is_harmless(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("99999999 and more\n")
+    lock = FolderLock(tmp_path)
+    assert (tmp_path / "lock").read_text() == f"{os.getpid()}\n"
+    lock.release()
+
+
+def test_a_holder_that_wrote_no_name_is_another_process(tmp_path: Path) -> None:
+    lock = FolderLock(tmp_path)
+    (tmp_path / "lock").write_text("")
+    with pytest.raises(LockedError, match="another process"):
+        FolderLock(tmp_path)
+    lock.release()
