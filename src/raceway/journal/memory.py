@@ -112,6 +112,8 @@ class MemoryJournal(Intake, CatalogueReading):
             self._failed(JournalError(f"the rows cannot be stored: {error}"), "ok", "")
             self.flush()
             return
+        if self._newest.size >= self._settings.memory_bytes // _PIECES:
+            self._begin(frame.first)
         position = self._newest.size
         self._newest.append(frame)
         self._index.add(
@@ -125,12 +127,9 @@ class MemoryJournal(Intake, CatalogueReading):
         self._committed(block)
 
     def _make_room(self) -> None:
-        limit = self._settings.memory_bytes
-        if self._newest.size >= limit // _PIECES:
-            self._begin(self.committed + 1)
         segments = self._catalogue.listing.segments
         sizes = [segment.size for segment in segments]
-        while sum(sizes) > limit and len(sizes) > 1:
+        while sum(sizes) > self._settings.memory_bytes and len(sizes) > 1:
             sizes.pop(0)
         if len(sizes) < len(segments):
             self._catalogue.show(segments[-len(sizes) :])
