@@ -141,7 +141,10 @@ class Exchanges:
         # The journal's clock never goes back, so neither may a hop's times: this is what the answer's row will have.
         now = max(self._bus.clock_us(), self._bus.journal.state.time_us)
         requests = [request for _, request, _ in rows]
-        hops = [answer_hop(r.requester.id, peer.id, r.message_id, (r.accepted_us, r.handed_us, now)) for r in requests]
+        hops = [
+            answer_hop(r.requester.id, peer.id, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
+            for r in requests
+        ]
         return Batch(
             len(rows),
             wire=peer.wire,
