@@ -78,6 +78,7 @@ def test_a_request_without_responder_is_refused_and_stored(bench: Bench) -> None
     (row,) = bench.rows()
     assert (row["kind"], row["topic"], row["offset"], row["forwarded_id"]) == ("request", "orders", 0, None)
     assert len(bench.broker.correlation) == 0
+    assert bench.counted("router.request.error") == 1
 
 
 def test_a_batch_may_hold_requests_for_several_and_for_nobody(bench: Bench) -> None:
@@ -160,6 +161,26 @@ def test_an_answer_row_says_what_it_answers_and_carries_the_hop(bench: Bench) ->
     }  # fmt: skip
 
 
+class TickingBench(Bench):
+    """Its clock goes on by a millisecond whenever it is looked at."""
+
+    def clock_us(self) -> int:
+        self.skew_us += 1000
+        return super().clock_us()
+
+
+def test_a_hop_tells_when_the_request_was_accepted_handed_over_and_answered() -> None:
+    bench = TickingBench()
+    responder = bench.responder("orders")
+    bench.request(bench.peer(), Message(id=ID))
+    bench.respond(responder, Message(id=responder.masked))
+    request, answer = bench.rows()
+    accepted, handed, answered = answer["hops"][0]["tms"]
+    assert accepted == request["time_us"] // 1000
+    assert accepted < handed < answered <= answer["time_us"] // 1000
+
+
+@pytest.mark.parametrize("bench", [Bench(), TickingBench()])
 def test_times_of_a_hop_do_not_go_back_when_the_clock_does(bench: Bench) -> None:
     responder, asker = bench.responder("orders"), bench.peer()
     bench.request(asker, Message(id=ID))
@@ -243,11 +264,11 @@ def test_a_late_answer_is_stored_as_late_and_refused(bench: Bench) -> None:
 
 def test_a_failure_that_the_service_reports_is_passed_on_stored_and_counted(bench: Bench) -> None:
     responder, asker = bench.responder("orders"), bench.peer()
-    bench.request(asker, Message(id=ID), Message(id=new_id()))
+    bench.request(asker, Message(id=ID), Message(id=new_id()), Message(id=new_id()))
     ids = [request.forwarded_id for request, _ in responder.requests]
-    bench.respond(responder, *(Message(id=one) for one in ids), error=[b"BROKEN", None])
-    assert [error for _, _, error in asker.answers] == [b"BROKEN", None]
-    assert [row["error"] for row in bench.rows()[2:]] == ["BROKEN", None]
+    bench.respond(responder, *(Message(id=one) for one in ids), error=[b"BROKEN", None, None])
+    assert [error for _, _, error in asker.answers] == [b"BROKEN", None, None]
+    assert [row["error"] for row in bench.rows()[3:]] == ["BROKEN", None, None]
     assert bench.counted("router.response.error") == 1
 
 

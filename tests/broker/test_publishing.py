@@ -49,6 +49,7 @@ def test_copies_come_in_the_order_of_the_rows(bench: Bench) -> None:
     assert [copy.topic for copy in everything.copies] == topics
     assert [copy.payload for copy in some.copies] == [b"2", b"4", b"5"]
     assert len({copy.id for copy in everything.copies}) == 6
+    assert bench.counted("bus.delivered") == 9
 
 
 def test_a_run_is_encoded_once_for_all_subscribers_of_a_wire(bench: Bench) -> None:

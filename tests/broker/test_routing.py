@@ -116,6 +116,17 @@ def test_subscribing_twice_keeps_one_entry() -> None:
     assert table.route(ORDERS).responders == ()
 
 
+def test_a_route_is_computed_once_until_a_subscription_changes_it() -> None:
+    table, peer = Routing(), RecordingPeer()
+    table.subscribe(peer, "publish", "orders", 0)
+    other = Topic("other")
+    kept, unchanged = table.route(ORDERS), table.route(other)
+    assert table.route(ORDERS) is kept
+    table.subscribe(peer, "publish", "orders", 1)
+    assert table.route(ORDERS) is not kept
+    assert table.route(other) is unchanged, "an exact name touches one route"
+
+
 def test_kept_routes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(routing, "KEPT_ROUTES", 4)
     table, peer = Routing(), RecordingPeer()

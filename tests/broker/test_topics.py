@@ -104,6 +104,16 @@ def test_topics_of_the_journal_are_known_from_the_start() -> None:
     assert names.maybe_get("none") is None
 
 
+@pytest.mark.parametrize(("sent", "folds_case"), [(b"Orders", True), (b"orders", True), (b"orders", False)])
+def test_a_spelling_that_was_used_is_not_checked_again(
+    monkeypatch: pytest.MonkeyPatch, sent: bytes, folds_case: bool
+) -> None:
+    names = table("orders")
+    first = names.spelled(sent, folds_case)
+    monkeypatch.setattr(topics, "canonical_name", None)
+    assert names.spelled(sent, folds_case) is first
+
+
 def test_remembered_spellings_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topics, "SPELLINGS", 4)
     names = table()
