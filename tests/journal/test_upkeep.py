@@ -1,9 +1,9 @@
-"""Sealing and retention as a journal on files does them: `upkeep` turn by turn, read back through the journal."""
+"""Sealing, dropping sealed blocks and retention, as the owner's regular call drives them."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,42 +11,28 @@ import pytest
 
 from raceway.config import Retention
 from raceway.errors import TrimmedError
-from tests.journal_rig import Rig, column, payloads, topic_payloads
+from tests.journal.faults import FaultyFiles
+from tests.journal_rig import DEADLINE_S, Rig, column, numbered, topic_payloads
 
-SECOND = 1_000_000
-Open = Callable[..., Rig]
-
-
-@pytest.fixture
-def open_rig(tmp_path: Path) -> Iterator[Open]:
-    """Journals whose segments hold about twenty messages of 100 bytes."""
-    opened: list[Rig] = []
-
-    def make(**settings: Any) -> Rig:
-        opened.append(Rig(tmp_path / "data", durability="os", segment_bytes=4000, **settings))
-        return opened[0]
-
-    yield make
-    for rig in opened:
-        rig.close()
+SECOND_US = 1_000_000
 
 
-def fill(rig: Rig, count: int = 100) -> list[bytes]:
-    """Messages in turn on topics `a` and `b`, a second apart; what was sent."""
-    sent = []
-    for number in range(count):
-        sent.append(b"%d" % number + b"." * 100)
-        rig.keep("ab"[number % 2], sent[-1])
-        rig.clock.now_us += SECOND
-    return sent
+def opened(tmp_path: Path, **settings: Any) -> Rig:
+    return Rig(tmp_path / "data", FaultyFiles(), **({"segment_bytes": 4000, "seal_keep_s": 900.0} | settings))
 
 
-def upkeep_until(rig: Rig, done: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not done():
-        assert time.monotonic() < deadline, sorted(path.name for path in rig.folder.iterdir())
+def fill(rig: Rig, rows: int, topic: str = "t") -> None:
+    for number in range(rows):
+        rig.keep(topic, b"%04d" % number + bytes(296))
+        rig.clock.now_us += SECOND_US
+    rig.pump(lambda: rig.journal.health().segments == len(names(rig, "*.blocks")))
+
+
+def run_until(rig: Rig, condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "upkeep did not do it in time"
         rig.journal.upkeep()
-        rig.commit()
         time.sleep(0.01)
 
 
@@ -54,101 +40,123 @@ def names(rig: Rig, pattern: str) -> list[str]:
     return sorted(path.name for path in rig.folder.glob(pattern))
 
 
-def test_segments_are_sealed_their_blocks_go_and_every_row_stays(open_rig: Open) -> None:
-    rig = open_rig(seal_keep_s=0)
-    sent = fill(rig)
-    before = len(names(rig, "segment-*.blocks"))
-    assert before > 3
-    upkeep_until(rig, lambda: len(names(rig, "segment-*.blocks")) == 1)
-    assert len(names(rig, "segment-*.parquet")) == before - 1
-    assert payloads(rig.journal) == sent
-    assert topic_payloads(rig.journal, "b") == sent[1::2]
-    rig.reopen()
-    assert payloads(rig.journal) == sent
-    assert rig.journal.health().missing_rows == 0
+def test_closed_segments_are_sealed_one_after_the_other_and_read_all_the_same(tmp_path: Path) -> None:
+    rig = opened(tmp_path)
+    fill(rig, 40)
+    closed = len(names(rig, "*.blocks")) - 1
+    assert closed >= 2
+    run_until(rig, lambda: len(names(rig, "*.parquet")) == closed)
+    assert len(names(rig, "*.blocks")) == closed + 1  # they stay for a while
+    assert column(rig.journal.read(0), "sequence") == list(range(40))
+    assert [payload[:4] for payload in topic_payloads(rig.journal, "t", 7)] == list(numbered_texts(7, 40))
+    assert rig.journal.health().segments == closed + 1
+    rig.reopen(FaultyFiles())
+    assert column(rig.journal.read(0), "sequence") == list(range(40))
+    assert rig.journal.health().damage == ()
+    rig.close()
 
 
-def test_by_default_nothing_is_ever_removed(open_rig: Open) -> None:
-    rig = open_rig(seal=False)
-    sent = fill(rig)
-    rig.clock.now_us += 10**15
-    rig.journal.upkeep()
-    assert payloads(rig.journal) == sent
+def numbered_texts(first: int, end: int) -> list[bytes]:
+    return [b"%04d" % number for number in range(first, end)]
 
 
-def test_old_segments_go_and_readers_behind_are_told_the_first_left(open_rig: Open) -> None:
-    rig = open_rig(seal=False, retention=Retention(max_age_s=50))
-    sent = fill(rig)
-    rig.journal.upkeep()
-    first = rig.journal.first_position()
-    assert 20 < first <= 60
+def test_blocks_go_when_their_sealed_file_has_proven_itself(tmp_path: Path) -> None:
+    rig = opened(tmp_path, seal_keep_s=0)
+    fill(rig, 30)
+    run_until(rig, lambda: len(names(rig, "*.blocks")) == 1)
+    assert column(rig.journal.read(0), "sequence") == list(range(30))
+    assert len(topic_payloads(rig.journal, "t")) == 30
+    rig.close()
+
+
+def test_sealing_can_be_switched_off(tmp_path: Path) -> None:
+    rig = opened(tmp_path, seal=False)
+    fill(rig, 30)
+    for _ in range(5):
+        rig.journal.upkeep()
+    assert names(rig, "*.parquet") == []
+    rig.close()
+
+
+def test_segments_beyond_the_total_go_and_positions_before_them_are_named(tmp_path: Path) -> None:
+    rig = opened(tmp_path, seal=False, retention=Retention(max_bytes=10_000))
+    fill(rig, 60)
+    run_until(rig, lambda: rig.journal.first_position() > 0)
+    left = rig.journal.first_position()
+    assert rig.journal.health().bytes <= 10_000
+    assert column(rig.journal.read(left), "sequence") == list(range(left, 60))
     with pytest.raises(TrimmedError) as caught:
-        list(rig.journal.read(0))
-    assert caught.value.first == first
-    with pytest.raises(TrimmedError) as of_topic:
-        list(rig.journal.read_topic("a", 0))
-    assert of_topic.value.first == rig.journal.offsets("a")[0]
-    assert payloads(rig.journal, first) == sent[first:]
-    offsets = column(rig.journal.read_topic("a", of_topic.value.first), "offset")
-    assert offsets == list(range(of_topic.value.first, 50))
+        rig.journal.read(0)
+    assert caught.value.first == left
+    rig.close()
 
 
-def test_offsets_and_positions_go_on_after_everything_closed_was_removed(open_rig: Open) -> None:
-    rig = open_rig(seal=False, retention=Retention(max_bytes=1))
-    fill(rig)
+def test_segments_go_by_age_on_the_journals_own_clock(tmp_path: Path) -> None:
+    rig = opened(tmp_path, seal=False, retention=Retention(max_age_s=100))
+    fill(rig, 30)
     rig.journal.upkeep()
-    assert len(names(rig, "segment-*.blocks")) == 1
-    rig.reopen()
-    assert rig.journal.next_sequence == 100
-    assert rig.keep("a", b"next") == 100
-    assert rig.journal.offsets("a")[1] == 51
-
-
-def test_a_lagging_cursor_keeps_its_rows(open_rig: Open) -> None:
-    rig = open_rig(seal=False, retention=Retention(max_bytes=1))
-    rig.journal.set_state("cursors", "slow", {"topic": "a", "offset": 0})
-    sent = fill(rig)
+    assert rig.journal.first_position() == 0
+    rig.clock.now_us += 90 * SECOND_US
     rig.journal.upkeep()
-    assert topic_payloads(rig.journal, "a") == sent[::2]
-    rig.journal.set_state("cursors", "slow", {"topic": "a", "offset": 50})
-    rig.journal.upkeep()
-    assert len(names(rig, "segment-*.blocks")) == 1
+    assert 0 < rig.journal.first_position() < 30
+    rig.close()
 
 
-def test_a_cursor_beyond_max_pinned_is_moved_to_the_first_offset_left(open_rig: Open) -> None:
-    rig = open_rig(seal=False, retention=Retention(max_bytes=1, max_pinned=9000))
-    rig.journal.set_state("cursors", "slow", {"topic": "a", "offset": 3})
-    fill(rig)
+def test_a_cursor_pins_its_rows_until_too_much_is_pinned(tmp_path: Path) -> None:
+    rig = opened(tmp_path, seal=False, retention=Retention(max_bytes=6000, max_pinned=12_000))
+    rig.journal.set_state("cursors", "slow", {"topic": "t", "offset": 2})
+    fill(rig, 20)
     rig.journal.upkeep()
+    assert rig.journal.first_position() == 0
+    fill(rig, 60)
+    run_until(rig, lambda: rig.journal.first_position() > 0)
+    moved = rig.journal.state.get("cursors", "slow")
+    assert moved is not None
+    assert moved["offset"] == rig.journal.offsets("t")[0] > 2
     rig.commit()
-    cursor = rig.journal.state.get("cursors", "slow")
-    assert cursor is not None
-    assert cursor["offset"] == rig.journal.offsets("a")[0] > 3
-    closed = sum(path.stat().st_size for path in sorted(rig.folder.glob("*.blocks"))[:-1])
-    assert 0 < closed <= 9000
+    rig.restart(FaultyFiles())
+    assert rig.journal.state.get("cursors", "slow") == moved
+    rig.close()
 
 
-@pytest.mark.parametrize("seal", [False, True])
-def test_held_topics_outlive_their_segments_and_are_read_by_offset(open_rig: Open, seal: bool) -> None:
-    rig = open_rig(seal=seal, seal_keep_s=0, retention=Retention(max_age_s=20, hold_s={"b": 1e6}))
-    sent = fill(rig)
-    upkeep_until(rig, lambda: rig.journal.first_position() >= 56)
-    assert names(rig, "held-*.parquet")
-    assert topic_payloads(rig.journal, "b") == sent[1::2]
-    assert rig.journal.offsets("b") == (0, 50)
-    assert rig.journal.offsets("a")[0] >= 28
+def test_held_topics_outlive_their_segment(tmp_path: Path) -> None:
+    rig = opened(tmp_path, seal=False, retention=Retention(max_bytes=6000, hold_s={"kept": 10_000.0}))
+    rig.keep("kept", *numbered(3))
+    fill(rig, 60)
+    run_until(rig, lambda: rig.journal.first_position() > 0)
+    assert names(rig, "held-*.parquet") != []
+    assert topic_payloads(rig.journal, "kept") == list(numbered(3))
     with pytest.raises(TrimmedError):
-        list(rig.journal.read_topic("a", 0))
-    rig.reopen()
-    assert topic_payloads(rig.journal, "b") == sent[1::2]
+        rig.journal.read_topic("t", 0)
+    rig.reopen(FaultyFiles())
+    assert topic_payloads(rig.journal, "kept", 1) == list(numbered(2, 1))
+    assert rig.journal.offsets("kept") == (0, 3)
+    rig.close()
 
 
-def test_held_files_go_when_their_time_is_over(open_rig: Open) -> None:
-    rig = open_rig(seal=False, retention=Retention(max_age_s=20, hold_s={"b": 1000.0}))
-    fill(rig)
-    upkeep_until(rig, lambda: rig.journal.first_position() >= 56)
-    assert names(rig, "held-*.parquet")
-    rig.clock.now_us += 2000 * SECOND
+def test_the_state_is_whole_when_control_rows_are_in_sealed_segments(tmp_path: Path) -> None:
+    rig = opened(tmp_path, seal_keep_s=0)
+    for number in range(30):
+        rig.journal.set_state("s", f"k{number}", number)
+        rig.keep("t", bytes(300))
+    run_until(rig, lambda: len(names(rig, "*.blocks")) == 1)
+    rig.close()
+    for path in rig.folder.glob("state-*"):
+        path.unlink()
+    again = Rig(rig.folder, FaultyFiles(), **rig.settings)
+    assert dict(again.journal.state.section("s")) == {f"k{number}": number for number in range(30)}
+    assert again.journal.offsets("t") == (0, 30)
+    assert again.journal.next_sequence == 60
+    again.close()
+
+
+def test_closing_ends_the_child_and_the_next_start_removes_what_it_left(tmp_path: Path) -> None:
+    rig = opened(tmp_path)
+    fill(rig, 30)
     rig.journal.upkeep()
-    assert names(rig, "held-*") == []
-    assert rig.journal.offsets("b")[0] >= 28
+    rig.close()
+    (rig.folder / "segment-00000000000000000000.sealing").mkdir(exist_ok=True)
+    again = Rig(rig.folder, FaultyFiles(), **rig.settings)
+    assert names(again, "*.sealing") == []
+    assert column(again.journal.read(0), "sequence") == list(range(30))
+    again.close()

@@ -33,6 +33,7 @@ class Upkeep:
         self._settings, self._folder, self._files = settings, folder, files
         self._catalogue, self._clock = catalogue, clock
         self._sealer = Sealer(folder, settings.row_group_rows)
+        self._worked_on = ""  # the segment a child reads
 
     def run(self, owner: Owner) -> None:
         """One look around."""
@@ -69,6 +70,8 @@ class Upkeep:
         gone = [segment.path for segment in listing.segments if segment.first in planned.remove]
         gone += [segment.path for segment in listing.held if segment.first in planned.remove_held]
         for path in gone:
+            if self._sealer.is_busy and path.stem == self._worked_on:
+                break  # the child would put it back; oldest first, so the others wait too
             remove_segment(self._files, path)
             log().info("retention removed a segment", file=path.name)
         if gone:
@@ -76,10 +79,12 @@ class Upkeep:
 
     def _start_next(self, planned: Plan) -> None:
         for first, topics in planned.hold.items():
-            self._sealer.hold(f"{SEGMENT}{first:020}", topics)
+            self._worked_on = f"{SEGMENT}{first:020}"
+            self._sealer.hold(self._worked_on, topics)
             return
         name = self._sealer.maybe_next(self._files.names(self._folder)) if self._settings.seal else None
         if name is not None:
+            self._worked_on = name
             self._sealer.seal(name)
 
 

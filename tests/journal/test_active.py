@@ -1,0 +1,125 @@
+"""The file being written and its side files."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from raceway import config
+from raceway.journal import active as active_module
+from raceway.journal.active import ActiveSegment, snapshot_paths
+from raceway.journal.block import Frame, OpenBlock, size_of
+from raceway.journal.catalogue import FolderCatalogue
+from raceway.journal.damage import DamageLog
+from raceway.journal.files import Files
+from raceway.journal.index import Index
+from raceway.journal.segment import BlockSegment, maybe_load_index
+from raceway.model.envelope import PUBLISH, Batch
+from tests.journal.faults import FaultyFiles
+from tests.journal_rig import column
+
+MARKER = b"12345678"
+
+
+class Made:
+    """An active segment in a folder of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.files, log = FaultyFiles(), DamageLog()
+        self.folder = folder
+        self.catalogue = FolderCatalogue(folder, log, Files(), lambda path, _: BlockSegment(path, MARKER, log))
+        self.active = ActiveSegment(config.Journal(), folder, self.files, MARKER, log, self.catalogue, Index(0))
+        self.catalogue.refresh()
+
+    def frame(self, first: int) -> Frame:
+        block = OpenBlock(first)
+        batch = Batch(1, topic=b"t", kind=PUBLISH, offset=range(first, first + 1), time_us=first, payload=[b"x"])
+        block.add(batch, size_of(batch), [("t", first, 1)])
+        return block.encode(MARKER)
+
+    def keep(self, first: int) -> None:
+        frame = self.frame(first)
+        self.active.write(frame)
+        self.active.accept(frame)
+
+    def sequences(self) -> list[int]:
+        return column(self.catalogue.read(0, 10**6, ["sequence"]), "sequence")
+
+
+@pytest.fixture
+def made(tmp_path: Path) -> Made:
+    return Made(tmp_path)
+
+
+def test_a_frame_is_seen_once_it_is_accepted(made: Made) -> None:
+    made.active.write(made.frame(0))
+    assert made.sequences() == []
+    made.active.accept(made.frame(0))
+    assert made.sequences() == [0]
+
+
+def test_what_was_not_accepted_is_overwritten_or_cut(made: Made) -> None:
+    made.keep(0)
+    size = made.active.size
+    made.active.write(made.frame(50))
+    made.keep(1)
+    assert made.sequences() == [0, 1]
+    made.active.write(made.frame(99))
+    made.active.cut_back()
+    (path,) = made.folder.glob("*.blocks")
+    assert path.stat().st_size == made.active.size == 2 * size
+
+
+def test_a_probe_leaves_nothing_behind(made: Made) -> None:
+    made.keep(0)
+    made.active.probe(bytes(10_000))
+    made.files.free = 5000
+    with pytest.raises(OSError, match="space"):
+        made.active.probe(bytes(10_000))
+    (path,) = made.folder.glob("*.blocks")
+    assert path.stat().st_size == made.active.size
+
+
+def test_a_roll_saves_the_index_and_begins_at_the_next_position(made: Made) -> None:
+    made.keep(0)
+    made.keep(1)
+    made.active.roll(2)
+    made.keep(2)
+    assert made.sequences() == [0, 1, 2]
+    first, second = sorted(made.folder.glob("*.blocks"))
+    index = maybe_load_index(Files(), first)
+    assert index is not None
+    assert (index.last, index.covered) == (1, first.stat().st_size)
+    assert second.name == "segment-00000000000000000002.blocks"
+
+
+def test_a_roll_that_fails_leaves_everything_as_it_was(made: Made) -> None:
+    made.keep(0)
+    made.files.fail("sync_folder", errno.ENOSPC)
+    with pytest.raises(OSError, match="space"):
+        made.active.roll(1)
+    assert len(list(made.folder.glob("*.blocks"))) == 1
+    made.keep(1)
+    assert made.sequences() == [0, 1]
+
+
+def test_the_index_is_saved_now_and_then(made: Made, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(active_module, "_BLOCKS_BETWEEN_SAVES", 10)
+    (path,) = made.folder.glob("*.blocks")
+    for first in range(25):
+        made.keep(first)
+        made.active.maybe_save_index()
+    index = maybe_load_index(Files(), path)
+    assert index is not None
+    assert len(index) == 20
+
+
+def test_two_snapshots_stay_and_other_names_are_left_alone(made: Made) -> None:
+    (made.folder / "state-notes").write_text("mine")
+    for sequence in (5, 17, 100):
+        made.active.keep_snapshot(sequence, b"%d" % sequence)
+    found = snapshot_paths(made.folder, Files().names(made.folder))
+    assert [path.read_bytes() for path in found] == [b"100", b"17"]
+    assert (made.folder / "state-notes").exists()
