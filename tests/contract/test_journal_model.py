@@ -189,7 +189,9 @@ class JournalMachine(RuleBasedStateMachine):
         assert dict(self.rig.journal.state.section("s")) == self.state
         for topic in TOPICS:
             offsets = column(self.rig.journal.read_topic(topic, 0, max_rows=10**6, columns=["offset"]), "offset")
-            assert offsets == list(range(sum(1 for name, _ in found if name == topic)))
+            assert offsets == list(range(len(offsets)))
+            # The writer may have committed a block between the two readings.
+            assert len(offsets) >= sum(1 for name, _ in found if name == topic)
 
     def teardown(self) -> None:
         if hasattr(self, "rig"):

@@ -7,7 +7,9 @@ batch with one topic are a range, which is stored as a ramp. Together a block of
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pyarrow as pa
@@ -18,6 +20,8 @@ from raceway.model.envelope import COLUMNS, NUMBER_COLUMNS
 
 # How a column lies in a block: text is stored as the bytes it came as; readers get it as strings.
 STORED_TYPES: dict[str, pa.DataType] = {name: pa.int64() if name in NUMBER_COLUMNS else pa.binary() for name in COLUMNS}
+# Below these a block is so small that the time to call Arrow is most of its cost: one request, one answer.
+FEW, FEW_BYTES = 64, 4096
 _PADDING = [bytes(size) for size in range(ALIGNMENT)]
 
 
@@ -50,23 +54,36 @@ class Layout:
         self._store(name, PLAIN, _flat(values, counts), None)
 
     def _store(self, name: str, encoding: int, items: list[Any], ends: list[int] | None) -> None:
-        array = pa.array(items, STORED_TYPES[name])
-        if array.null_count == len(array):
+        buffers = _few(name, items) if len(items) <= FEW and None not in items else _many(name, items)
+        if buffers is None:
             return
-        parts = [self._place(buffer) for buffer in array.buffers()]
+        parts = [self._place(buffer) for buffer in buffers]
         if ends is not None:
-            parts.append(self._place(pa.array(ends, pa.int32()).buffers()[1]))
+            parts.append(self._place(array("i", ends).tobytes()))
         self.columns.append(StoredColumn(name, encoding, len(items), parts))
 
-    def _place(self, buffer: pa.Buffer | None) -> tuple[int, int]:
+    def _place(self, buffer: pa.Buffer | bytes | None) -> tuple[int, int]:
         if buffer is None:
             return 0, 0
-        position, size = self._size, buffer.size
+        position, size = self._size, len(buffer)
         self._pieces.append(buffer)
         self._size = position + aligned(size)
         if self._size > position + size:
             self._pieces.append(_PADDING[self._size - position - size])
         return position, size
+
+
+def _few(name: str, items: list[Any]) -> list[bytes | None]:
+    """The Arrow buffers of a few items, none of them None. Calling Arrow for each column would take thrice as long."""
+    if STORED_TYPES[name] == pa.int64():
+        return [None, array("q", items).tobytes()]
+    return [None, array("i", accumulate(map(len, items), initial=0)).tobytes(), b"".join(items)]
+
+
+def _many(name: str, items: list[Any]) -> list[pa.Buffer | None] | None:
+    """The Arrow buffers of many items; None if nothing is among them."""
+    column = pa.array(items, STORED_TYPES[name])
+    return None if column.null_count == len(column) else column.buffers()
 
 
 def lay_out(batches: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> Layout:
@@ -81,8 +98,8 @@ def lay_out(batches: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> Layo
 
 def word_sum(body: bytes) -> int:
     """The sum of the 32-bit words of a body; exact, since a body has less than 2^32 of them."""
-    if not body:
-        return 0
+    if len(body) <= FEW_BYTES:
+        return sum(memoryview(body).cast("I"))
     words = pa.Array.from_buffers(pa.uint32(), len(body) // 4, [None, pa.py_buffer(body)])
     return int(pc.sum(words).as_py())
 
