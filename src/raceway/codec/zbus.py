@@ -1,0 +1,248 @@
+"""The zbus wire as a listener uses it: bytes in, events out, and (imported here) the functions that write replies.
+
+zbus messages look like HTTP and are not: connections stay open, a client may start a message with a status line,
+replies are matched by `msgid` and come in any order, and what a message means is said by keys that stand in headers or
+in the URI. `zbus_stream` cuts bytes into runs of messages, `zbus_rows` turns runs into columns; here they become
+events, in the order in which the messages came.
+
+Consecutive produces (or requests) are one event with a batch. What a batch has no column for stands beside it, by row:
+whether to acknowledge, the token, the topic of publish/subscribe, the status of an answer. A token is never part of the
+batch.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+from typing import ClassVar, cast
+
+import msgspec
+
+from raceway.codec.zbus_encode import (
+    CONTINUE,
+    DeliveryHead,
+    Sent,
+    acknowledgements,
+    admin_forbidden,
+    answer,
+    delivery,
+    delivery_head,
+    delivery_tail,
+    json_reply,
+    method_not_found,
+    page,
+    queue_forbidden,
+    queue_not_found,
+    refusal_of,
+    refusal_reply,
+    reply,
+    track_pub,
+)
+from raceway.codec.zbus_head import ADMIN, BLANK, Refused, ZbusLimits
+from raceway.codec.zbus_rows import (
+    Browser,
+    Columns,
+    KeyValueError,
+    as_keys,
+    common_columns,
+    consume_columns,
+    differs,
+    joined,
+    message_columns,
+)
+from raceway.codec.zbus_shapes import Run
+from raceway.codec.zbus_stream import Continue100, ZbusStream
+from raceway.model.envelope import PUBLISH, REQUEST, ZBUS, Batch, Column
+
+__all__ = [
+    "CONTINUE", "Admin", "Ask", "Browser", "Consume", "Continue100", "DeliveryHead", "Event", "Heartbeat", "Produce",
+    "Refused", "Sent", "ZbusLimits", "ZbusReceiver", "acknowledgements", "admin_forbidden", "answer", "delivery",
+    "delivery_head", "delivery_tail", "json_reply", "method_not_found", "page", "queue_forbidden", "queue_not_found",
+    "refusal_of", "refusal_reply", "reply", "track_pub",
+]  # fmt: skip
+
+TRACKER_METHODS = (b"track_report", b"track_sub")
+
+
+class _Messages(msgspec.Struct):
+    """Rows in order of arrival. The batch has `topic` (the queue as sent, empty if none was named), `message_id` (None:
+    the broker makes one), `payload`, and where used `reply_to` (mq-reply), `parent_id` (msgid-raw), `encoding`,
+    `schema_id`, `schema_version`, `routing_key`, `attributes` (unknown headers, and what `zbus_rows` says).
+    """
+
+    batch: Batch
+    ack: bool | list[bool] = True
+    token: Column[bytes] = None
+    topic: Column[bytes] = None
+    status: Column[int] = None
+    browser: Column[Browser] = None
+
+
+class Produce(_Messages):
+    """Store these; acknowledge the rows that want it. A row may be the answer to a request: (mq, msgid) tells, and
+    `status` is that of the answer, None for 200."""
+
+    kind: ClassVar[bytes] = PUBLISH
+
+
+class Ask(_Messages):
+    """Requests. A row without `ack` gets no reply of any kind."""
+
+    kind: ClassVar[bytes] = REQUEST
+
+
+class Consume(msgspec.Struct, frozen=True):
+    """Arm this connection for `window` deliveries (-1: no limit) under `msgid` (None: make one)."""
+
+    mq: bytes
+    msgid: bytes | None = None
+    topics: tuple[bytes, ...] = ()
+    token: bytes | None = None
+    ack: bool = True
+    window: int = 1
+    browser: Browser | None = None
+
+
+class Heartbeat(msgspec.Struct, frozen=True):
+    """The peer lives. There is no reply, with or without an id."""
+
+
+class Admin(msgspec.Struct, frozen=True):
+    """A command about queues and trackers. `keys` has every key but the token."""
+
+    method: str
+    keys: dict[str, str]
+    body: bytes = b""
+    msgid: bytes | None = None
+    token: bytes | None = None
+    mq: bytes = b""
+    ack: bool = True
+    browser: Browser | None = None
+
+
+Event = Produce | Ask | Consume | Heartbeat | Admin | Refused | Continue100
+
+_MESSAGES: dict[bytes, type[Produce | Ask]] = {b"produce": Produce, b"request": Ask}
+# Columns of messages that are no columns of a batch, and the field of the event that has them.
+_BESIDE = {"ack": "ack", "token": "token", "subject": "topic", "status": "status", "browser": "browser"}
+
+
+class ZbusReceiver:
+    """What one peer sends to a broker. After a `Refused` with `close` nothing more is read."""
+
+    def __init__(self, limits: ZbusLimits) -> None:
+        self._stream = ZbusStream(limits)
+        self._events: list[Event] = []
+        self._kind: type[Produce | Ask] = Produce
+        self._parts: list[tuple[int, Columns]] = []
+
+    @property
+    def pending(self) -> int:
+        """Bytes of an unfinished message."""
+        return self._stream.pending
+
+    def receive_data(self, data: bytes) -> list[Event]:
+        """Bytes as they came from the socket; whatever is complete comes back."""
+        for found in self._stream.receive(data):
+            if not isinstance(found, Run):
+                self._take_event(found)
+                continue
+            cmd = found.keys.get(b"cmd", ADMIN)
+            if type(cmd) is bytes:
+                self._take_run(cmd, found)
+            else:
+                self._take_commands(cast(list[bytes], cmd), found)
+        self._take_messages()
+        events, self._events = self._events, []
+        return events
+
+    def _take_commands(self, commands: list[bytes], run: Run) -> None:
+        first = 0
+        for cmd, group in groupby(commands):
+            end = first + sum(1 for _ in group)
+            self._take_run(cmd, run.part(first, end))
+            first = end
+
+    def _take_run(self, cmd: bytes, run: Run) -> None:
+        count = len(run.bodies)
+        try:
+            if count > 1 and differs(run):
+                self._take_one_by_one(cmd, run)
+            elif cmd in _MESSAGES:
+                self._gather(_MESSAGES[cmd], run)
+            elif cmd == b"consume":
+                self._consume(consume_columns(run), count)
+            elif count > 1:
+                self._take_one_by_one(cmd, run)
+            else:
+                self._take_event(_other_command(cmd, run))
+        except KeyValueError as error:
+            self._refuse(cmd, run, error)
+
+    def _refuse(self, cmd: bytes, run: Run, error: KeyValueError) -> None:
+        if len(run.bodies) > 1:
+            self._take_one_by_one(cmd, run)
+        else:
+            msgid = common_columns(run).get("message_id")
+            self._take_event(Refused(400, f"Bad format: {error.reason}", msgid))
+
+    def _take_one_by_one(self, cmd: bytes, run: Run) -> None:
+        for row in range(len(run.bodies)):
+            self._take_run(cmd, run.part(row, row + 1))
+
+    def _consume(self, columns: Columns, count: int) -> None:
+        topics = columns.get("topics")
+        columns["topics"] = [_topics(each) for each in topics] if type(topics) is list else _topics(topics)
+        for row in range(count):
+            self._take_event(
+                Consume(**{name: each[row] if type(each) is list else each for name, each in columns.items()})
+            )
+
+    def _gather(self, kind: type[Produce | Ask], run: Run) -> None:
+        columns = message_columns(run)
+        if kind is not self._kind:
+            self._take_messages()
+            self._kind = kind
+        self._parts.append((len(run.bodies), columns))
+
+    def _take_messages(self) -> None:
+        """Rows become an event, before an event that is none of them."""
+        if not self._parts:
+            return
+        columns = joined(self._parts)
+        self._parts = []
+        beside = {field: columns.pop(name) for name, field in _BESIDE.items() if name in columns}
+        batch = Batch(len(columns["payload"]), wire=ZBUS, kind=self._kind.kind, **columns)
+        self._events.append(self._kind(batch, **beside))
+
+    def _take_event(self, event: Event) -> None:
+        self._take_messages()
+        self._events.append(event)
+
+
+def _topics(text: bytes | None) -> tuple[bytes, ...]:
+    """Names between commas, blanks around them ignored."""
+    return tuple(name for each in text.split(b",") if (name := each.strip(BLANK))) if text else ()
+
+
+def _other_command(cmd: bytes, run: Run) -> Heartbeat | Admin | Refused:
+    """A single message that is neither message nor consume."""
+    if cmd == b"heartbeat":
+        return Heartbeat()
+    keys, columns = as_keys(run), common_columns(run)
+    msgid = columns.get("message_id")
+    if cmd in TRACKER_METHODS:  # at top level on the real tracker, under admin by the specification
+        method = cmd.decode()
+    elif cmd == ADMIN:
+        method = keys.get("method", "index")
+    else:
+        return Refused(400, f"Bad format: command({cmd.decode()}) not support", msgid)
+    return Admin(
+        method,
+        keys,
+        run.bodies[0],
+        msgid,
+        columns.get("token"),
+        columns["topic"],
+        columns["ack"],
+        columns.get("browser"),
+    )

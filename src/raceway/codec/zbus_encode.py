@@ -1,0 +1,285 @@
+r"""zbus messages written by the broker, ready for the socket.
+
+No byte of a peer reaches a status line, and none a header line unchecked: a CR or LF in a value would be a second
+message in the eyes of whoever reads it. Values come from other wires too, where they may hold anything, so every
+function here takes any bytes: what cannot stand in a line becomes U+FFFD (`line_value`), an attribute whose name cannot
+is left out.
+
+A delivery is written in three steps, because each is shared by more messages than the next: the lines that messages of
+one producer have in common (`delivery_head`, remembered), one message's own part (`delivery_tail`, the same for all
+subscribers), and the id of the consume it serves (`delivery`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import msgspec
+
+from raceway.codec.zbus_head import BLANK, Refused
+from raceway.codec.zbus_rows import ATTRIBUTE_PREFIX, BODILESS, RECEIVER_NEVER_SEES, is_final
+from raceway.errors import RacewayError
+from raceway.model.envelope import decode_attributes
+
+REASONS = {
+    200: "OK", 201: "Created", 202: "Accepted", 204: "No Content", 205: "Reset Content", 206: "Partial Content",
+    301: "Moved Permanently", 302: "Found", 303: "See Other", 304: "Not Modified",
+    400: "Bad Request", 401: "Unauthorized", 403: "Forbidden", 404: "Not Found", 405: "Method Not Allowed",
+    406: "Not Acceptable", 408: "Request Timeout", 409: "Conflict", 410: "Gone", 413: "Content Too Large",
+    415: "Unsupported Media Type", 422: "Unprocessable Content", 429: "Too Many Requests",
+    500: "Internal Server Error", 501: "Not Implemented", 502: "Bad Gateway", 503: "Service Unavailable",
+    504: "Gateway Timeout",
+}  # fmt: skip
+_REASON_OF_CLASS = {2: "OK", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
+_STATUS_LINES = {
+    code: f"HTTP/1.1 {code} {REASONS.get(code, _REASON_OF_CLASS[code // 100])}\r\n".encode() for code in range(200, 600)
+}
+
+# How the errors of the bus are answered on this wire; the sentence is the error's own.
+ZBUS_STATUSES = {
+    "malformed": 400,
+    "name_invalid": 400,
+    "invalid": 400,
+    "name_reserved": 400,
+    "name_taken": 400,
+    "too_large": 413,
+    "no_route": 404,
+    "unknown_peer": 404,
+    "unmatched_answer": 404,
+    "timeout": 504,
+    "remote": 500,
+    "unavailable": 503,
+    "read_only": 503,
+    "disk_full": 503,
+    "busy": 503,
+    "draining": 503,
+    "forbidden": 403,
+}
+
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+TEXT, HTML, JSON = b"text/plain; charset=utf-8", b"text/html; charset=utf-8", b"application/json"
+Lines = Iterable[tuple[bytes, bytes]]
+# A browser must not guess that a text is a page.
+NO_SNIFFING = (b"x-content-type-options", b"nosniff")
+# The page has no script and nothing from elsewhere, so a hostile name on it could do nothing even if it got through.
+_PAGE_LINES = (
+    (b"content-type", HTML),
+    NO_SNIFFING,
+    (b"content-security-policy", b"default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"),
+    (b"cache-control", b"no-store"),
+    (b"referrer-policy", b"no-referrer"),
+)
+# A delivery opened in a browser is a document from a stranger: it gets an origin of its own, without scripts.
+_BROWSER_LINES = {NO_SNIFFING[0]: NO_SNIFFING[1], b"content-security-policy": b"sandbox"}
+# Headers by which a server commands a browser. A producer is not that server.
+_commands_browser = re.compile(
+    rb"set-cookie2?|location|refresh|link|alt-svc|clear-site-data|strict-transport-security|access-control-.*+"
+    rb"|cross-origin-.*+|content-security-policy.*+|permissions-policy|service-worker-allowed|sourcemap|x-(?:content-type|frame)-options"
+    rb"|report-to|reporting-endpoints|nel|(?:www|proxy)-authenticate"
+).fullmatch
+
+_NOT_IN_A_LINE = rb"[\x00-\x08\x0a-\x1f\x7f]"
+_misfit = re.compile(_NOT_IN_A_LINE).search
+_replace_misfits = re.compile(_NOT_IN_A_LINE).sub
+_name = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]{1,255}+").fullmatch
+_status = re.compile(r"[0-9]{3}").fullmatch
+
+
+def line_value(value: bytes) -> bytes:
+    """What may stand after the colon of a header line: text without control characters, no blanks around it."""
+    value = value.strip(BLANK)
+    if value.isascii():
+        return _replace_misfits("\ufffd".encode(), value) if _misfit(value) else value
+    return _replace_misfits("\ufffd".encode(), value.decode("utf-8", "replace").encode())
+
+
+def status_line(status: int) -> bytes:
+    """With its CRLF. What HTTP calls interim, and what it does not know, leaves as 500."""
+    return _STATUS_LINES.get(status) or _STATUS_LINES[500]
+
+
+# ---- replies --------------------------------------------------------------------------------------------------------
+
+
+def reply(status: int, msgid: bytes | None, body: bytes = b"", lines: Lines = ()) -> bytes:
+    """`lines` are headers of ours; their values may be anybody's."""
+    own = b"msgid: %b\r\n" % line_value(msgid) if msgid else b""
+    return b"%b%b%bcontent-length: %d\r\n\r\n%b" % (status_line(status), own, _joined(lines), len(body), body)
+
+
+def _joined(lines: Lines) -> bytes:
+    return b"".join([b"%b: %b\r\n" % (name, line_value(value)) for name, value in lines])
+
+
+_ACKNOWLEDGEMENT = status_line(200) + b"msgid: "
+# Of one acknowledgement: ends of the status line, of two headers, and of the head.
+_LINE_ENDS = 4
+
+
+def acknowledgements(ids: list[bytes], time_ms: int) -> bytes:
+    """Replies to produces that are safe now, one for each id. The body is the time."""
+    if not ids:
+        return b""
+    text = b"%d" % time_ms
+    end = b"\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text)
+    data = _ACKNOWLEDGEMENT + (end + _ACKNOWLEDGEMENT).join(ids) + end
+    # Ids were checked when they were received. Should one get here that was not, it shows by the count.
+    if data.count(b"\n") != _LINE_ENDS * len(ids):
+        return acknowledgements([line_value(each) for each in ids], time_ms)
+    return data
+
+
+def page(msgid: bytes | None, html: bytes) -> bytes:
+    """The monitoring page."""
+    return reply(200, msgid, html, _PAGE_LINES)
+
+
+def json_reply(msgid: bytes | None, body: bytes) -> bytes:
+    """`data`, and the first answer to `track_sub`."""
+    return reply(200, msgid, body, ((b"content-type", JSON), NO_SNIFFING))
+
+
+def track_pub(body: bytes) -> bytes:
+    """What a tracker tells its subscribers unasked. It starts with a request line: it is no reply to anything."""
+    start = b"GET / HTTP/1.1\r\ncmd: track_pub\r\ncontent-type: application/json\r\n"
+    return b"%bcontent-length: %d\r\n\r\n%b" % (start, len(body), body)
+
+
+# ---- refusals -------------------------------------------------------------------------------------------------------
+
+
+def refusal_reply(refused: Refused) -> bytes:
+    lines = ((b"content-type", TEXT), NO_SNIFFING)
+    return reply(refused.status, refused.msgid, refused.text.encode("utf-8", "replace"), lines)
+
+
+def refusal_of(error: RacewayError, msgid: bytes | None) -> Refused:
+    """An error of the bus in zbus's words. What has no word here is nobody's business outside: 500."""
+    status = ZBUS_STATUSES.get(error.code)
+    if status is None:
+        return Refused(500, "An unexpected error", msgid)
+    return Refused(status, str(error), msgid)
+
+
+def queue_not_found(mq: bytes, msgid: bytes | None) -> Refused:
+    """The signal on which clients create the queue and try again."""
+    return Refused(404, f"MQ({mq.decode('utf-8', 'replace')}) Not Found", msgid)
+
+
+def queue_forbidden(mq: bytes, msgid: bytes | None) -> Refused:
+    return Refused(403, f"MQ({mq.decode('utf-8', 'replace')}) forbidden", msgid)
+
+
+def admin_forbidden(msgid: bytes | None) -> Refused:
+    return Refused(403, "admin forbidden", msgid)
+
+
+def method_not_found(method: str, msgid: bytes | None) -> Refused:
+    return Refused(404, f"method({method}) Not Found", msgid)
+
+
+# ---- deliveries and answers -----------------------------------------------------------------------------------------
+
+# Bounds of remembered heads: together some MB.
+_REMEMBERED_HEADS, _REMEMBERED_ATTRIBUTES = 1024, 512
+
+
+class DeliveryHead(NamedTuple):
+    """What a message has in common with others. `status` is what its producer gave it."""
+
+    status: int
+    lines: bytes
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """Facts of a message that do not differ within what one producer sends. Absent ones are left out of the head.
+
+    `topic` is that of publish/subscribe for a message from another wire; else it is among the attributes.
+    """
+
+    broker: bytes
+    mq: bytes | None = None
+    cmd: bytes | None = None
+    reply_to: bytes | None = None
+    remote_addr: bytes | None = None
+    topic: bytes | None = None
+    encoding: bytes | None = None
+    routing_key: bytes | None = None
+    schema_id: int | None = None
+    schema_version: int | None = None
+    attributes: bytes | None = None
+
+
+def delivery_head(sent: Sent, for_browser: bool = False) -> DeliveryHead:
+    """For a browser: without headers that would command it, with some that protect it."""
+    if sent.attributes and len(sent.attributes) > _REMEMBERED_ATTRIBUTES:
+        return _delivery_head(sent, for_browser)
+    return _remembered_head(sent, for_browser)
+
+
+def _delivery_head(sent: Sent, for_browser: bool) -> DeliveryHead:
+    attributes = decode_attributes(sent.attributes)
+    lines = _own_lines(sent, attributes)
+    for name, text in attributes.items():
+        if _name(name) and _is_relayed(folded := name.lower().encode(), for_browser):
+            lines.setdefault(folded, text.encode("utf-8", "replace"))
+    if for_browser:
+        lines.update(_BROWSER_LINES)
+    return DeliveryHead(_status_of(attributes), _joined(lines.items()))
+
+
+_remembered_head = lru_cache(maxsize=_REMEMBERED_HEADS)(_delivery_head)
+
+
+def _is_relayed(name: bytes, for_browser: bool) -> bool:
+    if name in RECEIVER_NEVER_SEES or name.startswith(ATTRIBUTE_PREFIX):
+        return False
+    return not (for_browser and _commands_browser(name))
+
+
+def _own_lines(sent: Sent, attributes: dict[str, str]) -> dict[bytes, bytes]:
+    """Lines that the broker answers for. Reply queue in both spellings: old services know one, the manual the other."""
+    lines: dict[bytes, Any] = {b"broker": sent.broker, b"mq": sent.mq, b"cmd": sent.cmd}
+    lines[b"mq-reply"] = lines[b"mq_reply"] = sent.reply_to
+    lines[b"remote-addr"] = sent.remote_addr
+    lines[b"topic"] = sent.topic or attributes.get("zbus.topic", "").encode("utf-8", "replace")
+    lines[b"encoding"] = attributes.get("zbus.encoding", "").encode("utf-8", "replace")
+    if sent.encoding:
+        lines[b"content-type" if b"/" in sent.encoding else b"encoding"] = sent.encoding
+    lines[b"routing-key"] = sent.routing_key
+    if sent.schema_id is not None:
+        lines[b"schema-id"] = b"%d" % sent.schema_id
+    if sent.schema_version is not None:
+        lines[b"schema-version"] = b"%d" % sent.schema_version
+    if sent.cmd == b"request":  # the answer goes by the reply queue; nobody waits for an acknowledgement
+        lines[b"ack"] = b"0"
+    return {name: value for name, value in lines.items() if value}
+
+
+def _status_of(attributes: dict[str, str]) -> int:
+    text = attributes.get("zbus.status", "200")
+    return int(text) if _status(text) and is_final(int(text)) else 200
+
+
+def delivery_tail(raw_id: bytes | None, head: DeliveryHead, body: bytes) -> bytes:
+    """A delivery from where the consume's id has been written. `raw_id` is the producer's; None to a caller."""
+    if raw_id is None:
+        return b"%bcontent-length: %d\r\n\r\n%b" % (head.lines, len(body), body)
+    raw_id = line_value(raw_id)
+    lines = (head.lines, raw_id, raw_id, len(body), body)
+    return b"%bmsgid-raw: %b\r\nmsgid_raw: %b\r\ncontent-length: %d\r\n\r\n%b" % lines
+
+
+def delivery(msgid: bytes, status: int, tail: bytes) -> bytes:
+    return b"%bmsgid: %b\r\n%b" % (status_line(status), line_value(msgid), tail)
+
+
+def answer(msgid: bytes, head: DeliveryHead, body: bytes, status: int | None = None) -> bytes:
+    """The answer to a request, for the caller that waits for it. `status` other than the head's: of another wire."""
+    status = head.status if status is None else status
+    if body and status in BODILESS:
+        status = 200
+    return delivery(msgid, status, delivery_tail(None, head, body))
