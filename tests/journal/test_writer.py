@@ -123,6 +123,18 @@ def test_a_cut_that_fails_makes_a_full_disk_a_failing_one(thread: Thread) -> Non
     assert isinstance(outcome.error, ReadOnlyError)
 
 
+def test_an_error_nobody_thought_of_ends_writing_and_not_the_thread(
+    thread: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(thread.writer, "_store", lambda frame: 1 // 0)
+    thread.writer.write(thread.block(0))
+    outcome = thread.hear()
+    assert isinstance(outcome, Failed)
+    assert "internal error" in str(outcome.error)
+    thread.writer.write(thread.block(0))
+    assert isinstance(thread.hear(), Failed)
+
+
 def test_segments_roll_by_size_and_by_age(thread: Thread) -> None:
     thread.writer.write(thread.block(0, bytes(3000)))
     assert isinstance(thread.hear(), Committed)

@@ -107,15 +107,22 @@ def size_of(batch: Batch) -> int:
     columns = batch.__dict__
     size = _ROW_BYTES * batch.count
     for name in _LARGE_COLUMNS:
-        column = columns.get(name)
-        if type(column) is list:
-            try:
-                size += sum(map(len, column))
-            except TypeError:  # None among them
-                size += sum(map(len, filter(None, column)))
-        elif column is not None:
+        if (column := columns.get(name)) is None:
+            continue
+        if type(column) is not list:
             size += len(column)
+        elif len(column) == 1:  # most batches of an idle bus
+            size += len(column[0] or b"")
+        else:
+            size += _sum_of_sizes(column)
     return size
+
+
+def _sum_of_sizes(column: list[bytes | None]) -> int:
+    try:
+        return sum(map(len, column))  # type: ignore[arg-type]  # None is the exception
+    except TypeError:
+        return sum(map(len, filter(None, column)))
 
 
 def parts_of(batch: Batch, rows: int, size: int) -> list[Batch]:

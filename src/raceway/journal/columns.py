@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from itertools import accumulate
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from raceway.model.envelope import COLUMNS, NUMBER_COLUMNS
 STORED_TYPES: dict[str, pa.DataType] = {name: pa.int64() if name in NUMBER_COLUMNS else pa.binary() for name in COLUMNS}
 # Below these a block is so small that the time to call Arrow is most of its cost: one request, one answer.
 FEW, FEW_BYTES = 64, 4096
+_MANY = 1000
 _PADDING = [bytes(size) for size in range(ALIGNMENT)]
 
 
@@ -38,20 +39,22 @@ class Layout:
     def body(self) -> bytes:
         return b"".join(self._pieces)
 
-    def add(self, name: str, values: Sequence[Any], counts: Sequence[int]) -> None:
+    def add(self, name: str, values: list[Any], counts: Sequence[int]) -> None:
         """One column: per batch None, a value, a list or a range, and the number of its rows."""
         kinds = set(map(type, values))
-        if list not in kinds:
-            ramp = range in kinds
-            items, ends = _ramps(values, counts) if ramp else _runs(values, counts)
-            if len(items) == 1 and not ramp:
-                if items[0] is not None:
-                    self.constants[name] = items[0]
-                return
-            if 2 * len(items) <= self.rows or len(items) == 1:
-                self._store(name, RAMP if ramp else RUNS, items, ends)
-                return
-        self._store(name, PLAIN, _flat(values, counts), None)
+        if list in kinds:
+            self._store(name, PLAIN, _flat(values, counts, only_lists=len(kinds) == 1), None)
+            return
+        ramp = range in kinds
+        if not ramp and values.count(values[0]) == len(values):
+            if values[0] is not None:
+                self.constants[name] = values[0]
+            return
+        items, ends = _ramps(values, counts) if ramp else _runs(values, counts)
+        if 2 * len(items) <= self.rows or len(items) == 1:
+            self._store(name, RAMP if ramp else RUNS, items, ends)
+        else:
+            self._store(name, PLAIN, _flat(values, counts), None)
 
     def _store(self, name: str, encoding: int, items: list[Any], ends: list[int] | None) -> None:
         buffers = _few(name, items) if len(items) <= FEW and None not in items else _many(name, items)
@@ -104,10 +107,13 @@ def word_sum(body: bytes) -> int:
     return int(pc.sum(words).as_py())
 
 
-def _flat(values: Sequence[Any], counts: Sequence[int]) -> list[Any]:
+def _flat(values: Sequence[Any], counts: Sequence[int], only_lists: bool = False) -> list[Any]:
     """One item per row."""
-    if len(values) == 1 and type(values[0]) is list:
-        return values[0]
+    if only_lists and len(values) == 1:
+        found: list[Any] = values[0]
+        return found
+    if only_lists and len(values) > _MANY:
+        return list(chain.from_iterable(values))  # quicker for lists of few items, slower for long ones
     flat: list[Any] = []
     for value, count in zip(values, counts, strict=True):
         if type(value) is list or type(value) is range:

@@ -37,6 +37,7 @@ class Intake:
         self.state = state
         self.pressure: Callable[[bool], None] = _no_pressure
         self._settings, self._clock = settings, clock
+        self._block_rows, self._block_bytes = settings.block_rows, settings.block_bytes
         self._open = OpenBlock(next_sequence)
         self._waiting: deque[OpenBlock] = deque()
         self._in_flight: OpenBlock | None = None
@@ -56,24 +57,27 @@ class Intake:
         if self._refusal is not None:
             self._refusals += 1
             raise type(self._refusal)(self._refusal.reason)
-        if not batch.count:
+        count = batch.count
+        if not count:
             if done is not None:
                 self.after_commit(partial(done, None))
             return self.next_sequence
-        self.state.time_us = batch.time_us = max(self._clock(), self.state.time_us)
+        state, block = self.state, self._open
+        now_us = self._clock()
+        state.time_us = batch.time_us = now_us if now_us > state.time_us else state.time_us
         spans = self._give_offsets(batch)
-        size, settings, block = size_of(batch), self._settings, self._open
-        if block.messages + batch.count > settings.block_rows or block.size + size > settings.block_bytes:
+        size = size_of(batch)
+        if block.messages + count > self._block_rows or block.size + size > self._block_bytes:
             block = self._close_open()
         first = block.first + block.messages
-        if batch.count > settings.block_rows or size > settings.block_bytes:
+        if count > self._block_rows or size > self._block_bytes:
             size = self._append_in_parts(batch)
         else:
             block.add(batch, size, spans)
         if done is not None:
             self._open.dones.append(done)
         self._unsynced += size
-        if self._unsynced > settings.unsynced_bytes and not self._pressed:
+        if self._unsynced > self._settings.unsynced_bytes and not self._pressed:
             self._press(True)
         return first
 
@@ -159,8 +163,8 @@ class Intake:
 
     def _append_in_parts(self, batch: Batch) -> int:
         """Each part in a block of its own; their size together."""
-        settings, total = self._settings, 0
-        for part in parts_of(batch, settings.block_rows, settings.block_bytes):
+        total = 0
+        for part in parts_of(batch, self._block_rows, self._block_bytes):
             size = size_of(part)
             self._close_open().add(part, size, spans_of(part))
             total += size

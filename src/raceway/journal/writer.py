@@ -108,7 +108,12 @@ class Writer:
                 continue
             if job is None:
                 return
-            job()
+            try:
+                job()
+            except Exception as error:  # noqa: BLE001  # nobody else would notice that this thread is gone
+                log().exception("the journal's writer failed")
+                self._is_dead, self._reason = True, f"internal error: {error}"
+                self._deliver(Failed(self._refusal()))
 
     def _write(self, block: OpenBlock) -> None:
         if self._is_dead or self._is_full:  # handed over before the owner heard of it
@@ -156,7 +161,7 @@ class Writer:
         self._deliver(Failed(self._refusal()))
 
     def _refusal(self) -> RacewayError:
-        if self._is_full:
+        if self._is_full and not self._is_dead:
             return DiskFullError(f"no space left on the journal's disk: {self._reason}")
         return ReadOnlyError(f"the journal takes no writes until restart: {self._reason}")
 
