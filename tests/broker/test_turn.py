@@ -40,6 +40,23 @@ def test_all_are_flushed_by_one_call_of_the_loop() -> None:
     assert [ledger.flushed for ledger in ledgers] == [1, 1, 1]
 
 
+def test_what_is_owed_last_is_flushed_after_all_others() -> None:
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    order: list[str] = []
+
+    class Named:
+        """Writes its name when it is flushed."""
+
+        def __init__(self, name: str) -> None:
+            self.flush = lambda: order.append(name)
+
+    turn.owe(Named("journal"), last=True)
+    turn.owe(Named("peer"))
+    loop.turn()
+    assert order == ["peer", "journal"]
+
+
 def test_a_flush_may_owe_the_next_turn() -> None:
     loop = ManualLoop()
     turn = Turn(loop.call_soon)

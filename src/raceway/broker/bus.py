@@ -51,7 +51,7 @@ class Bus:
         first = self.journal.append(batch, done)
         if not self._journal_owed:
             self._journal_owed = True
-            self.turn.owe(self)
+            self.turn.owe(self, last=True)
         return first
 
     def flush(self) -> None:

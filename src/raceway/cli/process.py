@@ -136,14 +136,21 @@ def _announced(settings: config.Config, chosen: dict[str, int]) -> Iterator[None
         for door, port in chosen.items()
     }
     file = Path(settings.journal.folder) / RUNNING_FILE
-    staged = file.with_suffix(".new")
-    with open(staged, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
-        stream.write(msgspec.json.encode(Running(os.getpid(), urls)))
-    staged.rename(file)
+    try:
+        _write_private(file, msgspec.json.encode(Running(os.getpid(), urls)))
+    except OSError as error:  # a full disk must not keep readers from being served
+        log.warning("commands will not find this bus by its folder", file=str(file), reason=str(error))
     try:
         yield
     finally:
         file.unlink(missing_ok=True)
+
+
+def _write_private(file: Path, data: bytes) -> None:
+    staged = file.with_suffix(".new")
+    with open(staged, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
+        stream.write(data)
+    staged.rename(file)
 
 
 def _clock_us() -> int:
