@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import queue
 import random
-import resource
 import subprocess
 import sys
 import tempfile
@@ -63,28 +62,34 @@ def fill(folder: Path, size: int) -> None:
     journal.close()
 
 
-def seal_all(folder: Path) -> list[Outcome]:
-    names = sorted(path.stem for path in folder.glob("segment-*.blocks"))
-    outcomes = []
-    for name in names[:-1]:
-        said = subprocess.run(
-            [sys.executable, "-m", "raceway.journal.seal", str(folder), name], stdout=subprocess.PIPE, check=True
-        ).stdout
-        outcomes.append(msgspec.json.decode(said, type=Outcome))
-        (folder / f"{name}.blocks").unlink()
-    return outcomes
-
-
-READ = """
-import resource, sys, time
+# Not `ru_maxrss`: a child inherits its parent's.
+HIGHEST = """
+import re
+def highest(): return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1]) / 1024
+"""
+READ = (
+    HIGHEST
+    + """
+import sys, time
 from raceway.journal.reader import Reader
 import raceway.journal.sealed
 reader = Reader(sys.argv[1])
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-begin, rows = time.monotonic(), 0
+before, begin, rows = highest(), time.monotonic(), 0
 {work}
-print(rows, time.monotonic() - begin, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+print(rows, time.monotonic() - begin, highest() - before)
 """
+)
+SEAL = (
+    HIGHEST
+    + """
+import sys
+from raceway.journal.seal import main
+before = highest()
+status = main(sys.argv[1:])
+print(highest() - before, file=sys.stderr)
+sys.exit(status)
+"""
+)
 BY_POSITION = "for batch in reader.read(0): rows += batch.num_rows"
 BY_TOPIC = """
 offset = 0
@@ -100,6 +105,18 @@ verdict = verify(Path(sys.argv[1]))
 rows = verdict.rows
 assert verdict.status != "lost", verdict
 """
+
+
+def seal_all(folder: Path) -> tuple[list[Outcome], float]:
+    """What each child said, and by how much the largest of them grew."""
+    names = sorted(path.stem for path in folder.glob("segment-*.blocks"))
+    outcomes, grown = [], 0.0
+    for name in names[:-1]:
+        said = subprocess.run([sys.executable, "-c", SEAL, str(folder), name], capture_output=True, check=True)
+        outcomes.append(msgspec.json.decode(said.stdout, type=Outcome))
+        grown = max(grown, float(said.stderr))
+        (folder / f"{name}.blocks").unlink()
+    return outcomes, grown
 
 
 def read(folder: Path, work: str) -> tuple[int, float, float]:
@@ -131,7 +148,7 @@ def main() -> None:
         for name, value in machine.describe(Path(temporary)).items():
             print(f"{name}: {value}")
         fill(folder, int(chosen.gib * 2**30))
-        outcomes = seal_all(folder)
+        outcomes, sealing_grown = seal_all(folder)
         written, seconds = sum(o.source_size for o in outcomes), sum(o.seconds for o in outcomes)
         rows = sum(outcome.rows for outcome in outcomes)
         table.add_row("sealed", f"{rows:,} rows, {written / 2**20:,.0f} MiB in {len(outcomes)} segments")
@@ -139,8 +156,7 @@ def main() -> None:
             "sealing, with reading back", f"{written / 2**20 / seconds:,.0f} MiB/s, {rows / seconds:,.0f} rows/s"
         )
         table.add_row("size after sealing", f"{sum(outcome.size for outcome in outcomes) / written:.2f} of the blocks")
-        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 1024
-        table.add_row("memory of the sealing process", f"{children:,.0f} MiB at its highest, imports included")
+        table.add_row("memory of the sealing process", f"grew by {sealing_grown:.0f} MiB")
         for name, work in (("by position", BY_POSITION), ("one topic of ten", BY_TOPIC), ("verify", BY_VERIFYING)):
             count, seconds, grown = read(folder, work)
             table.add_row(name, f"{count:,} rows, {count / seconds:,.0f} rows/s, memory grew by {grown:.0f} MiB")
