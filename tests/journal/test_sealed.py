@@ -462,6 +462,32 @@ def test_a_reader_that_began_before_the_file_was_removed_goes_on(sealed: Path) -
         next(segment.read(0, 10**9))
 
 
+def test_a_file_that_retention_removed_is_not_taken_for_a_damaged_one(sealed: Path) -> None:
+    """Whoever listed the folder before must be told, so that it lists again."""
+    segment = SealedSegment(sealed)
+    assert segment.last == FIRST + ROWS - 1
+    segment.close()
+    for path in sealed.parent.iterdir():
+        path.unlink()
+    for ask in (segment.topics, segment.is_usable, lambda: next(segment.read(0, 10**9))):
+        with pytest.raises(FileNotFoundError):
+            ask()
+    assert segment.last == FIRST + ROWS - 1
+    assert segment.damage == []
+
+
+def test_a_file_that_cannot_be_used_is_not_looked_at_again_and_again(
+    sealed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sealed.with_suffix(".sum").unlink()
+    empty(sealed)
+    segment = SealedSegment(sealed)
+    assert not segment.is_usable()
+    monkeypatch.setattr("raceway.journal.sealed.measure", lambda path: pytest.fail("measured again"))
+    assert not segment.is_usable()
+    assert list(segment.read(0, 10**9)) == []
+
+
 def test_damage_of_the_contract_is_what_is_reported(sealed: Path) -> None:
     zero(sealed, 100_000)
     segment = SealedSegment(sealed)

@@ -75,7 +75,8 @@ def test_remove_unfinished_takes_staging_folders_and_orphans_only(tmp_path: Path
     (tmp_path / f"segment-{7:020}.sealing").mkdir()
     (tmp_path / f"segment-{7:020}.sealing" / "x").write_bytes(b"x")
     (tmp_path / f"segment-{7:020}.sum").write_bytes(b"x")
+    (tmp_path / f"segment-{7:020}.idx").write_bytes(b"x")
     (tmp_path / "committed.new").write_bytes(b"x")
-    assert len(remove_unfinished(tmp_path)) == 3
+    assert len(remove_unfinished(tmp_path)) == 4
     assert {path.name for path in tmp_path.iterdir()} == kept
     assert remove_unfinished(tmp_path) == []

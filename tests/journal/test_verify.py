@@ -11,6 +11,7 @@ import pytest
 from raceway.config import Journal
 from raceway.errors import FormatVersionError, JournalError, LockedError
 from raceway.journal import open_journal
+from raceway.journal import verify as verification
 from raceway.journal.active import SNAPSHOT
 from raceway.journal.catalogue import segment_path
 from raceway.journal.files import Files
@@ -247,6 +248,31 @@ def test_a_journal_that_is_being_written_is_good_up_to_its_mark(tmp_path: Path) 
     verdict = verify(tmp_path / "data", repair=True)
     assert (verdict.status, verdict.rows) == ("good", verdict.committed + 1)
     assert verdict.rows >= 7
+
+
+@pytest.mark.parametrize("sealed_meanwhile", [True, False])
+def test_segments_that_a_bus_seals_or_removes_meanwhile_are_no_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sealed_meanwhile: bool
+) -> None:
+    folder = write_folder(tmp_path / "data", [rows(0, 500), rows(500, 300), rows(800, 100)])
+
+    class Verification(verification._Verification):
+        """The bus is at work between the listing and the first look at a segment."""
+
+        def _check_small_files(self) -> None:
+            super()._check_small_files()
+            self._reader.read(0, 0)
+            if sealed_meanwhile:
+                seal_segment(folder, name(0), 100)
+            remove = [".blocks", ".idx"] if not sealed_meanwhile else [".blocks"]
+            for suffix in remove:
+                (folder / f"{name(0)}{suffix}").unlink(missing_ok=True)
+
+    monkeypatch.setattr(verification, "_Verification", Verification)
+    verdict = verify(folder)
+    assert verdict.lost == []
+    assert verdict.problems == []
+    assert verdict.rows == (900 if sealed_meanwhile else 400)
 
 
 def test_no_journal_is_an_error_and_no_lock_is_left(tmp_path: Path) -> None:

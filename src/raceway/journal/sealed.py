@@ -22,6 +22,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
@@ -90,9 +91,11 @@ class SealedSegment:
         self._lock = threading.RLock()
         self._parts: _Parts | None = None
         self._kept_rows: tuple[tuple[int, str, tuple[str, ...] | None], pa.Table] | None = None
-        self._size = 0
+        self._is_unusable = False
 
-    @property
+    # A sealed segment does not change any more: these are found once, and known also after retention removed it.
+
+    @cached_property
     def last(self) -> int:
         """Sequence of the last row that was ever here, also if it was lost before sealing."""
         parts = self._maybe_parts()
@@ -101,19 +104,17 @@ class SealedSegment:
             return self.first - 1 if index is None else index.last
         return max([parts.index.last, *(last for _, last in missing_of(parts.metadata))])
 
-    @property
+    @cached_property
     def size(self) -> int:
-        """Bytes of all its files, which do not change any more."""
-        if not self._size:
-            self._size = sum(path.stat().st_size for path in files_of(self.path) if path.exists())
-        return self._size
+        """Bytes of all its files."""
+        return sum(path.stat().st_size for path in files_of(self.path) if path.exists())
 
-    @property
+    @cached_property
     def rows(self) -> int:
         parts = self._maybe_parts()
         return 0 if parts is None else int(parts.metadata.num_rows)
 
-    @property
+    @cached_property
     def time_range_us(self) -> tuple[int, int]:
         """`time_us` of the first and of the last row."""
         parts = self._maybe_parts()
@@ -260,9 +261,12 @@ class SealedSegment:
     # ---- side files -------------------------------------------------------------------------------------------------
 
     def _maybe_parts(self) -> _Parts | None:
+        """None if nothing of the file can be used. FileNotFoundError if retention has removed it."""
         with self._lock:
-            parts = self._parts or self._maybe_load()
-            self._parts = parts
+            parts = self._parts
+            if parts is None and not self._is_unusable:
+                parts = self._parts = self._maybe_load()
+                self._is_unusable = parts is None
         if parts is not None:
             self._remember()
         return parts
@@ -306,6 +310,8 @@ class SealedSegment:
         try:
             sums = measure(self.path)
             metadata = parse_footer(sums.footer)
+        except FileNotFoundError:
+            raise
         except (JournalError, OSError):
             return None
         if not is_plausible(metadata):

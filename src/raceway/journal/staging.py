@@ -69,12 +69,12 @@ def seal_batches(
 
 
 def remove_unfinished(folder: Path) -> list[str]:
-    """Remove what a crash left half made, and checksums whose segment is gone; the names of what was removed."""
+    """Remove what a crash left half made, and side files whose rows are gone; the names of what was removed."""
     removed = []
     for path in sorted(folder.iterdir()):
         if path.suffix == _STAGING:
             shutil.rmtree(path)
-        elif path.suffix == TEMPORARY or (path.suffix == ".sum" and not path.with_suffix(".parquet").exists()):
+        elif path.suffix == TEMPORARY or _is_orphan(path):
             path.unlink(missing_ok=True)
         else:
             continue
@@ -82,6 +82,11 @@ def remove_unfinished(folder: Path) -> list[str]:
     if removed:
         Files().sync_folder(folder)
     return removed
+
+
+def _is_orphan(path: Path) -> bool:
+    rows = {".sum": (".parquet",), ".idx": (".parquet", ".blocks")}.get(path.suffix)
+    return rows is not None and not any(path.with_suffix(suffix).exists() for suffix in rows)
 
 
 class StagedFile(io.RawIOBase):

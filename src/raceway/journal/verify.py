@@ -152,7 +152,11 @@ class _Verification:
         segments = self._reader.segments()
         for number, segment in enumerate(segments):
             following = segments[number + 1].first if number + 1 < len(segments) else self._verdict.committed + 1
-            self._check_segment(segment, min(following, self._verdict.committed + 1))
+            stop = min(following, self._verdict.committed + 1)
+            try:
+                self._check_segment(segment, stop)
+            except FileNotFoundError:  # a bus is at work
+                self._check_successor(segment, stop)
         for path in sorted(self._folder.glob(f"{HELD}*{PARQUET}")):
             self._check_sealed(path, "held")
         for path in sorted(self._folder.glob(f"*{BLOCKS}")):
@@ -176,6 +180,14 @@ class _Verification:
         if not growing:
             segment = self._open_blocks(segment.path)
         self._check_in_place(segment, "blocks", stop)
+
+    def _check_successor(self, segment: Segment, stop: int) -> None:
+        """The blocks were sealed and dropped since the folder was listed, or retention removed the segment."""
+        sealed = segment.path.with_suffix(PARQUET)
+        if sealed != segment.path and sealed.exists():
+            self._check_sealed(sealed, "parquet", stop)
+        else:
+            self._rows.step_over(stop)
 
     def _check_sealed(self, path: Path, kind: Literal["parquet", "held"], stop: int = 0) -> None:
         segment = SealedSegment(path, DamageLog(), self._files, may_write=self._repair)
@@ -290,6 +302,12 @@ class _Continuity:
             for topic, found in self._seen.items():
                 if self._named.get(topic) != found:
                     self._problem(f"the index of {self._segment} has other offsets of topic {topic!r} than its rows")
+
+    def step_over(self, stop: int) -> None:
+        """Rows before `stop` were removed on purpose."""
+        self._next = stop
+        self._verdict.first_position = stop
+        self._offsets.clear()
 
     def _check_positions(self, sequences: pa.ChunkedArray) -> None:
         first, last = sequences[0].as_py(), sequences[-1].as_py()
