@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pyarrow as pa
@@ -211,6 +212,30 @@ def test_what_was_parsed_is_kept_for_a_few_segments_only(tmp_path: Path) -> None
     assert [read_all(segment).num_rows for segment in segments] == [100] * 10
     assert sum(segment._parts is not None for segment in segments) == 4
     assert read_all(segments[0]).num_rows == 100
+
+
+def test_several_threads_read_more_segments_than_are_kept(tmp_path: Path) -> None:
+    segments = []
+    for first in range(0, 800, 100):
+        path = tmp_path / f"segment-{first}.parquet"
+        seal_batches([batch(rows(first, 100))], path, 30, first=first, files=UNSYNCED)
+        segments.append(SealedSegment(path))
+
+    def read_at_random(seed: int) -> bool:
+        source = random.Random(seed)
+        for _ in range(40):
+            segment = source.choice(segments)
+            start = source.randrange(segment.first, segment.first + 100)
+            found = table(segment.read(start, segment.last + 1))["sequence"].to_pylist()
+            if found != list(range(start, segment.first + 100)):
+                return False
+            topic, (first, following) = source.choice(list(segment.topics().items()))
+            if table(segment.read_topic(topic, first))["offset"].to_pylist() != list(range(first, following)):
+                return False
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(read_at_random, range(4)))
 
 
 READING = """
