@@ -48,7 +48,7 @@ def written(groups: list[pa.RecordBatch], first: int, last: int | None = None, s
 
 
 @given(st.lists(st.integers(0, 50), max_size=8), st.integers(1, 60), st.sampled_from([1, 5000, 20_000, 10**9]))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_row_groups_keep_the_rows_and_both_bounds(sizes: list[int], most: int, size: int) -> None:
     first, given_batches = 0, []
     for count in sizes:

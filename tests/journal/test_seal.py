@@ -30,7 +30,7 @@ from tests.journal_folder import MARKER, encode_block, write_folder
 from tests.journal_rows import TOPICS, Row, any_rows, batch, rows, table
 
 NAME = f"segment-{0:020}"
-ROUNDS = int(os.environ.get("RACEWAY_ROUNDS", "8"))
+ROUNDS = int(os.environ.get("RACEWAY_ROUNDS", "6"))
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_sealed_segment_has_the_rows_of_its_blocks(folder: Path) -> None:
 
 
 @given(any_rows(), st.integers(1, 40), st.integers(1, 40))
-@settings(max_examples=40)
+@settings(max_examples=25)
 def test_blocks_and_parquet_give_the_same_rows_whatever_they_hold(found: list[Row], per_block: int, group: int) -> None:
     name, following = f"segment-{100:020}", found[-1]["sequence"] + 1
     with tempfile.TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as patch:
