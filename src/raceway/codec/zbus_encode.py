@@ -127,7 +127,7 @@ def acknowledgements(ids: list[bytes], time_ms: int) -> bytes:
     end = b"\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text)
     data = _ACKNOWLEDGEMENT + (end + _ACKNOWLEDGEMENT).join(ids) + end
     # Ids were checked when they were received. Should one get here that was not, it shows by the count.
-    if data.count(b"\n") != _LINE_ENDS * len(ids):
+    if not data.count(b"\n") == data.count(b"\r") == _LINE_ENDS * len(ids):
         return acknowledgements([line_value(each) for each in ids], time_ms)
     return data
 

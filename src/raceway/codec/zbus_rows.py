@@ -36,6 +36,9 @@ class Browser(NamedTuple):
     fetch_site: bytes | None = None
 
 
+_OF_BROWSERS = (b"host", b"origin", b"sec-fetch-site")
+
+
 class KeyValueError(MalformedError):
     """A key has a value that cannot be used; the message is refused and the connection goes on."""
 
@@ -58,7 +61,7 @@ _EACH = {
 }
 _SINGLE = frozenset(
     {b"reply-code", b"encoding", b"content-type", b"content-encoding", b"schema-id", b"schema-version", b"window"}
-    | {b"host", b"origin", b"sec-fetch-site"}
+    | frozenset(_OF_BROWSERS)
 )
 # Never seen by a receiver: what the broker says itself, what concerns this connection only, and secrets. A browser
 # sends the cookies of one port of a host to all its ports.
@@ -129,9 +132,8 @@ def _split_keys(run: Run) -> tuple[Columns, dict[bytes, bytes], dict[bytes, Colu
             single[name] = cast(bytes, value)
         elif name not in _NOT_RELAYED and not name.startswith(ATTRIBUTE_PREFIX):
             relayed[name] = value
-    if single:
-        browser = Browser(single.get(b"host"), single.get(b"origin"), single.get(b"sec-fetch-site"))
-        columns["browser"] = browser if any(browser) else None
+    if single and any(browser := Browser(*map(single.get, _OF_BROWSERS))):
+        columns["browser"] = browser
     return columns, single, relayed
 
 
@@ -161,10 +163,11 @@ def is_final(status: int) -> bool:
 def _take_encoding(columns: Columns, single: dict[bytes, bytes]) -> None:
     """One column for both: a content type has a slash, a charset has none. Whatever does not fit is an attribute."""
     encoding, content_type = single.pop(b"encoding", b""), single.get(b"content-type", b"")
+    label = encoding or single.get(b"content-encoding", b"")
     if b"/" in content_type:
         columns["encoding"] = single.pop(b"content-type")
-    elif b"/" not in encoding:
-        columns["encoding"] = encoding or single.get(b"content-encoding") or None
+    elif label and b"/" not in label:
+        columns["encoding"] = label
         return
     if encoding:
         single[b"zbus.encoding"] = encoding
