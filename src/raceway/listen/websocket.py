@@ -115,10 +115,7 @@ class MbWebSocket(WSListener):
         elif kind in _DATA or kind == WSMsgType.CONTINUATION:
             self._take_fragment(kind, frame)
         if frame.last_in_buffer and self._session is not None and self._session.open:
-            messages, self._messages = self._messages, []
-            self._session.take(self._receiver.receive_messages(messages))
-            if len(messages) >= MANY_MESSAGES:
-                self._session.yield_turn()
+            self._take_messages(self._session)
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         if self._session is not None:
@@ -160,11 +157,17 @@ class MbWebSocket(WSListener):
             return
         self._messages.append(data)
 
+    def _take_messages(self, session: MbSession) -> None:
+        """Everything that came whole in this read."""
+        messages, self._messages = self._messages, []
+        session.take(self._receiver.receive_messages(messages))
+        if len(messages) >= MANY_MESSAGES:
+            session.yield_turn()
+
     def _finish(self, frame: WSFrame) -> None:
         """The peer closes: what it said before is done, then the close is echoed."""
         if self._session is not None and self._session.open:
-            messages, self._messages = self._messages, []
-            self._session.take(self._receiver.receive_messages(messages))
+            self._take_messages(self._session)
             self._session.flush()
             self._session.stop("ended by peer")
         assert self._transport is not None
@@ -175,10 +178,11 @@ class MbWebSocket(WSListener):
         self._transport.disconnect()
 
     def _break(self, code: WSCloseCode, reason: str) -> None:
-        """The peer broke the WebSocket protocol: say so, and end."""
+        """The peer broke the WebSocket protocol: what it said before is done, then say so, and end."""
         assert self._transport is not None
         if self._session is not None and self._session.open:
             self._gate.broker.meter.counts["connection.failed"] += 1
+            self._take_messages(self._session)
             self._session.flush()
             self._session.stop(reason)
             self._transport.send_close(code, reason.encode())
