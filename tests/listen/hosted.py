@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,7 @@ import uvloop
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal import wall_clock_us
+from raceway.listen.mb import MbSession
 from raceway.listen.server import Doors
 from tests.doubles import FaultyJournal
 from tests.ports import free_port_base
@@ -48,6 +50,10 @@ class Hosted:
     def counted(self, name: str) -> int:
         return self.call(lambda: self.broker.meter.counts[name])
 
+    def newest(self) -> MbSession:
+        """The session of whoever connected last."""
+        return self.call(lambda: max(self.doors._gate.sessions, key=lambda session: session.connected_us))
+
     def sessions(self) -> int:
         return self.call(lambda: len(self.doors._gate.sessions))
 
@@ -69,3 +75,15 @@ def hosted(broker: config.Broker | None = None, **listen: Any) -> Iterator[Hoste
         bus.loop.call_soon_threadsafe(bus.loop.stop)
         thread.join(DEADLINE_S)
         bus.loop.close()
+
+
+def send_until_it_stays(connection: socket.socket, data: bytes) -> int:
+    """Bytes that were taken before nothing was for a while."""
+    connection.settimeout(0.3)
+    sent = 0
+    try:
+        while sent < 200 * config.MIB:
+            sent += connection.send(data)
+    except TimeoutError:
+        pass
+    return sent

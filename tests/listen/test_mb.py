@@ -121,6 +121,17 @@ def test_a_commit_that_fails_is_told_to_each_who_waits(desk: MbDesk) -> None:
         assert_error(message, "SERVICE_UNAVAILABLE", "no space left")
 
 
+def test_a_commit_that_fails_acknowledges_nothing_of_a_batch_in_which_all_is_well(desk: MbDesk) -> None:
+    desk.peer("a")
+    service, ids = desk.service(), [new_id() for _ in range(3)]
+    desk.journal.fail_next_commit()
+    service.send_together(*(publish("a", one) for one in ids))
+    heard = service.heard()
+    assert [message.header for message in heard] == [reply_header("a", one) for one in ids]
+    for message in heard:
+        assert_error(message, "SERVICE_UNAVAILABLE", "no space left")
+
+
 def test_a_journal_that_takes_nothing_is_told_to_everybody(desk: MbDesk) -> None:
     desk.peer("a")
     service = desk.service()
@@ -379,9 +390,19 @@ def test_a_steady_sender_whose_reads_end_within_messages_is_not_cut() -> None:
     stream = b"".join(len(m).to_bytes(4, "big") + m for m in [b"publish:a:1.0.0\n" + b"x" * 100] * 60)
     for at in range(0, len(stream), 100):
         service.protocol.data_received(stream[at : at + 100])
-        swept(desk, 0.02)
+        swept(desk, 0.05)
     assert not service.transport.aborted
     assert desk.counted("router.publish") == 60
+
+
+def test_a_message_that_ended_is_no_longer_waited_for() -> None:
+    desk = MbDesk(LIFE)
+    service = desk.service()
+    message = b"publish:a:1.0.0\n"
+    service.protocol.data_received(b"\x00\x00")
+    service.protocol.data_received(b"\x00\x10" + message)
+    swept(desk, 0.9)
+    assert not service.transport.aborted
 
 
 def test_while_the_journal_is_behind_nobody_is_blamed_for_silence_or_unfinished_messages() -> None:

@@ -10,7 +10,7 @@ from raceway import config
 from raceway.listen.tcp import FULL_READ, MbTcp
 from tests.doubles import RecordingTransport
 from tests.listen.desk import MbDesk
-from tests.listen.hosted import Hosted, hosted
+from tests.listen.hosted import Hosted, hosted, send_until_it_stays
 from tests.mb_wire import SUCCESS, PeerClosed, TcpPeer, compose, connect_socket, reply_header
 from tests.server import wait_until
 from tests.wire.mb import frame
@@ -126,20 +126,15 @@ def test_output_that_waits_pauses_reading_until_it_has_left(bus: Hosted) -> None
         assert bus.counted("bus.slow_closed") == 0
 
 
-def send_until_it_stays(connection: socket.socket, data: bytes) -> int:
-    """Bytes that were taken before nothing was for a while."""
-    connection.settimeout(0.3)
-    sent = 0
-    try:
-        while sent < 200 * config.MIB:
-            sent += connection.send(data)
-    except TimeoutError:
-        pass
-    return sent
+def test_kernel_buffers_are_bounded(bus: Hosted) -> None:
+    with TcpPeer(connect_socket(bus.tcp_port)):
+        connection = bus.newest().transport.get_extra_info("socket")
+        assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF) == 2 * config.Listen().socket_send_bytes
 
 
 def test_a_peer_that_vanishes_is_forgotten(bus: Hosted) -> None:
-    before = bus.sessions()
+    wait_until(lambda: bus.sessions() == 0)
+    before = 0
     peer = TcpPeer(connect_socket(bus.tcp_port))
     assert bus.sessions() == before + 1
     peer.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\0\0\0\0\0\0\0")  # a reset instead of an end
