@@ -81,6 +81,9 @@ class Broker(_Section, frozen=True):
     request_timeout_ms: Annotated[Count, Meta(description="Deadline of a request that names none.")] = 5000
     request_timeout_max_ms: Annotated[Positive, Meta(description="Longest deadline a request may name.")] = 3_600_000
     max_outstanding: Annotated[Positive, Meta(description="Open requests; one more evicts the oldest.")] = 10_000
+    linger_ms: Annotated[
+        Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
+    ] = 2.0
     max_topics: Annotated[Positive, Meta(description="Topics that may exist.")] = 1_000_000
     drain_s: Annotated[
         Seconds, Meta(description="Longest time a stop waits for open requests and unwritten output.")

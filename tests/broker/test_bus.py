@@ -4,6 +4,7 @@ import pytest
 
 from raceway.broker.bus import AUDIT
 from raceway.errors import DrainingError
+from raceway.model.envelope import Batch
 from raceway.model.intents import Subscribe, Unsubscribe
 from tests.doubles import Bench, Message, RecordingPeer, batch_of
 
@@ -108,3 +109,35 @@ def test_a_request_subscription_does_not_read_the_audit() -> None:
     bench = Bench()
     bench.peer("system.message", kind="request")
     assert not bench.broker.audited
+
+
+# ---- rows that nobody waits for --------------------------------------------------------------------------------------
+
+
+def test_rows_that_nobody_waits_for_are_committed_after_a_while() -> None:
+    bench = Bench(linger_ms=2)
+    bench.broker.append(Batch(1, topic=b"a", kind=b"publish", wire=b"mb", payload=[b"x"]), None)
+    bench.loop.turn()
+    assert bench.journal.committed == -1
+    bench.loop.advance(0.003)
+    bench.loop.settle()
+    assert bench.journal.committed == 0
+
+
+def test_a_row_that_somebody_waits_for_takes_the_others_along_at_once() -> None:
+    bench = Bench(linger_ms=2)
+    told: list[object] = []
+    bench.broker.append(Batch(1, topic=b"a", kind=b"publish", wire=b"mb", payload=[b"x"]), None)
+    bench.broker.append(Batch(1, topic=b"a", kind=b"publish", wire=b"mb", payload=[b"y"]), told.append)
+    bench.loop.turn()
+    bench.loop.settle()
+    assert told == [None]
+    assert bench.journal.committed == 1
+
+
+def test_many_rows_do_not_linger() -> None:
+    bench = Bench(linger_ms=2)
+    bench.broker.append(Batch(600, topic=b"a", kind=b"publish", wire=b"mb", payload=[b"x"] * 600), None)
+    bench.loop.turn()
+    bench.loop.settle()
+    assert bench.journal.committed == 599

@@ -45,10 +45,15 @@ class Bus:
         # Does anybody read the audit stream? Sessions ask before they describe what they send and receive.
         self.audited = False
         self._journal_owed = False
+        self._lingering = False
 
-    def append(self, batch: Batch, done: Done | None) -> int:
-        """To the journal; it is flushed at the end of the turn. The first row's sequence."""
-        first = self.journal.append(batch, done)
+    def append(self, batch: Batch, done: Done | None, *, awaited: bool | None = None) -> int:
+        """To the journal, which is flushed at the end of the turn. The first row's sequence.
+
+        Rows whose commit nobody waits for (one-way publishes, requests, answers) may collect for `linger_ms`: the
+        writer thread then does not take the interpreter from an answer that is on its way.
+        """
+        first = self.journal.append(batch, done, awaited=awaited)
         if not self._journal_owed:
             self._journal_owed = True
             self.turn.owe(self, last=True)
@@ -57,6 +62,14 @@ class Bus:
     def flush(self) -> None:
         """The end of a turn in which rows were appended."""
         self._journal_owed = False
+        if self.journal.is_awaited or not self.settings.linger_ms:
+            self.journal.flush()
+        elif not self._lingering:
+            self._lingering = True
+            self.loop.call_later(self.settings.linger_ms / 1000, self._end_linger)
+
+    def _end_linger(self) -> None:
+        self._lingering = False
         self.journal.flush()
 
     def admit(self, kind: str, peer: Peer, batch: Batch) -> None:

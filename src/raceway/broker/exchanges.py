@@ -45,7 +45,7 @@ class Exchanges:
             chosen = self._choose(spans)
             batch.forwarded_id = [None if responder is None else random_id() for responder in chosen]
             requests: list[Pending] = []
-            first = bus.append(batch, partial(_settle, requests, done))
+            first = bus.append(batch, partial(_settle, requests, done), awaited=done is not None)
             for request, payload, timeout_ms in self._open(peer, batch, spans, chosen, first):
                 requests.append(request)
                 bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)

@@ -140,12 +140,17 @@ class Journal(Protocol):
     @property
     def next_sequence(self) -> int: ...
 
-    def append(self, batch: Batch, done: Done | None = None) -> int:
+    @property
+    def is_awaited(self) -> bool:
+        """Does anybody wait for rows that have not been handed to the writer yet, or are they many?"""
+
+    def append(self, batch: Batch, done: Done | None = None, *, awaited: bool | None = None) -> int:
         """Put the rows into the open block; the first one's sequence.
 
         Stamps `batch.time_us` and gives offsets to publishes and requests (`batch.offset`). Columns are kept by
         reference: never change a list afterwards. `done(None)` follows the commit, `done(error)` a failure, in append
-        order. ReadOnlyError, DiskFullError, DrainingError when the journal takes no writes.
+        order. `awaited`: is there somebody to whom the commit matters? Whoever gives `done`, unless said otherwise.
+        ReadOnlyError, DiskFullError, DrainingError when the journal takes no writes.
         """
 
     def set_state(self, section: str, key: str, value: Any | None) -> None:

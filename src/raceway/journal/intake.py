@@ -30,6 +30,10 @@ _REFUSALS = {"read_only": ReadOnlyError, "disk_full": DiskFullError, "closed": D
 _WITH_OFFSET = frozenset((PUBLISH, REQUEST))
 
 
+# So many rows are worth a block of their own, whether anybody waits for them or not.
+MANY_ROWS = 512
+
+
 class Intake:
     """Everything of a journal but keeping the rows; `_hand_over` starts that for one block."""
 
@@ -46,13 +50,20 @@ class Intake:
         self._refusal: UnavailableError | None = None
         self._status: Status = "ok"
         self._refusals = 0
+        # Somebody waits for what is open, or asked for a flush while a block was in flight.
+        self._hurry = False
 
     @property
     def next_sequence(self) -> int:
         """The sequence that the next appended row will have."""
         return self._open.first + self._open.messages
 
-    def append(self, batch: Batch, done: Done | None = None) -> int:
+    @property
+    def is_awaited(self) -> bool:
+        """See `Journal.is_awaited`."""
+        return self._hurry or bool(self._waiting)
+
+    def append(self, batch: Batch, done: Done | None = None, *, awaited: bool | None = None) -> int:
         """See `Journal.append`. `batch.offset` becomes a range when all rows are of one topic, else a list."""
         if self._refusal is not None:
             self._refusals += 1
@@ -76,6 +87,8 @@ class Intake:
             block.add(batch, size, spans)
         if done is not None:
             self._open.dones.append(done)
+        if (done is not None if awaited is None else awaited) or self._open.messages >= MANY_ROWS:
+            self._hurry = True
         self._unsynced += size
         if self._unsynced > self._settings.unsynced_bytes and not self._pressed:
             self._press(True)
@@ -92,6 +105,7 @@ class Intake:
     def flush(self) -> None:
         """See `Journal.flush`."""
         if self._in_flight is not None or self._status in ("disk_full", "read_only"):
+            self._hurry = True
             return
         if not self._waiting:
             if not self._open.rows:
@@ -107,6 +121,7 @@ class Intake:
             call()
         else:
             last.calls.append(call)
+            self._hurry = True
 
     def _hand_over(self, block: OpenBlock) -> None:
         """Begin to keep a block. `_committed` or `_failed` must follow, on the owner thread, not from within."""
@@ -115,7 +130,8 @@ class Intake:
     def _committed(self, block: OpenBlock) -> None:
         self._in_flight = None
         self._unsynced -= block.size
-        self.flush()  # first: the disk works while we tell those who wait
+        if self.is_awaited:
+            self.flush()  # first: the disk works while we tell those who wait
         for done in block.dones:
             _tell(done, None)
         for call in block.calls:
@@ -156,6 +172,7 @@ class Intake:
 
     def _close_open(self) -> OpenBlock:
         """The open block, if it has rows, waits for its turn; a new one begins."""
+        self._hurry = False
         if self._open.rows:
             self._waiting.append(self._open)
             self._open = OpenBlock(self._open.end)
