@@ -1,7 +1,7 @@
-"""What the MB codec costs per message, without sockets. Run: python -m bench.codec [case …]
+"""What the MB and zbus codecs cost per message, without sockets. Run: python -m bench.codec [case …]
 
-Buffers are what one read of a busy socket brings: 256 KiB of frames with 200-byte payloads. Figures are nanoseconds of
-this process per message, best and median of the rounds; nothing of the kernel, the broker or the journal is in them.
+Buffers are what one read of a busy socket brings: 256 KiB of messages with 200-byte payloads. Figures are nanoseconds
+of this process per message, best and median of the rounds; nothing of the kernel, the broker or the journal is in them.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
+from raceway.codec import zbus, zbus_client
 from raceway.codec.mb import MbLimits, MbReceiver, acknowledgements, deliveries, tcp_frame
 from raceway.codec.mb_header import read_message
+from raceway.codec.zbus_head import read_head
 
 PAYLOAD = b'{"reading":"' + b"x" * 186 + b'"}'
 BUFFER_BYTES = 256 * 1024
@@ -69,6 +71,48 @@ def acknowledging(topics: int) -> tuple[Callable[[], object], int]:
     return lambda: acknowledgements(topic, b"1.0.0", ids, tcp_frame), len(ids)
 
 
+def zbus_message(cmd: bytes, payload: bytes, extra: bytes = b"") -> bytes:
+    head = b"cmd: %b\r\nmq: bench\r\nmsgid: %b\r\ntoken: t\r\nack: true\r\n%b" % (cmd, fresh_id(), extra)
+    return b"POST / HTTP/1.1\r\n%bcontent-length: %d\r\n\r\n%b" % (head, len(payload), payload)
+
+
+def zbus_parsing(message: Callable[[int], bytes], at_once: bool = True) -> tuple[Callable[[], object], int]:
+    """All messages in one read, or each in its own."""
+    messages = [message(row) for row in range(700)]
+    receiver = zbus.ZbusReceiver(zbus.ZbusLimits())
+    reads = [b"".join(messages)] if at_once else messages
+    return lambda: [receiver.receive_data(data) for data in reads], len(messages)
+
+
+def zbus_strict() -> tuple[Callable[[], object], int]:
+    head = zbus_message(b"produce", PAYLOAD).partition(b"\r\n\r\n")[0]
+    return lambda: read_head(head, zbus.ZbusLimits()), 1
+
+
+def zbus_acknowledging() -> tuple[Callable[[], object], int]:
+    ids = [fresh_id() for _ in range(900)]
+    return lambda: zbus.acknowledgements(ids, 1_700_000_000_000), len(ids)
+
+
+def zbus_delivering() -> tuple[Callable[[], object], int]:
+    ids = [fresh_id() for _ in range(900)]
+
+    def work() -> list[bytes]:
+        made = []
+        for each in ids:
+            head = zbus.delivery_head(zbus.Sent(b"127.0.0.1:15555", b"bench", b"produce", ids[0], b"127.0.0.1:4000"))
+            made.append(zbus.delivery(b"c-1", head.status, zbus.delivery_tail(each, head, PAYLOAD)))
+        return made
+
+    return work, len(ids)
+
+
+def zbus_client_side() -> tuple[Callable[[], object], int]:
+    data = zbus.acknowledgements([fresh_id() for _ in range(900)], 1_700_000_000_000)
+    receiver = zbus_client.ZbusClientReceiver()
+    return lambda: receiver.receive_data(data), 900
+
+
 CASES: dict[str, Callable[[], tuple[Callable[[], object], int]]] = {
     "publish": lambda: parsing(lambda row: b"publish:bench.topic:1.0.0"),
     "publish with id": lambda: parsing(lambda row: b"publish:bench.topic:1.0.0:" + fresh_id()),
@@ -87,6 +131,22 @@ CASES: dict[str, Callable[[], tuple[Callable[[], object], int]]] = {
     "deliveries, not ASCII": lambda: delivering("ü".encode() * 100),
     "acknowledgements": lambda: acknowledging(1),
     "acknowledgements, 10 topics": lambda: acknowledging(10),
+    "zbus produce": lambda: zbus_parsing(lambda row: zbus_message(b"produce", PAYLOAD)),
+    "zbus produce, lengths differ": lambda: zbus_parsing(
+        lambda row: zbus_message(b"produce", PAYLOAD + b" " * (row % 64))
+    ),
+    "zbus produce, a header differs": lambda: zbus_parsing(
+        lambda row: zbus_message(b"produce", PAYLOAD, b"x-trace: %b\r\n" % fresh_id())
+    ),
+    "zbus produce, one a read": lambda: zbus_parsing(lambda row: zbus_message(b"produce", PAYLOAD), at_once=False),
+    "zbus consume": lambda: zbus_parsing(lambda row: zbus_message(b"consume", b"")),
+    "zbus produce by URI": lambda: zbus_parsing(
+        lambda row: b"GET /q?cmd=produce&&msgid=%d&&body=x HTTP/1.1\r\n\r\n" % row
+    ),
+    "zbus strict head": lambda: zbus_strict(),
+    "zbus acknowledgements": lambda: zbus_acknowledging(),
+    "zbus deliveries": lambda: zbus_delivering(),
+    "zbus client, acknowledgements": lambda: zbus_client_side(),
 }
 
 
@@ -106,7 +166,7 @@ def measure(case: Callable[[], tuple[Callable[[], object], int]]) -> list[float]
 
 
 def main(chosen: list[str]) -> None:
-    table = Table("case", "best", "median", "thousand/s", title="MB codec, ns per message")
+    table = Table("case", "best", "median", "thousand/s", title="codecs, ns per message")
     for name, case in CASES.items():
         if not chosen or any(word in name for word in chosen):
             figures = measure(case)

@@ -273,7 +273,7 @@ def _damaged(data: bytes, chance: random.Random) -> bytes:
 
 def test_learned_shapes_agree_with_the_strict_path_on_damaged_heads() -> None:
     chance = seeded("damaged heads")
-    for _ in range(rounds(2000)):
+    for _ in range(2000 * rounds(1)):
         known = chance.choice(HEADS)
         learned = curious()
         learned.receive_data(known * chance.choice([2, 2, 3 * ALIKE]))
