@@ -52,11 +52,18 @@ def test_the_owner_of_the_folder_keeps_the_index_it_made(path: Path) -> None:
     assert again.damage == []
 
 
-def test_the_index_of_a_sealed_file_is_left_alone(path: Path) -> None:
-    path.with_suffix(".parquet").write_bytes(b"")
-    path.with_suffix(".idx").write_bytes(b"belongs to the sealed file")
-    assert opened(path, may_write=True).last == FIRST + COUNT - 1
-    assert path.with_suffix(".idx").read_bytes() == b"belongs to the sealed file"
+@pytest.mark.parametrize("beside", [True, False])
+def test_the_index_of_a_sealed_file_is_left_alone(path: Path, beside: bool) -> None:
+    """Also in the moment when the sealed file's index is in place and its rows are not yet."""
+    sealed = Index(FIRST)
+    sealed.covered = 12_345
+    if beside:
+        path.with_suffix(".parquet").write_bytes(b"")
+    path.with_suffix(".idx").write_bytes(sealed.encode())
+    segment = opened(path, may_write=True)
+    assert segment.last == FIRST + COUNT - 1
+    assert segment.damage == []
+    assert path.with_suffix(".idx").read_bytes() == sealed.encode()
 
 
 def test_an_index_of_another_length_or_segment_is_not_used(path: Path) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -160,3 +162,68 @@ def test_closing_ends_the_child_and_the_next_start_removes_what_it_left(tmp_path
     assert names(again, "*.sealing") == []
     assert column(again.journal.read(0), "sequence") == list(range(30))
     again.close()
+
+
+class Follower(threading.Thread):
+    """Reads everything again and again, by position or by topic; notes the first thing that is wrong."""
+
+    def __init__(self, rig: Rig, topic: str | None) -> None:
+        super().__init__()
+        self.rig, self.topic = rig, topic
+        self.stop = threading.Event()
+        self.seen, self.trimmed = 0, 0
+        self.wrong: str | None = None
+
+    def run(self) -> None:
+        try:
+            while not self.stop.is_set() and self.wrong is None:
+                self._read_to_the_end()
+        except Exception:
+            self.wrong = traceback.format_exc()
+
+    def _read_to_the_end(self) -> None:
+        at = self._first()
+        while not self.stop.is_set():
+            try:
+                found = self._numbers(at)
+            except TrimmedError as error:
+                self.trimmed += 1
+                found, at = [], error.first
+            if found != list(range(at, at + len(found))):
+                self.wrong = f"{self.topic}: {found[:5]} instead of {at}"
+            at += len(found)
+            self.seen += len(found)
+            if not found and at > self.rig.journal.committed // 2:
+                return
+
+    def _first(self) -> int:
+        return self.rig.journal.offsets(self.topic)[0] if self.topic else self.rig.journal.first_position()
+
+    def _numbers(self, at: int) -> list[int]:
+        journal = self.rig.journal
+        if self.topic:
+            return column(journal.read_topic(self.topic, at, columns=["offset"]), "offset")
+        return column(journal.read(at, at + 500, columns=["sequence"]), "sequence")
+
+
+@pytest.mark.parametrize("retention", [Retention(), Retention(max_bytes=150_000)], ids=["keep", "remove"])
+def test_readers_in_other_threads_miss_nothing_while_files_come_and_go(tmp_path: Path, retention: Retention) -> None:
+    rig = opened(tmp_path, segment_bytes=15_000, seal_keep_s=0, row_group_rows=100, retention=retention)
+    followers = [Follower(rig, topic) for topic in (None, "a", "b")]
+    for follower in followers:
+        follower.start()
+    began = time.monotonic()
+    while time.monotonic() < began + 2 or (retention.max_bytes and not rig.journal.first_position()):
+        assert time.monotonic() < began + DEADLINE_S, "nothing was removed"
+        rig.publish("a", *numbered(10, size=50))
+        rig.publish("b", *numbered(3, size=50))
+        rig.commit()
+        rig.journal.upkeep()
+    for follower in followers:
+        follower.stop.set()
+    for follower in followers:
+        follower.join()
+    assert [follower.wrong for follower in followers] == [None] * 3
+    assert all(follower.seen for follower in followers)
+    assert rig.journal.health().damage == ()
+    rig.close()

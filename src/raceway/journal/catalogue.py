@@ -11,6 +11,7 @@ import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,9 @@ from raceway.journal.segment import BlockSegment, first_of
 BLOCKS, PARQUET = ".blocks", ".parquet"
 SEGMENT, HELD = "segment-", "held-"
 
+# A file that was listed and is not there was sealed or removed a moment ago: the folder is listed again, and not only
+# once, because retention may remove several in a row.
+_ATTEMPTS = 5
 # Topics of closed segments looked at last; finding an offset asks a few segments again and again.
 _KEPT_TOPICS = 8
 
@@ -72,10 +76,7 @@ class Catalogue:
         self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """Rows of `topic` from `offset` on until a limit. TrimmedError when `offset` is below the first one left."""
-        if self.first_position() > 0:  # something was removed
-            first = self.maybe_first_offset(topic)
-            if first is not None and offset < first:
-                raise TrimmedError(offset, first, topic)
+        self._check_offset(topic, offset)
         return self._read_topic(topic, offset, max_rows, max_bytes, columns)
 
     def first_position(self) -> int:
@@ -84,47 +85,41 @@ class Catalogue:
 
     def maybe_first_offset(self, topic: str) -> int | None:
         """The first offset of a topic that is left; None when there is none."""
-        for segment in (*self.listing.held, *self.listing.segments):
-            found = self._maybe_offsets(segment, topic)
-            if found is not None:
-                return found[0]
-        return None
+        found = self._maybe_found(topic, oldest_first=True)
+        return None if found is None else found[0]
 
     def maybe_next_offset(self, topic: str) -> int | None:
         """The offset behind the last one of a topic, going by the rows."""
-        for segment in reversed((*self.listing.held, *self.listing.segments)):
-            found = self._maybe_offsets(segment, topic)
-            if found is not None:
-                return found[1]
-        return None
+        found = self._maybe_found(topic, oldest_first=False)
+        return None if found is None else found[1]
 
     def close(self) -> None:
         for segment in (*self.listing.segments, *self.listing.held):
             segment.close()
 
     def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        position = start
-        relisted = False
+        position, attempts_left = start, _ATTEMPTS
         while position < stop:
             segment, end = self._segment_at(position)
             try:
                 yield from segment.read(position, stop if end is None else min(stop, end), columns)
-            except FileNotFoundError:  # opened first of all, so nothing was read: sealed or removed since we listed
-                if relisted:
+            except FileNotFoundError:  # files are opened first of all, so nothing was read of this one
+                attempts_left -= 1
+                if not attempts_left:
                     raise
                 self.refresh()
-                relisted = True
                 continue
             self._take_reports(segment, end)
-            position, relisted = stop if end is None else end, False
+            position, attempts_left = stop if end is None else end, _ATTEMPTS
 
     def _read_topic(
         self, topic: str, offset: int, max_rows: int, max_bytes: int, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
         """Rows that two files hold are given once."""
         wanted = columns and [*columns, *({"offset"} - set(columns))]
-        for last_try in (False, True):
+        for attempts_left in reversed(range(_ATTEMPTS)):
             try:
+                self._check_offset(topic, offset)  # what vanished may have been removed, not sealed
                 for segment in self._segments_from(topic, offset):
                     begun = offset
                     for batch in segment.read_topic(topic, offset, max_rows, max_bytes, wanted):
@@ -138,10 +133,29 @@ class Catalogue:
                     if max_rows <= 0 or max_bytes <= 0 or (offset > begun and self._reaches(segment, topic, offset)):
                         return
                 return
-            except FileNotFoundError:  # sealed or removed since we listed
-                if last_try:
+            except FileNotFoundError:
+                if not attempts_left:
                     raise
                 self.refresh()
+
+    def _check_offset(self, topic: str, offset: int) -> None:
+        if self.first_position() > 0:  # something was removed
+            first = self.maybe_first_offset(topic)
+            if first is not None and offset < first:
+                raise TrimmedError(offset, first, topic)
+
+    def _maybe_found(self, topic: str, *, oldest_first: bool) -> tuple[int, int] | None:
+        """(first, next) offset of the oldest or newest segment that has the topic."""
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            segments = (*self.listing.held, *self.listing.segments)
+            try:
+                known = (self._maybe_offsets(s, topic) for s in (segments if oldest_first else reversed(segments)))
+                return next((found for found in known if found is not None), None)
+            except FileNotFoundError:
+                if not attempts_left:
+                    raise
+                self.refresh()
+        raise AssertionError("the last attempt returns or raises")
 
     def _segment_at(self, position: int) -> tuple[Segment, int | None]:
         """The segment that holds a position, and where it ends (None: it is the newest)."""
@@ -207,14 +221,16 @@ class Catalogue:
         if not isinstance(segment, BlockSegment):  # those write to the same log
             for damage in tuple(segment.damage):
                 self._damage.add(damage)
-        lost = 0 if end is None else end - 1 - segment.last
-        if lost > 0:
-            self._damage.add(
-                Damage(
-                    kind="missing", file=segment.path.name, position=segment.size, first=segment.last + 1,
-                    last=segment.last + lost, rows=lost, reason="positions before the next segment are not in this one",
-                )
-            )  # fmt: skip
+        with suppress(FileNotFoundError):  # removed as soon as it was read
+            lost = 0 if end is None else end - 1 - segment.last
+            if lost > 0:
+                self._damage.add(
+                    Damage(
+                        kind="missing", file=segment.path.name, position=segment.size, first=segment.last + 1,
+                        last=segment.last + lost, rows=lost,
+                        reason="positions before the next segment are not in this one",
+                    )
+                )  # fmt: skip
 
 
 class FolderCatalogue(Catalogue):

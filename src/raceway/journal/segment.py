@@ -168,18 +168,19 @@ class BlockSegment:
 
     def _load_index(self) -> Index:
         with FileSource(self._files, self.path) as source:
-            index = maybe_load_index(self._files, self.path)
-            if index is not None and index.covered == source.size:
-                return index
-            index = Index(self.first)
+            saved = maybe_load_index(self._files, self.path)
+            if saved is not None and saved.covered == source.size:
+                return saved
             # What is unreadable at the end shows as positions missing before the next segment.
+            index = Index(self.first)
             extend_index(index, source, self._marker, self.path.name, self._log)
             index.covered = source.size
-        self._log.add(rebuilt(self.path.with_suffix(".idx").name, len(index)))
-        # Beside a sealed file the name `.idx` belongs to that one.
-        if self._may_write and not self.path.with_suffix(".parquet").exists():
-            with suppress(OSError):
-                write_file(self._files, self.path.with_suffix(".idx"), index.encode())
+        # One that describes something else belongs to the sealed file, which takes over the name.
+        if saved is None and not self.path.with_suffix(".parquet").exists():
+            self._log.add(rebuilt(self.path.with_suffix(".idx").name, len(index)))
+            if self._may_write:
+                with suppress(OSError):
+                    write_file(self._files, self.path.with_suffix(".idx"), index.encode())
         return index
 
     def _remember(self) -> None:

@@ -52,8 +52,9 @@ class Upkeep:
 
     def _drop_sealed_blocks(self) -> None:
         for blocks in outlived_blocks(self._folder, self._settings.seal_keep_s, time.time()):
-            self._files.remove(blocks)
-            self._catalogue.refresh()
+            if not self._is_worked_on(blocks):
+                self._files.remove(blocks)
+                self._catalogue.refresh()
 
     def _plan(self, owner: Owner) -> Plan:
         retention = self._settings.retention
@@ -70,12 +71,15 @@ class Upkeep:
         gone = [segment.path for segment in listing.segments if segment.first in planned.remove]
         gone += [segment.path for segment in listing.held if segment.first in planned.remove_held]
         for path in gone:
-            if self._sealer.is_busy and path.stem == self._worked_on:
+            if self._is_worked_on(path):
                 break  # the child would put it back; oldest first, so the others wait too
             remove_segment(self._files, path)
             log().info("retention removed a segment", file=path.name)
         if gone:
             self._catalogue.refresh()
+
+    def _is_worked_on(self, path: Path) -> bool:
+        return self._sealer.is_busy and path.stem == self._worked_on
 
     def _start_next(self, planned: Plan) -> None:
         for first, topics in planned.hold.items():
