@@ -83,12 +83,12 @@ class ActiveSegment:
 
     def roll(self, first: int) -> None:
         """Close the segment and begin the next one with the sequence `first`."""
-        old, old_path, old_index = self._descriptor, self._path, self._index
+        # The index is saved before anybody can take this file for a closed one and look for it.
+        with contextlib.suppress(OSError):
+            write_file(self._files, self._path.with_suffix(".idx"), self._index.encode())
+        old = self._descriptor
         self._begin(Index(first))
         self._files.close(old)
-        # The index is saved before readers look for it; without it they would walk over the whole file.
-        with contextlib.suppress(OSError):
-            write_file(self._files, old_path.with_suffix(".idx"), old_index.encode())
         self._catalogue.refresh()
 
     def maybe_save_index(self) -> None:
