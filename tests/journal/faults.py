@@ -28,6 +28,11 @@ class FaultyFiles(Files):
         begin = self.calls.get(operation, 0) + after
         self._planned.setdefault(operation, []).append((begin, begin + times, error))
 
+    def heal(self) -> None:
+        """Nothing fails any more."""
+        self._planned.clear()
+        self.max_write = self.free = self.power = None
+
     def write(self, descriptor: int, buffers: Sequence[bytes], position: int) -> int:
         self._count("write")
         data = b"".join(buffers)[: self.max_write]

@@ -129,11 +129,11 @@ def test_a_full_disk_that_shows_at_the_sync_is_a_full_disk_too(rig: Rig, files: 
 
 def test_no_space_for_a_new_segment_lets_the_old_one_grow(tmp_path: Path, files: FaultyFiles) -> None:
     rig = Rig(tmp_path / "data", files, segment_bytes=1000)
-    for number in range(6):
+    files.fail("open", errno.ENOSPC, times=1000)
+    for _ in range(6):
         rig.keep("t", b"x" * 100)
-        files.fail("open", errno.ENOSPC, times=2)  # the index, then the new segment
-        assert rig.journal.health().status == "ok", number
-    assert rig.journal.health().segments == 1
+    assert (rig.journal.health().status, rig.journal.health().segments) == ("ok", 1)
+    files.heal()
     for _ in range(6):
         rig.keep("t", b"x" * 100)
     assert rig.journal.health().segments > 1
@@ -194,7 +194,7 @@ def test_a_snapshot_that_cannot_be_written_is_no_harm(tmp_path: Path, files: Fau
         rig.journal.set_state("s", "k", number)
         rig.keep("t", b"%d" % number)
     assert rig.journal.health().status == "ok"
-    assert not list(rig.folder.glob("state-*"))
+    assert not [path for path in rig.folder.glob("state-*") if path.suffix != ".new"]
     rig.restart(FaultyFiles())
     assert rig.journal.state.get("s", "k") == 9
     assert topic_payloads(rig.journal, "t") == list(numbered(10))
