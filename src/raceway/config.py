@@ -83,7 +83,7 @@ class Broker(_Section, frozen=True):
     max_outstanding: Annotated[Positive, Meta(description="Open requests; one more evicts the oldest.")] = 10_000
     linger_ms: Annotated[
         Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
-    ] = 2.0
+    ] = 5.0
     max_topics: Annotated[Positive, Meta(description="Topics that may exist.")] = 1_000_000
     drain_s: Annotated[
         Seconds, Meta(description="Longest time a stop waits for open requests and unwritten output.")

@@ -68,7 +68,7 @@ def test_what_comes_in_is_counted_by_kind_wire_and_size() -> None:
     counts = bench.broker.meter.counts
     assert (counts["router.publish"], counts["router.response"], counts["router.message"]) == (2, 1, 3)
     assert (counts["bus.bytes"], bench.broker.meter.largest) == (8, 5)
-    assert dict(bench.broker.meter.messages) == {("mb", "publish"): 2, ("mb", "response"): 1}
+    assert dict(bench.broker.meter.messages) == {(b"mb", "publish"): 2, (b"mb", "response"): 1}
 
 
 @pytest.mark.parametrize("kind", ["publish", "request"])

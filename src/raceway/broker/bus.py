@@ -77,13 +77,7 @@ class Bus:
         if self.draining and kind != "response":
             raise DrainingError("The bus is stopping")
         assert type(batch.payload) is list
-        sizes = list(map(len, batch.payload))  # type: ignore[arg-type]
-        counts, count = self.meter.counts, batch.count
-        counts[f"router.{kind}"] += count
-        counts["router.message"] += count
-        counts["bus.bytes"] += sum(sizes)
-        self.meter.messages[peer.wire.decode(), kind] += count
-        self.meter.largest = max(self.meter.largest, *sizes)
+        self.meter.count_batch(kind, peer.wire, batch.payload)  # type: ignore[arg-type]
 
     def audit(self, payload: bytes) -> None:
         """One record of the audit stream to everybody who reads it."""

@@ -141,23 +141,24 @@ class Exchanges:
         # The journal's clock never goes back, so neither may a hop's times: this is what the answer's row will have.
         now = max(self._bus.clock_us(), self._bus.journal.state.time_us)
         requests = [request for _, request, _ in rows]
-        hops = [
-            answer_hop(r.requester.id, peer.id, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
-            for r in requests
-        ]
+        errors = [verdict or batch.item("error", row) for row, _, verdict in rows]
+        ids = [request.message_id for request in requests]
         return Batch(
             len(rows),
             wire=peer.wire,
             kind=RESPONSE,
             producer=peer.producer,
-            topic=[request.topic.encoded for request in requests],
-            version=[batch.item("version", row) for row, _, _ in rows],
-            message_id=[request.message_id for request in requests],
-            parent_id=[request.message_id for request in requests],
+            topic=requests[0].topic.encoded if len(rows) == 1 else [request.topic.encoded for request in requests],
+            version=batch.version if len(rows) == batch.count else [batch.item("version", row) for row, _, _ in rows],
+            message_id=ids,
+            parent_id=ids,
             correlation_id=[request.correlation_id for request in requests],
             answers=[request.sequence for request in requests],
-            hops=hops,
-            error=[verdict or batch.item("error", row) for row, _, verdict in rows],
+            hops=[
+                answer_hop(r.requester.id, peer.id, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
+                for r in requests
+            ],
+            error=errors if any(errors) else None,
             payload=[batch.item("payload", row) for row, _, _ in rows],
         )
 

@@ -23,6 +23,7 @@ ROUTED = {
     "router.request": ("", ".dropped", ".error", ".timeout"),
     "router.response": ("", ".error"),
 }
+ROUTED_KINDS = {kind: f"router.{kind}" for kind in ("publish", "request", "response")}
 CONNECTIONS = ("connected", "disconnected", "failed", "rejected")
 REGISTRY = ("discovery", "registration", "unregistration")
 
@@ -30,11 +31,26 @@ REGISTRY = ("discovery", "registration", "unregistration")
 class Meter:
     def __init__(self) -> None:
         self.counts: defaultdict[str, int] = defaultdict(int)
-        self.messages: defaultdict[tuple[str, str], int] = defaultdict(int)
+        self.messages: defaultdict[tuple[bytes, str], int] = defaultdict(int)
         self.largest = 0
         self._before: dict[str, int] = {}
         self._rates: dict[str, int] = {}
         self._process = psutil.Process(os.getpid())
+
+    def count_batch(self, kind: str, wire: bytes, payloads: list[bytes]) -> None:
+        """Messages of one kind that came in together."""
+        counts, count = self.counts, len(payloads)
+        counts[ROUTED_KINDS[kind]] += count
+        counts["router.message"] += count
+        self.messages[wire, kind] += count
+        if count == 1:
+            size = largest = len(payloads[0])
+        else:
+            sizes = list(map(len, payloads))
+            size, largest = sum(sizes), max(sizes)
+        counts["bus.bytes"] += size
+        if largest > self.largest:
+            self.largest = largest
 
     def tick(self) -> None:
         """Once a second: rates are what was counted since the last tick."""

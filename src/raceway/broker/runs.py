@@ -43,6 +43,11 @@ def name_rows(batch: Batch, topics: TopicTable, folds_case: bool) -> tuple[list[
 
 def keep_named(batch: Batch, spans: list[Span], wire: bytes) -> tuple[Batch, list[Span]]:
     """The batch under canonical names, without rows that have none; spans of what is left."""
+    if len(spans) == 1 and spans[0].start == 0 and spans[0].stop == batch.count:  # almost every batch
+        batch.topic = spans[0].topic.encoded
+        if spans[0].sent != batch.topic:
+            _keep_spelling(batch, spans, wire)
+        return batch, spans
     kept = sum(stop - start for _, _, start, stop in spans)
     if kept < batch.count:
         batch = batch.keep([row for _, _, start, stop in spans for row in range(start, stop)])

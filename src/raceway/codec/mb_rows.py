@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import groupby
 from typing import NamedTuple
 
-from raceway.codec.mb_header import ID_LENGTH, PUBLISH, REQUEST, RESPONSE
+from raceway.codec.mb_header import ID_LENGTH, PUBLISH, REQUEST, RESPONSE, is_message_id
 from raceway.model.envelope import MB, Batch
 from raceway.model.intents import Publish, Request, Respond
 
@@ -64,6 +64,8 @@ class Rows:
 
     def have_good_ids(self) -> bool:
         """Is every id that is there a UUID of version 4? One look at all of them."""
+        if len(self.ids) == 1:
+            return not self.ids[0] or is_message_id(self.ids[0])
         joined = b"".join(self.ids)
         count = len(joined) // ID_LENGTH
         hyphens = b"-" * count

@@ -21,7 +21,7 @@ from raceway.errors import BusyError, RacewayError
 from raceway.listen.rates import RateLimits
 from raceway.listen.session import Session
 from raceway.model.envelope import Batch, Column
-from raceway.model.intents import Done, Publish, Request, Respond, Taken
+from raceway.model.intents import Done, PeerRow, Publish, Request, Respond, Taken
 
 FOREIGN_VERSION = b"1.0.0"
 
@@ -110,8 +110,8 @@ class MbSession(Session):
         self._asked = False
         self._began: float | None = None
         self._handlers: dict[type, Callable[[Any], None]] = {
-            Publish: self._publish,
-            Request: self._request,
+            Publish: self._perform,
+            Request: self._perform,
             Respond: self._respond,
             mb.SystemCall: self._call,
             mb.HeartbeatAnswer: self._heartbeat_answer,
@@ -162,6 +162,12 @@ class MbSession(Session):
         if self._began is not None:
             self._began = self.gate.time()
 
+    def row(self) -> PeerRow:
+        """When it was heard is known by the monotonic clock; the wall clock is asked only when it is to be shown."""
+        heard_us = self.broker.clock_us() - round((self.gate.time() - self._heard) * 1_000_000)
+        self.heard_us = max(heard_us, self.connected_us)
+        return super().row()
+
     def hear(self) -> None:
         """Silence begins anew."""
         self._heard, self._asked = self.gate.time(), False
@@ -175,7 +181,7 @@ class MbSession(Session):
             if not self.open:
                 return
             if type(event) is not Refused or event.head is not None:
-                self._heard, self._asked, self.heard_us = now, False, self.broker.clock_us()
+                self._heard, self._asked = now, False
             self._handlers[type(event)](event)
         if not self._pending():
             self._began = None
@@ -189,12 +195,6 @@ class MbSession(Session):
         self.close("frame too large")
 
     # ---- what the peer says ------------------------------------------------------------------------------------------
-
-    def _publish(self, intent: Publish) -> None:
-        self._perform(intent)
-
-    def _request(self, intent: Request) -> None:
-        self._perform(intent)
 
     def _respond(self, intent: Respond) -> None:
         batch = intent.batch
@@ -347,10 +347,7 @@ class Sent(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> Sent:
-        ids = batch.message_id
-        assert isinstance(batch.kind, bytes)
-        assert ids is None or type(ids) is list
-        return cls(batch.kind, batch.topic, batch.version, ids)
+        return cls(batch.kind, batch.topic, batch.version, batch.message_id)  # type: ignore[arg-type]
 
     def head(self, row: int) -> Head:
         topic = self.topic[row] if type(self.topic) is list else self.topic

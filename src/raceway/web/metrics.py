@@ -41,7 +41,7 @@ class BusCollector:
         broker, counts = self._broker, self._broker.meter.counts
         messages = CounterMetricFamily("raceway_messages", "Messages received.", labels=("wire", "kind"))
         for (wire, kind), count in broker.meter.messages.items():
-            messages.add_metric((wire, kind), count)
+            messages.add_metric((wire.decode(), kind), count)
         yield messages
         for name, (key, help_text) in COUNTERS.items():
             yield CounterMetricFamily(name.removesuffix("_total"), help_text, value=counts[key])
