@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import pytest
 
@@ -8,7 +9,7 @@ from raceway import config
 from raceway.broker.peers import Pending
 from raceway.broker.runs import Run
 from raceway.errors import RacewayError
-from raceway.listen.session import HIGH_WATER, LINGER_S, LOW_WATER, Session
+from raceway.listen.session import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, Session
 from raceway.model.intents import WatchLog
 from tests.doubles import Bench, RecordingTransport, encode_copies
 
@@ -21,6 +22,11 @@ class PlainSession(Session):
     def close(self, reason: str) -> None:
         self.stop(reason)
         self.transport.close()
+
+    def take(self, events: Iterable[Any]) -> None:
+        """Each event is written back."""
+        for event in events:
+            self.write(event)
 
     def deliver(self, run: Run, data: bytes) -> None:
         self.write(data)
@@ -70,6 +76,36 @@ def test_everything_said_in_a_turn_is_one_write(bench: Bench) -> None:
     seat.session.write(b"d")
     bench.loop.settle()
     assert seat.transport.writes == [b"abc", b"d"]
+
+
+def test_a_small_read_on_a_quiet_bus_is_answered_at_once(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.read([b"a", b"b"], size=2)
+    assert seat.transport.writes == [b"ab"]
+
+
+def test_a_large_read_is_answered_at_the_end_of_the_turn(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.read([b"a"], size=SMALL_READ + 1)
+    assert seat.transport.writes == []
+    bench.loop.settle()
+    assert seat.transport.writes == [b"a"]
+
+
+def test_reads_that_follow_each_other_closely_are_answered_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat = Seat(bench)
+    bench.loop.settle()  # a turn has just ended
+    monkeypatch.setattr("raceway.broker.turn.QUIET_S", 3600)
+    seat.session.write(b"")
+    bench.loop.settle()
+    seat.transport.writes.clear()
+    for piece in (b"a", b"b"):
+        seat.session.read([piece], size=1)
+    assert seat.transport.writes == []
+    bench.loop.settle()
+    assert seat.transport.writes == [b"ab"]
 
 
 def test_what_was_flushed_early_is_not_written_again(bench: Bench) -> None:

@@ -70,19 +70,31 @@ class Exchanges:
     ) -> Iterator[tuple[Pending, bytes, int]]:
         """The requests that have a responder, with payload and timeout in milliseconds."""
         default_ms, time_us = self._bus.settings.request_timeout_ms, batch.item("time_us", 0)
+        ids: list[bytes] = batch.message_id  # type: ignore[assignment]  # every request has one
+        masked_ids: list[bytes] = batch.forwarded_id  # type: ignore[assignment]  # where there is a responder
+        payloads: list[bytes] = batch.payload  # type: ignore[assignment]
         for span in spans:
             for row in range(span.start, span.stop):
                 responder = chosen[row]
                 if responder is None:
                     continue
-                message_id, masked_id = batch.item("message_id", row), batch.item("forwarded_id", row)
+                message_id, masked_id = ids[row], masked_ids[row]
                 root = batch.item("correlation_id", row) or message_id
                 version = batch.item("version", row)
                 request = Pending(
-                    peer, responder, span.topic, span.sent, version, message_id, masked_id, root, first + row, time_us
+                    peer,
+                    responder,
+                    span.topic,
+                    span.sent,
+                    version,
+                    message_id,
+                    masked_id,
+                    root,
+                    first + row,
+                    time_us,
                 )
                 timeout_ms = batch.item("timeout_ms", row)
-                yield request, batch.item("payload", row), default_ms if timeout_ms is None else timeout_ms
+                yield request, payloads[row], default_ms if timeout_ms is None else timeout_ms
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 

@@ -81,11 +81,27 @@ class Rows:
 
     def batches(self) -> Iterator[Messages]:
         """One intent for each run of messages of one action. Call it once, when all ids are good."""
+        if len(self.known) == 1:
+            yield self._only()
+            return
         first = 0
         for action, run in self._runs():
             end = first + run
             yield _INTENTS[action](self._batch(first, end))
             first = end
+
+    def _only(self) -> Messages:
+        """A message that came alone: most requests and answers do, and somebody waits for each of them."""
+        known = self.known[0]
+        batch = Batch(
+            1, wire=MB, kind=known.action, topic=known.topic, version=known.version, payload=self.payloads,
+            message_id=self.ids if self.ids[0] else None,
+        )  # fmt: skip
+        if self.parents:
+            batch.parent_id = [self.parents[0]]
+        if self.timeouts:
+            batch.timeout_ms = [self.timeouts[0]]
+        return _INTENTS[known.action](batch)
 
     def _runs(self) -> Iterator[tuple[bytes, int]]:
         """Actions in order, each with how many rows in sequence have it."""

@@ -210,7 +210,8 @@ class MbSession(Session):
             intent.batch = self._admitted(intent.batch)
             if not intent.batch.count:
                 return
-        sent = Sent.of(intent.batch)
+        batch = intent.batch
+        sent = Sent(batch.kind, batch.topic, batch.version, batch.message_id)  # type: ignore[arg-type]
         waits = type(intent) is Publish and sent.message_id is not None
         acknowledgement = Acknowledgement(self, sent) if waits else None
         try:
@@ -261,12 +262,16 @@ class MbSession(Session):
                 self._audit_sent(_bare_encoder(Run(one, run.batch, run.ids)))
 
     def forward(self, request: Pending, payload: bytes) -> None:
-        topic, version = request.sent, request.version or FOREIGN_VERSION
-        self._say(lambda frame: mb.forwarded(topic, version, request.forwarded_id, payload, frame))
+        told = (request.sent, request.version or FOREIGN_VERSION, request.forwarded_id, payload)
+        self.write(mb.forwarded(*told, self.frame))
+        if self.broker.audited:
+            self._audit_sent(mb.forwarded(*told, _bare))
 
     def answer(self, request: Pending, payload: bytes, error: bytes | None) -> None:
-        topic, version = request.sent, request.version or FOREIGN_VERSION
-        self._say(lambda frame: mb.answer(topic, version, request.message_id, payload, frame))
+        told = (request.sent, request.version or FOREIGN_VERSION, request.message_id, payload)
+        self.write(mb.answer(*told, self.frame))
+        if self.broker.audited:
+            self._audit_sent(mb.answer(*told, _bare))
 
     def fail(self, request: Pending, error: RacewayError) -> None:
         head = Head(b"request", request.sent, request.version or FOREIGN_VERSION, request.message_id)

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
 
 import structlog
 
@@ -24,6 +26,9 @@ from raceway.broker.tracing import random_id
 HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
 # How long what was written may still leave after a close. A peer that does not read would keep it for ever.
 LINGER_S = 10.0
+
+# One message or a few; whoever sends more at a time does not wait for each answer.
+SMALL_READ = 4 * config.KIB
 
 log = structlog.get_logger("raceway.listen")
 
@@ -59,6 +64,19 @@ class Session(Peer):
     @abstractmethod
     def close(self, reason: str) -> None:
         """End the connection in the wire's own way, after what was written has left."""
+
+    @abstractmethod
+    def take(self, events: Iterable[Any]) -> None:
+        """Everything one read brought, in order."""
+
+    def read(self, events: Iterable[Any], size: int) -> None:
+        """The same, when the events are all of a read of `size` bytes: then a quiet bus answers at once."""
+        turn = self.broker.turn
+        turn.begin_read()
+        try:
+            self.take(events)
+        finally:
+            turn.end_read(small=size <= SMALL_READ)
 
     # ---- output ------------------------------------------------------------------------------------------------------
 

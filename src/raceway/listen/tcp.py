@@ -36,7 +36,7 @@ class MbTcp(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         session = self._session
         if session is not None:
-            session.take(self._receiver.receive_data(data))
+            session.read(self._receiver.receive_data(data), len(data))
             if len(data) >= FULL_READ:
                 session.yield_turn()
 

@@ -160,7 +160,7 @@ class MbWebSocket(WSListener):
     def _take_messages(self, session: MbSession) -> None:
         """Everything that came whole in this read."""
         messages, self._messages = self._messages, []
-        session.take(self._receiver.receive_messages(messages))
+        session.read(self._receiver.receive_messages(messages), sum(map(len, messages)))
         if len(messages) >= MANY_MESSAGES:
             session.yield_turn()
 
