@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import tempfile
-from pathlib import Path
+from contextlib import ExitStack
 from typing import Any
 
 from hypothesis import given, settings
@@ -14,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from raceway.errors import DiskFullError
 from raceway.model.envelope import COLUMNS, CONTROL, Batch, Envelope, Hop
 from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, column, rows
+from tests.journal_rig import Rig, column, quick_folder, rows
 from tests.rounds import rounds
 
 TOPICS = ("a", "b.c", "Größe")
@@ -78,9 +77,9 @@ def without_time(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def test_rows_come_out_as_they_went_in(
     appended: list[Batch], flushes: set[int], durability: str, block_rows: int, segment_bytes: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
+    with quick_folder() as folder:
         rig = Rig(
-            Path(folder) / "data", FaultyFiles(), durability=durability, block_rows=block_rows,
+            folder / "data", FaultyFiles(), durability=durability, block_rows=block_rows,
             segment_bytes=segment_bytes, block_bytes=300,
         )  # fmt: skip
         offsets: dict[str, int] = {}
@@ -104,7 +103,8 @@ class JournalMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory()
+        self.exits = ExitStack()
+        self.folder = self.exits.enter_context(quick_folder())
         self.files = FaultyFiles()
         self.kept: list[tuple[str, bytes]] = []
         self.open: list[tuple[str, bytes]] = []
@@ -114,7 +114,7 @@ class JournalMachine(RuleBasedStateMachine):
     @initialize(block_rows=st.integers(1, 6), segment_bytes=st.sampled_from([600, 10**6]))
     def start(self, block_rows: int, segment_bytes: int) -> None:
         self.rig = Rig(
-            Path(self.folder.name) / "data", self.files, block_rows=block_rows, segment_bytes=segment_bytes,
+            self.folder / "data", self.files, block_rows=block_rows, segment_bytes=segment_bytes,
             retry_s=0.01, seal=False,
         )  # fmt: skip
 
@@ -196,7 +196,7 @@ class JournalMachine(RuleBasedStateMachine):
     def teardown(self) -> None:
         if hasattr(self, "rig"):
             self.rig.close()
-        self.folder.cleanup()
+        self.exits.close()
 
 
 JournalMachine.TestCase.settings = settings(max_examples=rounds(25), stateful_step_count=20, deadline=None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from raceway.journal.reader import Reader
 from raceway.journal.segment import BlockSegment
 from raceway.model.envelope import MB, PUBLISH, Batch
 from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, column, rows
+from tests.journal_rig import Rig, column, quick_folder, rows
 from tests.journal_rows import table
 from tests.rounds import rounds, seeded
 
@@ -40,6 +40,12 @@ def make_batch(first: int, count: int) -> Batch:
         attributes=b'{"a":"b"}' if first % 3 == 0 else None,
         payload=[content(number) for number in range(first, first + count)],
     )
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    with quick_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")

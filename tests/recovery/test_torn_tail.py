@@ -16,7 +16,7 @@ from raceway.journal.format import PREFIX_SIZE
 from raceway.journal.mark import encode_mark
 from raceway.journal.scan import Found, walk
 from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, column, numbered, payloads, topic_payloads
+from tests.journal_rig import Rig, column, numbered, payloads, quick_folder, topic_payloads
 from tests.rounds import SOAKING
 
 BLOCKS, ROWS = 20, 5
@@ -28,6 +28,12 @@ class Written(NamedTuple):
     folder: Path
     cuts: list[int]
     head: int
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    with quick_folder() as folder:
+        yield folder
 
 
 @pytest.fixture(scope="module")
