@@ -164,6 +164,19 @@ def test_id_that_is_unlike_the_others_goes_the_strict_way(bad: int, bytes_of_id:
     assert flat(made.receive_data(joined)) == flat(strict().receive_data(joined))
 
 
+@pytest.mark.parametrize("bad", [0, 1, ALIKE - 1, ALIKE])
+@pytest.mark.parametrize(
+    ("like", "unlike"), [(b"token: a", b"token: b"), (b"cmd: produce", b"cmd: consume"), (b" 4", b" 0")]
+)
+def test_message_that_differs_where_the_others_agree_goes_its_own_way(bad: int, like: bytes, unlike: bytes) -> None:
+    data = [message(n).replace(b"\r\ncontent", b"\r\ntoken: a\r\ncontent") for n in range(2 * ALIKE)]
+    made = curious()
+    made.receive_data(b"".join(data))
+    data[bad] = data[bad].replace(like, unlike)
+    joined = b"".join(data)
+    assert flat(made.receive_data(joined)) == flat(strict().receive_data(joined))
+
+
 def test_alike_messages_that_turn_out_different_are_forgotten() -> None:
     made = curious()
     made.receive_data(b"".join(message(n) for n in range(2 * ALIKE)))
