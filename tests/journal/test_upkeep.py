@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 import traceback
@@ -162,6 +163,40 @@ def test_closing_ends_the_child_and_the_next_start_removes_what_it_left(tmp_path
     assert names(again, "*.sealing") == []
     assert column(again.journal.read(0), "sequence") == list(range(30))
     again.close()
+
+
+def test_retention_makes_room_on_a_full_disk_and_leaves_a_read_only_journal_alone(tmp_path: Path) -> None:
+    rig = opened(tmp_path, seal=False, retry_s=0.01, retention=Retention(max_bytes=6000))
+    rig.journal.set_state("cursors", "slow", {"topic": "other", "offset": 0})
+    fill(rig, 40)
+    assert isinstance(rig.files, FaultyFiles)
+    rig.files.free = 0
+    rig.publish("t", b"refused")
+    rig.journal.flush()
+    rig.pump(lambda: rig.journal.health().status == "disk_full")
+    rig.journal.upkeep()
+    assert (left := rig.journal.first_position()) > 0
+    rig.files.heal()
+    rig.pump(lambda: rig.journal.health().status == "ok")
+    fill(rig, 20)
+    rig.files.fail("sync", errno.EIO)
+    rig.publish("t", b"refused")
+    rig.journal.flush()
+    rig.pump(lambda: rig.journal.health().status == "read_only")
+    rig.journal.upkeep()
+    assert rig.journal.first_position() == left
+    rig.close()
+
+
+def test_upkeep_that_fails_is_tried_again(tmp_path: Path) -> None:
+    rig = opened(tmp_path, seal=False, retention=Retention(max_bytes=6000))
+    fill(rig, 40)
+    assert isinstance(rig.files, FaultyFiles)
+    rig.files.fail("remove", errno.EIO)
+    rig.journal.upkeep()
+    run_until(rig, lambda: rig.journal.first_position() > 0)
+    assert rig.journal.health().bytes <= 6000 + 4500
+    rig.close()
 
 
 class Follower(threading.Thread):

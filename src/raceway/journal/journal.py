@@ -95,9 +95,14 @@ class LocalJournal(Intake, CatalogueReading):
         self._catalogue.refresh()
 
     def upkeep(self) -> None:
-        """See `Journal.upkeep`."""
+        """See `Journal.upkeep`. On a full disk too: retention may make room."""
+        if self._status in ("read_only", "closed"):
+            return
         self._writer.roll_if_old()
-        self._upkeep.run(self)
+        try:
+            self._upkeep.run(self)
+        except OSError as error:
+            log().error("upkeep of the journal failed and is tried again", reason=str(error))
 
     def health(self) -> Health:
         writer, damage = self._writer, self._damage

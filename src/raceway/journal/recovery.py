@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -108,7 +109,8 @@ def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, dam
         _cut(files, path, cut_at, size, index.last + 1, damage)
     if kept:  # closed as it is; `covered` spares the next start the search
         index.covered = cut_at
-        write_file(files, path.with_suffix(".idx"), index.encode())
+        with suppress(OSError):
+            write_file(files, path.with_suffix(".idx"), index.encode())
     return _Tail(path, index, bool(kept), [span for found in lost for span in found.spans])
 
 
@@ -157,7 +159,8 @@ def _identity(
     identity = maybe_read_identity(files, folder)
     if identity is None:
         identity = new_identity(maybe_find_marker(files, reversed(blocks)), source)
-        write_identity(files, folder, identity)
+        with nullcontext() if is_new else suppress(OSError):  # on a full disk the next start finds it again
+            write_identity(files, folder, identity)
         if not is_new:
             damage.add(
                 Damage(kind="rebuilt", file="identity", reason="missing or damaged; marker taken from a segment")
