@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from raceway.broker.turn import Turn
 from tests.doubles import ManualLoop
 
@@ -78,4 +80,93 @@ def test_an_ended_turn_owes_nothing() -> None:
     loop.settle()
     turn.owe(second)
     loop.settle()
+    assert (first.flushed, second.flushed) == (1, 1)
+
+
+# ---- reads on a quiet bus --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last turn ended long ago, however fast the tests are."""
+    monkeypatch.setattr("raceway.broker.turn.QUIET_S", -1.0)
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_a_small_read_on_a_quiet_bus_ends_its_turn_and_asks_nothing_of_the_loop() -> None:
+    calls: list[Callable[[], None]] = []
+    turn = Turn(calls.append)
+    ledger = Ledger(turn)
+    turn.begin_read()
+    turn.owe(ledger)
+    assert ledger.flushed == 0, "not before everything that was read is taken"
+    turn.end_read(small=True)
+    assert (ledger.flushed, calls) == (1, [])
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_a_large_read_waits_for_the_end_of_the_turn() -> None:
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    ledger = Ledger(turn)
+    turn.begin_read()
+    turn.owe(ledger)
+    turn.end_read(small=False)
+    assert ledger.flushed == 0
+    loop.turn()
+    assert ledger.flushed == 1
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_a_read_in_a_turn_that_has_begun_waits_for_its_end() -> None:
+    """Else a peer could be told of a later message before an earlier one's turn has ended."""
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    earlier, later = Ledger(turn), Ledger(turn)
+    turn.owe(earlier)
+    turn.begin_read()
+    turn.owe(later)
+    turn.end_read(small=True)
+    assert (earlier.flushed, later.flushed) == (0, 0)
+    loop.turn()
+    assert (earlier.flushed, later.flushed) == (1, 1)
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_a_read_that_owes_nothing_ends_no_turn() -> None:
+    calls: list[Callable[[], None]] = []
+    turn = Turn(calls.append)
+    turn.begin_read()
+    turn.end_read(small=True)
+    turn.begin_read()
+    turn.end_read(small=False)
+    assert calls == []
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_what_a_flush_owes_comes_in_the_next_turn() -> None:
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    ledger = Ledger(turn, again=1)
+    turn.begin_read()
+    turn.owe(ledger)
+    turn.end_read(small=True)
+    assert ledger.flushed == 1
+    loop.turn()
+    assert ledger.flushed == 2
+
+
+def test_after_a_turn_that_just_ended_reads_gather(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("raceway.broker.turn.QUIET_S", 3600.0)
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    first, second = Ledger(turn), Ledger(turn)
+    turn.owe(Ledger(turn))
+    loop.turn()
+    for ledger in (first, second):
+        turn.begin_read()
+        turn.owe(ledger)
+        turn.end_read(small=True)
+    assert (first.flushed, second.flushed) == (0, 0)
+    loop.turn()
     assert (first.flushed, second.flushed) == (1, 1)

@@ -177,7 +177,7 @@ def test_a_drain_ends_at_its_limit() -> None:
         responder.subscribe("never", "request")
         asker.send(f"request:never:1.0.0:{ID}")
         responder.next_request()
-        assert 0.2 <= Drain(bus).ended() < 2
+        assert 0.1 < Drain(bus).ended() < 5
 
 
 def test_a_drain_waits_until_everything_is_committed_and_acknowledged() -> None:

@@ -252,3 +252,13 @@ def test_a_session_knows_its_address_and_its_transports_limits(bench: Bench) -> 
     assert not seat.session.is_tls
     nameless = PlainSession(bench.broker, config.Listen(), RecordingTransport(peername=None), encode_copies)
     assert nameless.address == "unknown"
+
+
+def test_a_read_that_fails_does_not_keep_others_waiting(bench: Bench) -> None:
+    """The loop ends that connection; the bus goes on."""
+    seat, other = Seat(bench), Seat(bench)
+    with pytest.raises(TypeError):
+        seat.session.read(None, size=1)  # type: ignore[arg-type]
+    other.session.write(b"x")
+    bench.loop.settle()
+    assert other.transport.writes == [b"x"]
