@@ -120,6 +120,7 @@ class Exchanges:
             bus.meter.counts["router.response.error"] += failure is not None
             if request.requester.open:
                 request.requester.answer(request, batch.item("payload", row), failure)
+            request.release()
         return Taken(tuple(refused))
 
     def _match(self, peer: Peer, batch: Batch, row: int) -> tuple[Pending | None, bytes | None]:
@@ -167,7 +168,7 @@ class Exchanges:
             correlation_id=[request.correlation_id for request in requests],
             answers=[request.sequence for request in requests],
             hops=[
-                answer_hop(r.requester.id, peer.id, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
+                answer_hop(r.requester_id, peer.id, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
                 for r in requests
             ],
             error=errors if any(errors) else None,
@@ -180,6 +181,7 @@ class Exchanges:
         self._bus.meter.counts[f"router.request.{reason}"] += 1
         if request.requester.open:
             request.requester.fail(request, error)
+        request.release()
 
 
 def _settle(requests: list[Pending], done: Done | None, error: RacewayError | None) -> None:

@@ -75,8 +75,8 @@ class Pending:
     """
 
     __slots__ = (
-        "accepted_us", "correlation_id", "forwarded_id", "handed_us", "message_id", "requester", "responder", "sent",
-        "sequence", "topic", "version",
+        "accepted_us", "correlation_id", "forwarded_id", "handed_us", "message_id", "requester", "requester_id",
+        "responder", "sent", "sequence", "topic", "version",
     )  # fmt: skip
 
     def __init__(
@@ -93,9 +93,14 @@ class Pending:
         accepted_us: int,
     ) -> None:
         self.requester, self.responder, self.topic, self.sent, self.version = requester, responder, topic, sent, version
+        self.requester_id = requester.id
         self.message_id, self.forwarded_id, self.correlation_id = message_id, forwarded_id, correlation_id
         self.sequence: int | None = sequence
         self.accepted_us = self.handed_us = accepted_us
+
+    def release(self) -> None:
+        """It has ended and both sides know. Its facts stay for a late answer, but the peers must be free to go."""
+        del self.requester, self.responder
 
 
 class PeerTable:
