@@ -115,8 +115,11 @@ class Chains:
         if batch is None:
             return None
         message_ids, correlation_ids = batch
-        row = int(key[PREFIX_LENGTH:], 16)
-        message_id = message_ids[row] if row < len(message_ids) else None
+        try:
+            row = int(key[PREFIX_LENGTH:], 16)
+        except ValueError:  # a wire that takes any text for an id
+            return None
+        message_id = message_ids[row] if 0 <= row < len(message_ids) else None
         if message_id is None:
             return None
         root = correlation_ids[row] if correlation_ids is not None else None
