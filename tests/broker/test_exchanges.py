@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -279,6 +281,32 @@ def test_reusing_an_id_while_it_is_open_yields_one_answer_each(bench: Bench) -> 
     bench.respond(responder, Message(id=second.forwarded_id, payload=b"2"))
     bench.respond(responder, Message(id=first.forwarded_id, payload=b"1"))
     assert answers_of(asker) == [(ID, b"2"), (ID, b"1")]
+
+
+@pytest.mark.parametrize("end", ["answer", "timeout", "eviction", "no disk"])
+def test_a_request_that_has_ended_keeps_no_peer_in_memory(end: str) -> None:
+    """Ended requests stay known for long, for late answers; the connections of their peers must not."""
+    bench = Bench(max_outstanding=1)
+    asker, responder = bench.peer(), bench.responder("orders")
+    bench.request(asker, Message(id=ID, timeout_ms=100))
+    masked = responder.masked
+    if end == "answer":
+        bench.respond(responder, Message(id=masked))
+    elif end == "no disk":
+        bench.journal.refuse_writes()
+        with pytest.raises(ReadOnlyError):
+            bench.respond(responder, Message(id=masked))
+    elif end == "eviction":
+        bench.request(bench.responder("other"), Message(b"other", id=new_id()))
+    else:
+        bench.loop.advance(1)
+    bench.loop.settle()
+    gone = weakref.ref(asker), weakref.ref(responder)
+    for peer in (asker, responder):
+        bench.broker.disconnect(peer)
+    del asker, responder, peer
+    gc.collect()
+    assert [found() for found in gone] == [None, None]
 
 
 # ---- who goes away ---------------------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_each_row_of_a_batch_is_found_by_its_masked_id() -> None:
 def test_an_id_that_only_begins_like_a_batch_is_unknown() -> None:
     chains, masked = Chains(), mint_batch(2)
     chains.remember_batch(masked, [b"a", b"b"], None)
-    for row in (b"000000000002", b"00000000ffff", b"ffffffffffff"):
+    for row in (b"000000000002", b"00000000ffff", b"ffffffffffff", b"-00000000001", b"no number", b""):
         beyond = masked[0][:PREFIX_LENGTH] + row
         assert chains.unmask(beyond) == (beyond, beyond)
 
