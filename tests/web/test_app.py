@@ -52,8 +52,20 @@ def test_topics_are_listed_with_their_offsets(bench: Bench, app: Starlette) -> N
     bench.publish(bench.peer(), Message(b"a"), Message(b"b"), Message(b"A"))
     bench.loop.settle()
     assert ask(app, "/api/topics").json() == {
-        "topics": [{"topic": "a", "first": 0, "next": 2}, {"topic": "b", "first": 0, "next": 1}]
+        "topics": [{"topic": "a", "first": 0, "next": 2}, {"topic": "b", "first": 0, "next": 1}],
+        "after": None,
     }
+
+
+def test_topics_come_a_page_at_a_time(bench: Bench, app: Starlette) -> None:
+    bench.publish(bench.peer(), *(Message(name.encode()) for name in "cab"))
+    bench.loop.settle()
+    first = ask(app, "/api/topics?limit=2").json()
+    assert [row["topic"] for row in first["topics"]] == ["a", "b"]
+    rest = ask(app, f"/api/topics?limit=2&after={first['after']}").json()
+    assert [row["topic"] for row in rest["topics"]] == ["c"]
+    assert rest["after"] is None
+    assert ask(app, "/api/topics?limit=many").status == 400
 
 
 def test_subscriptions_and_peers_are_listed(bench: Bench, app: Starlette) -> None:

@@ -16,6 +16,7 @@ from raceway.broker.exchanges import Exchanges
 from raceway.broker.peers import Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.routing import patterns
+from raceway.errors import NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import (
@@ -37,12 +38,17 @@ from raceway.model.intents import (
     Subscribe,
     SubscriptionRow,
     Subscriptions,
+    Taken,
     Unsubscribe,
     UnwatchLog,
     WatchLog,
 )
 
 LOG = "system.log"
+ERROR_COUNTERS: dict[type, str] = {
+    Publish: "router.publish.error",
+    Request: "router.request.error",
+}
 
 
 class Broker(Bus):
@@ -75,8 +81,15 @@ class Broker(Bus):
         """
         batch_door = self._batches.get(type(intent))
         if batch_door is not None:
-            return batch_door(peer, intent, done)
+            return self._count_refusals(intent, batch_door(peer, intent, done))
         return self._calls[type(intent)](peer, intent)
+
+    def _count_refusals(self, intent: Intent, outcome: Outcome) -> Outcome:
+        """Rows that were refused outright count as errors of their kind; those without a route are counted apart."""
+        if isinstance(outcome, Taken) and outcome.refused and type(intent) in ERROR_COUNTERS:
+            wrong = sum(stop - start for start, stop, error in outcome.refused if not isinstance(error, NoRouteError))
+            self.meter.counts[ERROR_COUNTERS[type(intent)]] += wrong
+        return outcome
 
     def connect(self, peer: Peer) -> None:
         self.peers.add(peer)

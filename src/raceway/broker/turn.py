@@ -14,6 +14,10 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+import structlog
+
+log = structlog.get_logger("raceway.broker")
+
 
 class Flushable(Protocol):
     def flush(self) -> None: ...
@@ -66,8 +70,9 @@ class Turn:
     def _end(self) -> None:
         owing, last = self._owing, self._owing_last
         self._owing, self._owing_last = [], []
-        for flushable in owing:
-            flushable.flush()
-        for flushable in last:
-            flushable.flush()
+        for flushable in (*owing, *last):
+            try:
+                flushable.flush()
+            except Exception:
+                log.exception("a flush failed")
         self._ended = time.monotonic()

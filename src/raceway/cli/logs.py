@@ -43,6 +43,8 @@ def configure(log: config.Log, stream: TextIO | None = None) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
+    # picows logs every breach of the WebSocket protocol as an error: strangers must not be able to fill our log.
+    logging.getLogger("picows").setLevel(logging.CRITICAL)
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
 
 

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
@@ -273,8 +274,13 @@ def _maybe_stored(data: Path | None) -> list[dict[str, Any]] | None:
     running = bus.maybe_running(bus.data_folder(data))
     if running is None:
         return None
-    found: list[dict[str, Any]] = bus.ask_console(running, "/api/topics")["topics"]
-    return sorted(found, key=lambda row: row["topic"])
+    found: list[dict[str, Any]] = []
+    after: str | None = ""
+    while after is not None:
+        page = bus.ask_console(running, f"/api/topics?after={quote(after)}")
+        found += page["topics"]
+        after = page["after"]
+    return found
 
 
 def _connect(url: str, ca_file: str | None, reconnect: bool) -> MbClient:

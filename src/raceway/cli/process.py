@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -31,6 +31,8 @@ from raceway.listen.sockets import bind
 from raceway.web.app import build_app
 
 log = structlog.get_logger("raceway")
+
+ENCRYPTED = ("mb+tls", "mb+wss")
 
 
 def run(settings: config.Settings) -> int:
@@ -120,12 +122,14 @@ class _QuietServer(uvicorn.Server):
         yield
 
 
-def _repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: object) -> asyncio.Task[None]:
+def _repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[], None]) -> asyncio.Task[None]:
     async def again() -> None:
         while True:
             await asyncio.sleep(interval_s)
-            assert callable(call)
-            call()
+            try:
+                call()
+            except Exception:
+                log.exception("a repeated task failed", task=getattr(call, "__qualname__", str(call)))
 
     return loop.create_task(again())
 
@@ -138,7 +142,7 @@ def _announced(settings: config.Config, chosen: dict[str, int]) -> Iterator[None
         return
     plain, secure = config.plain_host(settings.listen), settings.listen.host
     urls = {
-        door: f"{'http' if door == 'console' else door}://{secure if door in ('mb+tls', 'mb+wss') else plain}:{port}"
+        door: f"{'http' if door == 'console' else door}://{_in_url(secure if door in ENCRYPTED else plain)}:{port}"
         for door, port in chosen.items()
     }
     file = Path(settings.journal.folder) / RUNNING_FILE
@@ -150,6 +154,10 @@ def _announced(settings: config.Config, chosen: dict[str, int]) -> Iterator[None
         yield
     finally:
         file.unlink(missing_ok=True)
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def _write_private(file: Path, data: bytes) -> None:

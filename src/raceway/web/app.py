@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from heapq import nsmallest
+
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -13,6 +15,9 @@ from raceway.broker.broker import Broker
 from raceway.broker.routing import patterns
 from raceway.web.guard import Guard
 from raceway.web.metrics import exposition
+
+# Topics on a page: what a browser and the loop both take in their stride.
+PAGE = 1000
 
 
 def build_app(broker: Broker, hosts: tuple[str, ...]) -> Starlette:
@@ -33,12 +38,17 @@ def build_app(broker: Broker, hosts: tuple[str, ...]) -> Starlette:
         return Response(exposition(broker), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def topics(request: Request) -> Response:
-        """Every topic with its offsets; who subscribed is under /api/subscriptions."""
-        rows = []
-        for topic in broker.topics:
-            first, after = broker.journal.offsets(topic.name)
-            rows.append({"topic": topic.name, "first": first, "next": after})
-        return JSONResponse({"topics": rows})
+        """Topics with their offsets, a page at a time; `after` is the last topic of the page before."""
+        try:
+            limit = min(int(request.query_params.get("limit", PAGE)), PAGE)
+        except ValueError:
+            return _refusal(400, "invalid", "limit must be a number")
+        after = request.query_params.get("after", "")
+        names = nsmallest(max(limit, 1), (topic.name for topic in broker.topics if topic.name > after))
+        rows = [
+            dict(zip(("topic", "first", "next"), (name, *broker.journal.offsets(name)), strict=True)) for name in names
+        ]
+        return JSONResponse({"topics": rows, "after": names[-1] if len(names) == max(limit, 1) else None})
 
     async def subscriptions(request: Request) -> Response:
         rows = [
@@ -70,5 +80,8 @@ def build_app(broker: Broker, hosts: tuple[str, ...]) -> Starlette:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    body = {"error": {"code": "not_found", "message": "there is nothing at this address"}}
-    return JSONResponse(body, status_code=404)
+    return _refusal(404, "not_found", "there is nothing at this address")
+
+
+def _refusal(status: int, code: str, message: str) -> Response:
+    return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
