@@ -1,4 +1,4 @@
-"""Ten ports in a row for a bus that is started just for now: by the demo, by tests."""
+"""Ten ports in a row for a bus that is started for a moment: by the demo, by tests."""
 
 from __future__ import annotations
 

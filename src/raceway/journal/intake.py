@@ -11,6 +11,7 @@ or given twice. Control rows are refused to nobody, so they are kept and go into
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -34,7 +35,7 @@ _WITH_OFFSET = frozenset((PUBLISH, REQUEST))
 MANY_ROWS = 512
 
 
-class Intake:
+class Intake(ABC):
     """Everything of a journal but keeping the rows; `_hand_over` starts that for one block."""
 
     def __init__(self, settings: config.Journal, state: State, next_sequence: int, clock: Callable[[], int]) -> None:
@@ -123,9 +124,9 @@ class Intake:
             last.calls.append(call)
             self._hurry = True
 
+    @abstractmethod
     def _hand_over(self, block: OpenBlock) -> None:
         """Begin to keep a block. `_committed` or `_failed` must follow, on the owner thread, not from within."""
-        raise NotImplementedError
 
     def _committed(self, block: OpenBlock) -> None:
         self._in_flight = None

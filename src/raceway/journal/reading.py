@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
@@ -11,15 +12,16 @@ from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS
 from raceway.journal.state import State
 
 
-class CatalogueReading:
+class CatalogueReading(ABC):
     """The reading half of `Journal`, for classes that have a catalogue."""
 
     state: State
     _catalogue: Catalogue
 
     @property
+    @abstractmethod
     def committed(self) -> int:
-        raise NotImplementedError
+        """See `Journal.committed`."""
 
     def read(
         self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
