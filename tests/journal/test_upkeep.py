@@ -116,6 +116,7 @@ def test_a_cursor_pins_its_rows_until_too_much_is_pinned(tmp_path: Path) -> None
     moved = rig.journal.state.get("cursors", "slow")
     assert moved is not None
     assert moved["offset"] == rig.journal.offsets("t")[0] > 2
+    assert rig.journal.health().moved_cursors == 1
     rig.commit()
     rig.restart(FaultyFiles())
     assert rig.journal.state.get("cursors", "slow") == moved

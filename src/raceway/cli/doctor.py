@@ -165,6 +165,10 @@ def _journal(folder: Path) -> Iterator[Finding]:
     yield Finding(
         "ok", "journal", f"{text}, {found.bytes / config.MIB:,.1f} MiB; `raceway journal verify` reads it all"
     )
+    moved = found.snapshots[0].sections.get("moved_cursors", 0) if found.snapshots else 0
+    if moved:
+        text = f"retention moved {moved} cursors that were too far behind: their readers missed rows (see the log)"
+        yield Finding("bad", "journal", text)
     for damage in found.damage:
         lost = damage.kind in ("quarantined", "missing")
         where = f"{damage.file}: {damage.kind}" + (

@@ -74,6 +74,7 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     quarantined_rows: int = 0
     missing_rows: int = 0
     bytes_cut: int = 0
+    moved_cursors: int = 0
     damage: tuple[Damage, ...] = ()
 
 

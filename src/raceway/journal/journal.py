@@ -30,7 +30,7 @@ from raceway.journal.recovery import recover
 from raceway.journal.retention import remove_segment
 from raceway.journal.segment import BlockSegment
 from raceway.journal.staging import remove_unfinished
-from raceway.journal.upkeep import Upkeep
+from raceway.journal.upkeep import MOVED, Upkeep
 from raceway.journal.writer import Committed, Failed, Outcome, Resumed, Rolled, Writer
 
 
@@ -125,6 +125,7 @@ class LocalJournal(Intake, CatalogueReading):
             quarantined_rows=damage.quarantined_rows,
             missing_rows=damage.missing_rows,
             bytes_cut=damage.bytes_cut,
+            moved_cursors=len(self.state.section(MOVED)),
             damage=tuple(damage.reports),
         )
 

@@ -24,6 +24,10 @@ class Owner(Protocol):
     def set_state(self, section: str, key: str, value: Any | None) -> None: ...
 
 
+# Cursors that retention had to move, and what they missed: kept, so that nobody overlooks it.
+MOVED = "moved_cursors"
+
+
 class Upkeep:
     """Owner thread only; never waits. A child process does what takes long."""
 
@@ -67,6 +71,7 @@ class Upkeep:
         for move in planned.moves:
             log().error("retention moved a cursor", cursor=move.key, reason=str(move))
             owner.set_state("cursors", move.key, {"topic": move.topic, "offset": move.first_left})
+            owner.set_state(MOVED, move.key, {"topic": move.topic, "from": move.offset, "to": move.first_left})
         listing = self._catalogue.listing
         gone = [segment.path for segment in listing.segments if segment.first in planned.remove]
         gone += [segment.path for segment in listing.held if segment.first in planned.remove_held]
