@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import threading
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,52 @@ def test_two_snapshots_stay_and_other_names_are_left_alone(made: Made) -> None:
     found = snapshot_paths(made.folder, Files().names(made.folder))
     assert [path.read_bytes() for path in found] == [b"100", b"17"]
     assert (made.folder / "state-notes").exists()
+
+
+class SlowListing(Files):
+    """Lists the folder, then waits before the caller learns what was in it."""
+
+    def __init__(self) -> None:
+        self.listed, self.go_on = threading.Event(), threading.Event()
+
+    def names(self, folder: Path) -> list[str]:
+        found = super().names(folder)
+        self.listed.set()
+        assert self.go_on.wait(10)
+        return found
+
+
+def test_a_reader_that_lists_the_folder_slowly_does_not_hide_the_segment_that_begins_meanwhile(made: Made) -> None:
+    made.keep(0)
+    slow = SlowListing()
+    made.catalogue._files = slow
+    reader = threading.Thread(target=made.catalogue.refresh)
+    reader.start()
+    assert slow.listed.wait(10)
+    made.catalogue._files = Files()
+    roll = threading.Thread(target=made.active.roll, args=(1,))
+    roll.start()
+    roll.join(0.2)  # it may have to wait for the reader, or be done by now
+    slow.go_on.set()
+    reader.join(10)
+    roll.join(10)
+    made.keep(1)
+    assert made.sequences() == [0, 1]
+    assert made.catalogue.listing.firsts == (0, 1)
+
+
+def test_a_file_is_never_seen_before_it_is_known_to_be_the_active_one(made: Made) -> None:
+    """Whoever lists the folder while a segment begins must not take it for a closed one."""
+    seen: list[list[bool]] = []
+
+    class Looking(FaultyFiles):
+        def sync_folder(self, folder: Path) -> None:
+            made.catalogue.refresh()
+            seen.append([segment.is_growing for segment in made.catalogue.listing.segments])  # type: ignore[attr-defined]
+
+    made.keep(0)
+    made.active._files = Looking()
+    made.active.roll(1)
+    assert seen[-1] == [False, True]
+    made.keep(1)
+    assert made.sequences() == [0, 1]

@@ -10,6 +10,7 @@ from raceway.journal import segment as segment_module
 from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files, FileSource
 from raceway.journal.index import Index
+from raceway.journal.retention import remove_segment
 from raceway.journal.segment import BlockSegment, extend_index, first_of, maybe_load_index, resumable_index
 from tests.journal_folder import MARKER, write_folder
 from tests.journal_rig import column
@@ -64,6 +65,33 @@ def test_the_index_of_a_sealed_file_is_left_alone(path: Path, beside: bool) -> N
     assert segment.last == FIRST + COUNT - 1
     assert segment.damage == []
     assert path.with_suffix(".idx").read_bytes() == sealed.encode()
+
+
+class RemovingFiles(Files):
+    """Retention removes the segment at the moment a reader does something with its index."""
+
+    def __init__(self, path: Path, when: str) -> None:
+        self._path, self._when = path, when
+
+    def open_to_read(self, path: Path) -> int:
+        if self._when == "looked for" and path.suffix == ".idx":
+            remove_segment(Files(), self._path)
+        return super().open_to_read(path)
+
+    def rename(self, old: Path, new: Path) -> None:
+        if self._when == "saved":
+            remove_segment(Files(), self._path)
+        super().rename(old, new)
+
+
+@pytest.mark.parametrize("when", ["looked for", "saved"])
+def test_a_segment_removed_under_its_reader_is_read_and_leaves_nothing_behind(path: Path, when: str) -> None:
+    segment = BlockSegment(path, MARKER, DamageLog(), RemovingFiles(path, when), may_write=True)
+    assert segment.last == FIRST + COUNT - 1
+    assert not path.exists()
+    assert not path.with_suffix(".idx").exists()
+    if when == "looked for":
+        assert segment.damage == []
 
 
 def test_an_index_of_another_length_or_segment_is_not_used(path: Path) -> None:

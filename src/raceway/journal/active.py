@@ -113,15 +113,25 @@ class ActiveSegment:
     def _begin(self, index: Index) -> None:
         """Open or make the file of `index`. After an error everything is as before."""
         path = segment_path(self._folder, index.first)
-        descriptor = self._files.open(path, create=True)
+        with self._catalogue.turns:
+            before = self._catalogue.active
+            descriptor = self._files.open(path, create=True)
+            source = FileSource(self._files, path)
+            self._catalogue.active = BlockSegment(
+                path, self._marker, self._damage, self._files, index=index, source=source
+            )
         try:
             self._files.sync_folder(self._folder)
-            source = FileSource(self._files, path)
         except OSError:
-            self._files.close(descriptor)
-            if not len(index):  # an empty segment that is not used would hide rows of the one before it
-                self._files.remove(path)
+            self._undo(path, descriptor, before, is_new=not len(index))
             raise
-        self._catalogue.active = BlockSegment(path, self._marker, self._damage, self._files, index=index, source=source)
         self._path, self._index, self._descriptor = path, index, descriptor
         self._saved_blocks = len(index)
+
+    def _undo(self, path: Path, descriptor: int, before: BlockSegment | None, *, is_new: bool) -> None:
+        with self._catalogue.turns:
+            self._catalogue.active = before
+            self._files.close(descriptor)
+            if is_new:  # an empty segment that is not used would hide rows of the one before it
+                self._files.remove(path)
+        self._catalogue.refresh()

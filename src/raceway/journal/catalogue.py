@@ -237,7 +237,11 @@ class FolderCatalogue(Catalogue):
     """The segments of a folder.
 
     `open_blocks` makes the reading side of a `.blocks` file, told whether it is the newest segment. `active` is the
-    segment being written, if this process writes it: set it before its file is made.
+    segment being written, if this process writes it.
+
+    Any thread may list the folder. They take turns (`turns`), or a slow one would put an older listing over a newer
+    one, and rows of a segment that had just begun would not be seen. Whoever begins a segment makes its file and sets
+    `active` in one turn, so that nobody takes it for a closed one; nothing slow, like a sync, belongs into a turn.
     """
 
     def __init__(
@@ -254,10 +258,15 @@ class FolderCatalogue(Catalogue):
         self._open_blocks = open_blocks
         self._known: dict[Path, Segment] = {}
         self._sizes: dict[Path, int] = {}
+        self.turns = threading.Lock()
         self.active: BlockSegment | None = None
 
     def refresh(self) -> None:
         """List the folder anew; segments known already stay as they are."""
+        with self.turns:
+            self._refresh()
+
+    def _refresh(self) -> None:
         names = self._files.names(self._folder)
         paths = {first_of(path): path for path in self._paths(names, SEGMENT, BLOCKS)}
         paths |= {first_of(path): path for path in self._paths(names, SEGMENT, PARQUET)}

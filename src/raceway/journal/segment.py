@@ -175,13 +175,20 @@ class BlockSegment:
             index = Index(self.first)
             extend_index(index, source, self._marker, self.path.name, self._log)
             index.covered = source.size
-        # One that describes something else belongs to the sealed file, which takes over the name.
-        if saved is None and not self.path.with_suffix(".parquet").exists():
+        # An index that describes something else belongs to the sealed file, which takes over the name. A segment that
+        # was removed while it was read needs none.
+        if saved is None and self.path.exists() and not self.path.with_suffix(".parquet").exists():
             self._log.add(rebuilt(self.path.with_suffix(".idx").name, len(index)))
             if self._may_write:
-                with suppress(OSError):
-                    write_file(self._files, self.path.with_suffix(".idx"), index.encode())
+                self._save(index)
         return index
+
+    def _save(self, index: Index) -> None:
+        target = self.path.with_suffix(".idx")
+        with suppress(OSError):
+            write_file(self._files, target, index.encode())
+            if not self.path.exists() and not self.path.with_suffix(".parquet").exists():
+                self._files.remove(target)  # the segment went meanwhile: leave nothing of it
 
     def _remember(self) -> None:
         with self._lately_lock:
