@@ -32,8 +32,8 @@ def ask(app: ASGIApp, path: str, method: str = "GET", headers: dict[str, str] | 
     path, _, query = path.partition("?")
     scope = {
         "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
-        "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "", "client": ("127.0.0.1", 9),
-        "server": ("127.0.0.1", 80),
+        "path": path, "raw_path": path.encode(), "query_string": query.encode(), "root_path": "",
+        "client": ("127.0.0.1", 9), "server": ("127.0.0.1", 80),
         "headers": [(name.lower().encode(), value.encode("latin-1")) for name, value in (headers or {}).items()],
     }  # fmt: skip
     asyncio.run(app(scope, receive, send))  # type: ignore[arg-type]
