@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.peers import Peer, Pending
+from raceway.broker.peers import LivePeer, Peer, Pending
 from raceway.broker.runs import Run
 from raceway.errors import DiskFullError, RacewayError
 from raceway.journal.contract import Done
@@ -123,7 +123,7 @@ def encode_copies(run: Run) -> bytes:
     return b"".join(b"%b %b\n" % (run.ids[row], run.batch.item("payload", row)) for row in rows)
 
 
-class RecordingPeer(Peer):
+class RecordingPeer(LivePeer):
     """A peer that writes down everything it is told. Speaks like MB: disregards the case of names."""
 
     wire: ClassVar[bytes] = b"mb"
@@ -147,8 +147,8 @@ class RecordingPeer(Peer):
     def forward(self, request: Pending, payload: bytes) -> None:
         self.requests.append((request, payload))
 
-    def answer(self, request: Pending, payload: bytes, error: bytes | None) -> None:
-        self.answers.append((request, payload, error))
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        self.answers.append((request, batch.item("payload", row), batch.item("error", row)))
 
     def fail(self, request: Pending, error: RacewayError) -> None:
         self.failures.append((request, error))

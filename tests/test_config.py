@@ -149,3 +149,13 @@ def test_sections_are_frozen() -> None:
 )
 def test_plain_doors_stay_on_loopback_unless_told_otherwise(host: str, insecure: bool, expected: str) -> None:
     assert config.plain_host(config.Listen(host=host, insecure=insecure)) == expected
+
+
+def test_secrets_are_not_shown() -> None:
+    variables = {"RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN": "s3cret", "RACEWAY_LISTEN__ZBUS__TRACKER_TOKEN": "s3cret"}
+    settings = load(environment=variables)
+    assert settings.config.listen.zbus.admin_token == "s3cret"
+    shown = config.effective(settings.config)
+    assert "s3cret" not in str(shown)
+    assert shown["listen.zbus.admin_token"], "that there is one is shown"
+    assert config.effective(load().config)["listen.zbus.admin_token"] == ""

@@ -18,6 +18,8 @@ EXAMPLES = [
     (errors.UnmatchedAnswerError(None), "Received response message without requestId."),
     (errors.UnmatchedAnswerError("x"), "No matching request found for requestId: x"),
     (errors.UnknownPeerError("x"), "Service x not found"),
+    (errors.UnknownQueueError("orders"), "MQ(orders) Not Found"),
+    (errors.QueueKindError("orders"), "the queue 'orders' exists and is of another kind"),
     (errors.TooLargeError("payload", 20, 10), "payload of 20 bytes is over the limit of 10"),
     (errors.ForbiddenError("anonymous:mb", "publish"), "anonymous:mb may not publish"),
     (errors.RemoteError("TIMEOUT", "Request timed out", {"a": 1}), "TIMEOUT: Request timed out"),

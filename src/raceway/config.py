@@ -12,9 +12,10 @@ from __future__ import annotations
 import ipaddress
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import Meta
@@ -26,6 +27,10 @@ PREFIX = "RACEWAY_"
 FILE_VARIABLE = "RACEWAY_CONFIG"
 # Variables of the project's own test and bench runs; not settings of the bus.
 NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_ROUNDS", "RACEWAY_URL"}
+
+# Keys and certificates are given as file names and are none.
+SECRETS = {"listen.zbus.admin_token", "listen.zbus.tracker_token"}
+HIDDEN = "(hidden)"
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0)]
@@ -81,6 +86,11 @@ class Broker(_Section, frozen=True):
     request_timeout_ms: Annotated[Count, Meta(description="Deadline of a request that names none.")] = 5000
     request_timeout_max_ms: Annotated[Positive, Meta(description="Longest deadline a request may name.")] = 3_600_000
     max_outstanding: Annotated[Positive, Meta(description="Open requests; one more evicts the oldest.")] = 10_000
+    pubsub_messages: Annotated[
+        Positive,
+        Meta(description="Messages that wait for one consumer of a publish/subscribe queue; then the oldest goes."),
+    ] = 1000
+    pubsub_bytes: Annotated[Positive, Meta(description="Their bytes.")] = 8 * MIB
     linger_ms: Annotated[
         Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
     ] = 5.0
@@ -112,6 +122,33 @@ class MbWire(_Section, frozen=True):
     ] = {}
 
 
+class ZbusWire(_Section, frozen=True):
+    port: Annotated[Port, Meta(description="zbus: queues, requests, the monitoring page.")] = 15555
+    tracker: Annotated[bool, Meta(description="Be a tracker too, on the same port and on the tracker's own.")] = False
+    tracker_port: Annotated[Port, Meta(description="The tracker's own port, when it is asked for.")] = 16666
+    trackers: Annotated[
+        tuple[str, ...], Meta(description="Trackers (host:port) to report this bus to; they must be on the allow-list.")
+    ] = ()
+    tracker_token: Annotated[str, Meta(description="Sent with reports, for trackers whose admin is guarded.")] = ""
+    advertised: Annotated[
+        str, Meta(description="host:port told to clients as `broker`; empty: the one listened on.")
+    ] = ""
+    admin_token: Annotated[str, Meta(description="Guards the `admin` commands; empty: open.")] = ""
+    head_limit: Annotated[Positive, Meta(description="Largest head of a message in bytes.")] = 64 * KIB
+    header_limit: Annotated[Positive, Meta(description="Most headers in a message.")] = 200
+    body_limit: Annotated[Positive, Meta(description="Largest body in bytes.")] = 64 * MIB
+    request_timeout_ms: Annotated[
+        Positive, Meta(description="Deadline of a zbus request that a service of another wire answers.")
+    ] = 22_222
+    idle_ms: Annotated[Count, Meta(description="Silence after which a connection is closed. 0: never.")] = 0
+    sweep_ms: Annotated[Positive, Meta(description="How often unfinished messages are looked for.")] = 500
+    report_ms: Annotated[Positive, Meta(description="How often this bus reports itself to its trackers.")] = 3000
+    probe_ms: Annotated[Positive, Meta(description="How often a tracker looks whether a bus is still there.")] = 3000
+    push_ms: Annotated[Positive, Meta(description="How often a tracker tells its subscribers without being asked.")] = (
+        10_000
+    )
+
+
 class Listen(_Section, frozen=True):
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port_base: Annotated[
@@ -129,6 +166,7 @@ class Listen(_Section, frozen=True):
     socket_send_bytes: Annotated[Positive, Meta(description="SO_SNDBUF of accepted connections.")] = 256 * KIB
     backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
     mb: MbWire = MbWire()
+    zbus: ZbusWire = ZbusWire()
 
 
 class Log(_Section, frozen=True):
@@ -184,13 +222,13 @@ def describe() -> dict[str, tuple[Any, Any, str]]:
 
 
 def effective(config: Config) -> dict[str, Any]:
-    """Dotted key to value; secrets are hidden (there are none yet: keys and certificates are given as file names)."""
+    """Dotted key to value, to be shown; of a secret only that there is one."""
     result = {}
     for key in describe():
         value: Any = config
         for part in key.split("."):
             value = getattr(value, part)
-        result[key] = value
+        result[key] = HIDDEN if value and key in SECRETS else value
     return result
 
 
@@ -316,6 +354,15 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
         )
     if listen.mb.deregister_ms <= listen.mb.heartbeat_ms:
         raise ConfigError("listen.mb.deregister_ms", "must be longer than listen.mb.heartbeat_ms")
+
+
+def names_us(address: str, hosts: Iterable[str]) -> bool:
+    """Is this address (`//host:port`, or an origin) loopback, or one of the names under which we may be reached?"""
+    try:
+        name = urlsplit(address).hostname
+    except ValueError:
+        return False
+    return name is not None and (is_loopback(name) or name in {host.lower() for host in hosts})
 
 
 def plain_host(listen: Listen) -> str:

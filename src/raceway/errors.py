@@ -10,6 +10,8 @@
     │   ├── RequestTimeoutError     the responder did not answer in time
     │   ├── UnmatchedAnswerError    an answer to a request that is not open
     │   ├── UnknownPeerError        a service id nobody has
+    │   ├── UnknownQueueError       a queue nobody made
+    │   ├── QueueKindError          a queue of another kind has the name
     │   ├── TooLargeError           over a stated limit
     │   ├── ForbiddenError          not allowed
     │   └── RemoteError             a client's call was answered with an error
@@ -151,6 +153,32 @@ class UnknownPeerError(PeerError):
 
     def __str__(self) -> str:
         return f"Service {self.peer} not found"
+
+
+class UnknownQueueError(PeerError):
+    """Nobody has made the queue `name`."""
+
+    code = "unknown_queue"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"MQ({self.name}) Not Found"
+
+
+class QueueKindError(PeerError):
+    """`name` is a queue of the other kind already."""
+
+    code = "queue_kind"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"the queue {self.name!r} exists and is of another kind"
 
 
 class TooLargeError(PeerError):

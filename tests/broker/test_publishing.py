@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from raceway.errors import DrainingError, NameReservedError, NameTakenError, NoRouteError, RacewayError, ReadOnlyError
 from raceway.model.intents import Register
 from tests.doubles import Bench, Message, Refusal, new_id, refusals
+from tests.queue_rig import QueueBench
 
 UUID4 = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 
@@ -275,3 +276,43 @@ def test_whatever_is_published_is_stored_once_and_delivered_once_in_order(batche
     wanted = [(m.topic, m.payload) for m in taken if m.topic != b"b"]
     assert [(copy.topic, copy.payload) for copy in subscriber.copies] == wanted
     assert all(UUID4.fullmatch(copy.id) for copy in subscriber.copies)
+
+
+# ---- queues ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_publish_that_only_a_queue_keeps_has_a_route() -> None:
+    bench = QueueBench()
+    bench.create("orders")
+    sender = bench.foreign_peer()
+    assert bench.produce(b"1", name="ORDERS", peer=sender).refused == ()
+    assert bench.counted("router.publish.dropped") == 0
+    assert refusals(bench.produce(b"2", name="others", peer=sender)) == [Refusal(0, 1, NoRouteError)]
+
+
+def test_a_publish_goes_to_subscribers_and_into_the_queue_whatever_wire_it_came_from() -> None:
+    bench = QueueBench()
+    bench.create("orders")
+    live, consumer = bench.foreign_peer("#"), bench.peer()
+    bench.arm(consumer, "orders", window=-1)
+    bench.produce(b"foreign", name="Orders", peer=bench.foreign_peer())
+    bench.produce(b"own", name="orders")
+    assert [copy.payload for copy in live.copies] == [b"foreign", b"own"], "at once"
+    assert consumer.payloads == []
+    bench.settle()
+    assert consumer.payloads == [b"foreign", b"own"]
+
+
+def test_rows_of_one_batch_find_their_queues_also_under_two_spellings() -> None:
+    bench = QueueBench()
+    for name in ("a", "b"):
+        bench.create(name)
+    topics = [b"a", b"A", b"x", b"b", b"system.x", b"a", b"B"]
+    taken = bench.produce(*(b"%d" % row for row in range(7)), name="", topic=topics, peer=bench.foreign_peer())
+    assert sorted(refusals(taken)) == [Refusal(2, 3, NoRouteError), Refusal(4, 5, NameReservedError)]
+    consumer = bench.peer()
+    bench.settle()
+    bench.arm(consumer, "a", window=-1)
+    bench.arm(consumer, "b", window=-1)
+    assert consumer.payloads == [b"0", b"1", b"5", b"3", b"6"]
+    assert [bench.queue(name).backlog for name in ("a", "b")] == [3, 2]

@@ -13,8 +13,9 @@ from typing import Any
 from raceway import config
 from raceway.broker.bus import Bus, Clock
 from raceway.broker.exchanges import Exchanges
-from raceway.broker.peers import Peer
+from raceway.broker.peers import LivePeer, Peer
 from raceway.broker.publishing import Publishing
+from raceway.broker.queue_table import QueueTable
 from raceway.broker.routing import patterns
 from raceway.errors import NoRouteError
 from raceway.journal.contract import Done as CommitDone
@@ -33,6 +34,7 @@ from raceway.model.intents import (
     Publish,
     ReadMetrics,
     Register,
+    Reply,
     Request,
     Respond,
     Subscribe,
@@ -54,14 +56,17 @@ ERROR_COUNTERS: dict[type, str] = {
 class Broker(Bus):
     def __init__(self, settings: config.Broker, journal: Journal, loop: Clock, clock_us: Callable[[], int]) -> None:
         super().__init__(settings, journal, loop, clock_us)
-        publishing, exchanges = Publishing(self), Exchanges(self)
-        self.correlation = exchanges.correlation
+        self.queues = QueueTable(self, settings.pubsub_messages, settings.pubsub_bytes)
+        publishing, exchanges = Publishing(self, self.queues), Exchanges(self, self.queues)
+        self.correlation, self.replies = exchanges.correlation, exchanges.replies
+        self._exchanges = exchanges
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
             Publish: publishing.publish,
             Request: exchanges.request,
             Respond: exchanges.respond,
+            Reply: exchanges.reply,
         }
-        self._calls: dict[type, Callable[[Peer, Any], Outcome]] = {
+        self._calls: dict[type, Callable[[Any, Any], Outcome]] = {
             Heartbeat: lambda peer, call: Done(),
             Register: self._register,
             Subscribe: self._subscribe,
@@ -102,10 +107,22 @@ class Broker(Bus):
         if not self.peers.remove(peer):
             return
         self.routing.remove(peer)
+        self._exchanges.leave(peer)
         self.logs.unwatch(peer)
         self.note_subscriptions()
         self.meter.counts["connection.disconnected"] += 1
         self.meter.counts["registry.unregistration"] += 1
+
+    def is_known(self, name: str) -> bool:
+        """Has the topic been used, or does anybody listen under this name?"""
+        used = self.topics.maybe_exact(name) is not None and not self.queues.is_gone(name)
+        return used or bool(self.routing.subscribers(name))
+
+    def has_responder(self, name: str) -> bool:
+        """Would a request to this name find somebody, other than in a queue that nobody consumes from?"""
+        topic = self.topics.maybe_exact(name)
+        responders = self.routing.responders(name) if topic is None else self.routing.route(topic).responders
+        return bool(responders)
 
     def count_error(self, peer: Peer) -> None:
         """A message of this peer was answered with an error."""
@@ -137,7 +154,7 @@ class Broker(Bus):
         self.note_subscriptions()
         return Done(changed)
 
-    def _watch_log(self, peer: Peer, call: WatchLog) -> Done:
+    def _watch_log(self, peer: LivePeer, call: WatchLog) -> Done:
         self.logs.watch(peer, call.levels, call.regex)
         self.routing.subscribe(peer, "publish", LOG, 0)
         return Done()

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 from raceway import config
 from raceway.broker.logs import LogWatch
 from raceway.broker.metrics import Meter
-from raceway.broker.peers import Peer, PeerTable
+from raceway.broker.peers import LivePeer, Peer, PeerTable
 from raceway.broker.routing import Routing
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
@@ -54,10 +54,18 @@ class Bus:
         writer thread then does not take the interpreter from an answer that is on its way.
         """
         first = self.journal.append(batch, done, awaited=awaited)
+        self._owe_journal()
+        return first
+
+    def _owe_journal(self) -> None:
         if not self._journal_owed:
             self._journal_owed = True
             self.turn.owe(self, last=True)
-        return first
+
+    def set_state(self, section: str, key: str, value: Any | None) -> None:
+        """Remember something small in the journal; it is flushed at the end of the turn."""
+        self.journal.set_state(section, key, value)
+        self._owe_journal()
 
     def flush(self) -> None:
         """The end of a turn in which rows were appended."""
@@ -82,7 +90,8 @@ class Bus:
     def audit(self, payload: bytes) -> None:
         """One record of the audit stream to everybody who reads it."""
         for peer in self.routing.subscribers(AUDIT):
-            peer.announce(AUDIT, payload)
+            if isinstance(peer, LivePeer):
+                peer.announce(AUDIT, payload)
 
     def note_subscriptions(self) -> None:
         """Subscriptions changed."""

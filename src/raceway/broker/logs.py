@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import re2
 
-from raceway.broker.peers import Peer
+from raceway.broker.peers import LivePeer, Peer
 from raceway.errors import MalformedError
 
 # Regular expressions come from peers: RE2 takes linear time, and this much pattern is enough for anybody.
@@ -18,14 +18,15 @@ class LogWatch:
 
     def __init__(self, clock_us: Callable[[], int]) -> None:
         self._clock_us = clock_us
-        self._watchers: dict[Peer, tuple[frozenset[str], re2.Pattern | None]] = {}
+        self._watchers: dict[LivePeer, tuple[frozenset[str], re2.Pattern | None]] = {}
 
-    def watch(self, peer: Peer, levels: tuple[str, ...], regex: str | None) -> None:
+    def watch(self, peer: LivePeer, levels: tuple[str, ...], regex: str | None) -> None:
         """Replaces the peer's former wish. Raises MalformedError for a pattern RE2 does not take."""
         self._watchers[peer] = (frozenset(levels), _compile(regex) if regex is not None else None)
 
     def unwatch(self, peer: Peer) -> None:
-        self._watchers.pop(peer, None)
+        if isinstance(peer, LivePeer):
+            self._watchers.pop(peer, None)
 
     def emit(self, level: str, message: str, **extra: str) -> None:
         """`level` is one of `debug info warn error`."""

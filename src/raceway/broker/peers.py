@@ -4,22 +4,45 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.errors import RacewayError, UnknownPeerError
+from raceway.model.envelope import Batch
 from raceway.model.intents import PeerRow, SubscriptionKind
 
 Encoder = Callable[[Run], bytes]
 
 
-class Peer(ABC):
-    """One connection, as the broker sees it. Sessions of the wires fill in how things are said.
+class Party(Protocol):
+    """Whoever may stand in a route. `subscriptions` is (kind, pattern in folded form) to priority, kept by Routing."""
 
-    `encoder` turns a run of publishes into bytes for the socket; peers with the same encoder share the result, so a
-    run is encoded once per wire and not once per subscriber.
-    """
+    id: str
+    subscriptions: dict[tuple[SubscriptionKind, str], float]
+
+    def spells(self, name: str) -> bool:
+        """Can this wire say the name? A topic that it cannot is not delivered there; nothing is renamed."""
+
+
+class Subscriber(Party, Protocol):
+    """Who gets copies of publishes. `encoder` turns a run into bytes; those with the same encoder share the result."""
+
+    encoder: Encoder
+
+    def deliver(self, run: Run, data: bytes) -> None:
+        """Hand over publishes: `data` is what the encoder made of the run."""
+
+
+class Responder(Party, Protocol):
+    """Who may be asked: a peer, or something that stands for several, such as a queue with its consumers."""
+
+    def forward(self, request: Pending, payload: bytes) -> None:
+        """Hand over a request to answer."""
+
+
+class Peer(ABC):
+    """One connection, as the broker sees it: it may publish and ask. Sessions fill in how things are said."""
 
     wire: ClassVar[bytes]
     # Does this wire regard `Orders` and `orders` as one name?
@@ -32,10 +55,33 @@ class Peer(ABC):
         self.description = ""
         self.producer = peer_id.encode()
         self.connected_us = self.heard_us = self.registered_us = time_us
-        # (kind, pattern in folded form) to priority; kept by Routing.
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.errors = self.error_rate = 0
         self.open = True
+
+    @abstractmethod
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        """Hand over the answer to a request this peer made: that row, as its responder sent it."""
+
+    @abstractmethod
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        """Tell that a request this peer made will not be answered."""
+
+    def spells(self, name: str) -> bool:
+        return True
+
+    def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
+        """Deadline of a request of this peer that names none; None waits for ever."""
+        return default_ms
+
+    def row(self) -> PeerRow:
+        return PeerRow(
+            self.id, self.name, self.description, self.connected_us, self.heard_us, wire=self.wire.decode()
+        )  # fmt: skip
+
+
+class LivePeer(Peer):
+    """A connection that also subscribes and answers: a `Subscriber` and a `Responder`."""
 
     @abstractmethod
     def deliver(self, run: Run, data: bytes) -> None:
@@ -46,14 +92,6 @@ class Peer(ABC):
         """Hand over a request to answer."""
 
     @abstractmethod
-    def answer(self, request: Pending, payload: bytes, error: bytes | None) -> None:
-        """Hand over the answer to a request this peer made."""
-
-    @abstractmethod
-    def fail(self, request: Pending, error: RacewayError) -> None:
-        """Tell that a request this peer made will not be answered."""
-
-    @abstractmethod
     def announce(self, topic: str, payload: bytes) -> None:
         """Hand over a message that the broker itself made (the audit stream)."""
 
@@ -61,28 +99,23 @@ class Peer(ABC):
     def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
         """Hand over a log record this peer asked for."""
 
-    def row(self) -> PeerRow:
-        return PeerRow(
-            self.id, self.name, self.description, self.connected_us, self.heard_us, wire=self.wire.decode()
-        )  # fmt: skip
-
 
 class Pending:
     """An open request between two peers. Times are of the broker's clock, microseconds.
 
     `sequence` is its position, None if it could not be stored. `sent`, `version` and `message_id` are the
-    requester's own spelling, for the answer's header.
+    requester's own spelling, for the answer's header. `open` until it is answered or has failed.
     """
 
     __slots__ = (
-        "accepted_us", "correlation_id", "forwarded_id", "handed_us", "message_id", "requester", "requester_id",
-        "responder", "sent", "sequence", "topic", "version",
+        "accepted_us", "correlation_id", "forwarded_id", "handed_us", "message_id", "offset", "open", "reply_to",
+        "requester", "requester_id", "responder", "responder_id", "sent", "sequence", "topic", "version",
     )  # fmt: skip
 
     def __init__(
         self,
         requester: Peer,
-        responder: Peer,
+        responder: Responder,
         topic: Topic,
         sent: bytes,
         version: bytes | None,
@@ -91,12 +124,16 @@ class Pending:
         correlation_id: bytes,
         sequence: int,
         accepted_us: int,
+        offset: int | None = None,
+        reply_to: bytes | None = None,
     ) -> None:
         self.requester, self.responder, self.topic, self.sent, self.version = requester, responder, topic, sent, version
-        self.requester_id = requester.id
+        self.requester_id, self.responder_id = requester.id, responder.id
         self.message_id, self.forwarded_id, self.correlation_id = message_id, forwarded_id, correlation_id
         self.sequence: int | None = sequence
         self.accepted_us = self.handed_us = accepted_us
+        self.offset, self.reply_to = offset, reply_to
+        self.open = True
 
     def release(self) -> None:
         """It has ended and both sides know. Its facts stay for a late answer, but the peers must be free to go."""

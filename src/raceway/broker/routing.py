@@ -7,8 +7,9 @@ and kept until a subscription that could change it comes or goes: an exact name 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any, TypeAlias
 
-from raceway.broker.peers import Encoder, Peer
+from raceway.broker.peers import Encoder, Party, Peer, Responder, Subscriber
 from raceway.broker.topics import Topic
 from raceway.model.intents import PatternRow, SubscriberRow, SubscriptionKind
 from raceway.model.topics import PatternTrie, fold, has_wildcard, matches
@@ -17,32 +18,37 @@ from raceway.model.topics import PatternTrie, fold, has_wildcard, matches
 KEPT_ROUTES = 65_536
 
 
+Copies: TypeAlias = tuple[tuple[Encoder, tuple[Subscriber, ...]], ...]
+
+
 class Route:
     """Where messages of one topic go.
 
     `copies`: for each encoder the peers that want publishes. `responders`: candidates for a request, all of the highest
-    priority; one peer stands once, however many of its patterns match.
+    priority; one peer stands once, however many of its patterns match. `unspelled`: subscribers left out because their
+    wire cannot say the name.
     """
 
-    __slots__ = ("copies", "responders")
+    __slots__ = ("copies", "responders", "unspelled")
 
-    def __init__(self, copies: tuple[tuple[Encoder, tuple[Peer, ...]], ...], responders: tuple[Peer, ...]) -> None:
-        self.copies, self.responders = copies, responders
+    def __init__(self, copies: Copies, responders: tuple[Responder, ...], unspelled: int) -> None:
+        self.copies, self.responders, self.unspelled = copies, responders, unspelled
 
 
 class Routing:
     def __init__(self) -> None:
-        self._tries: dict[SubscriptionKind, PatternTrie[Peer]] = {"publish": PatternTrie(), "request": PatternTrie()}
+        # In the one only subscribers, in the other only responders.
+        self._tries: dict[SubscriptionKind, PatternTrie[Any]] = {"publish": PatternTrie(), "request": PatternTrie()}
         self._routes: dict[str, Route] = {}
 
-    def subscribe(self, peer: Peer, kind: SubscriptionKind, pattern: str, priority: float) -> None:
+    def subscribe(self, peer: Party, kind: SubscriptionKind, pattern: str, priority: float) -> None:
         """A repeat keeps one entry and replaces the priority."""
         pattern = fold(pattern)
         peer.subscriptions[kind, pattern] = priority
         self._tries[kind].add(pattern, peer)
         self._forget(pattern)
 
-    def unsubscribe(self, peer: Peer, kind: SubscriptionKind, pattern: str) -> bool:
+    def unsubscribe(self, peer: Party, kind: SubscriptionKind, pattern: str) -> bool:
         """False when there was no such subscription. Wildcards are not expanded: the exact pattern is meant."""
         pattern = fold(pattern)
         if peer.subscriptions.pop((kind, pattern), None) is None:
@@ -51,7 +57,7 @@ class Routing:
         self._forget(pattern)
         return True
 
-    def remove(self, peer: Peer) -> None:
+    def remove(self, peer: Party) -> None:
         """End all subscriptions of a peer."""
         for kind, pattern in list(peer.subscriptions):
             self.unsubscribe(peer, kind, pattern)
@@ -61,26 +67,23 @@ class Routing:
         if route is None:
             if len(self._routes) >= KEPT_ROUTES:
                 self._routes.clear()
-            route = Route(self._copies(topic.folded), self._responders(topic.folded))
+            wanting = self.subscribers(topic.folded)
+            able = [peer for peer in wanting if peer.spells(topic.name)]
+            route = Route(_by_encoder(able), self.responders(topic.name), len(wanting) - len(able))
             self._routes[topic.folded] = route
         return route
 
-    def subscribers(self, name: str) -> tuple[Peer, ...]:
+    def subscribers(self, name: str) -> tuple[Subscriber, ...]:
         """Who wants publishes of this name, each peer once. Also for the broker's own streams, which are no topics."""
         return tuple(dict.fromkeys(self._tries["publish"].find(name)))
 
-    def _copies(self, name: str) -> tuple[tuple[Encoder, tuple[Peer, ...]], ...]:
-        by_encoder: dict[Encoder, list[Peer]] = {}
-        for peer in self.subscribers(name):
-            by_encoder.setdefault(peer.encoder, []).append(peer)
-        return tuple((encoder, tuple(peers)) for encoder, peers in by_encoder.items())
-
-    def _responders(self, name: str) -> tuple[Peer, ...]:
+    def responders(self, name: str) -> tuple[Responder, ...]:
         priorities = {
             peer: max(
                 p for (kind, pattern), p in peer.subscriptions.items() if kind == "request" and matches(pattern, name)
             )
             for peer in dict.fromkeys(self._tries["request"].find(name))
+            if peer.spells(name)
         }
         best = max(priorities.values(), default=0)
         return tuple(peer for peer, priority in priorities.items() if priority == best)
@@ -90,6 +93,13 @@ class Routing:
             self._routes.clear()
         else:
             self._routes.pop(pattern, None)
+
+
+def _by_encoder(subscribers: Iterable[Subscriber]) -> Copies:
+    by_encoder: dict[Encoder, list[Subscriber]] = {}
+    for peer in subscribers:
+        by_encoder.setdefault(peer.encoder, []).append(peer)
+    return tuple((encoder, tuple(peers)) for encoder, peers in by_encoder.items())
 
 
 def patterns(peers: Iterable[Peer]) -> tuple[PatternRow, ...]:

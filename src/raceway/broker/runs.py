@@ -33,7 +33,7 @@ def name_rows(batch: Batch, topics: TopicTable, folds_case: bool) -> tuple[list[
     """The topic of each stretch of rows, found or made; and the rows whose topic cannot be."""
     spans: list[Span] = []
     refused: Refused = []
-    for sent, start, stop in _stretches(batch.topic, batch.count):
+    for sent, start, stop in stretches(batch.topic, batch.count):
         try:
             spans.append(Span(topics.spelled(sent, folds_case), sent, start, stop))
         except RacewayError as error:
@@ -60,7 +60,7 @@ def keep_named(batch: Batch, spans: list[Span], wire: bytes) -> tuple[Batch, lis
     return batch, spans
 
 
-def _stretches(sent: Column[bytes], count: int) -> Iterator[tuple[bytes, int, int]]:
+def stretches(sent: Column[bytes], count: int) -> Iterator[tuple[bytes, int, int]]:
     """(name, start, stop) of each stretch of equal names; one for the whole batch if its topic is a scalar."""
     if type(sent) is not list:
         assert isinstance(sent, bytes), "codecs always say the topic"

@@ -48,6 +48,17 @@ class TopicTable:
             self._by_spelling[sent] = topic
         return topic
 
+    def own(self, name: str) -> Topic:
+        """A topic the journal already knows by its canonical name, made if it has no rows yet."""
+        topic = self._by_fold.get(fold(name))
+        if topic is None:
+            topic = self._by_fold[fold(name)] = Topic(name)
+        return topic
+
+    def maybe_exact(self, name: str) -> Topic | None:
+        topic = self._by_fold.get(fold(name))
+        return topic if topic is not None and topic.name == name else None
+
     def maybe_get(self, name: str) -> Topic | None:
         return self._by_fold.get(fold(name))
 

@@ -87,10 +87,10 @@ class Chains:
         """
         if batch.parent_id is None:
             return
-        assert type(batch.parent_id) is list
         parents: list[bytes | None] = []
         roots: list[bytes | None] = []
-        for row, named in enumerate(batch.parent_id):
+        for row in range(batch.count):
+            named = batch.item("parent_id", row)
             parent, root = (None, None) if named is None else self.unmask(named)
             parents.append(parent)
             roots.append(root)

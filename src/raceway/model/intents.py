@@ -31,14 +31,25 @@ class Publish(msgspec.Struct, gc=False):
 
 
 class Request(msgspec.Struct, gc=False):
-    """Each row to exactly one responder; rows carry `message_id` and perhaps `timeout_ms`."""
+    """Each row to exactly one responder; rows carry `message_id` and perhaps `timeout_ms` and `reply_to`.
+
+    `waits`: where there is a queue but nobody consumes from it, the request may wait in it.
+    """
 
     batch: Batch
+    waits: bool = False
 
 
 class Respond(msgspec.Struct, gc=False):
     """Answers to forwarded requests, matched by `message_id`, else by `parent_id`."""
 
+    batch: Batch
+
+
+class Reply(msgspec.Struct, gc=False):
+    """One answer, a batch of one row, to what was handed out under (`reply_to`, the row's `message_id`)."""
+
+    reply_to: bytes
     batch: Batch
 
 
@@ -106,7 +117,7 @@ Call = (
     Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | ListPeers | ListSubscriptions | ListTopics
     | ReadMetrics
 )  # fmt: skip
-Intent = Publish | Request | Respond | Call
+Intent = Publish | Request | Respond | Reply | Call
 
 
 # ---- outcomes -------------------------------------------------------------------------------------------------------

@@ -1,0 +1,258 @@
+"""All queues: made, looked up, joined to their topics, and their cursors kept.
+
+Kinds, by the bits of the mode: 2 is publish/subscribe, whatever bit 1 says; everything else is an ordinary queue. 4 is
+temporary: it goes with the connection that made it. What a queue is (mode, token, maker) is kept in the journal's state
+and never changes after it was made.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from raceway.broker.bus import Bus
+from raceway.broker.peers import Peer, Pending
+from raceway.broker.pubsub import PubSubConsumer, PubSubQueue
+from raceway.broker.queues import CURSORS, Consumer, Queue
+from raceway.broker.runs import Span
+from raceway.broker.topics import Topic
+from raceway.broker.tracing import random_id
+from raceway.errors import (
+    ForbiddenError,
+    NameInvalidError,
+    QueueKindError,
+    RacewayError,
+    UnavailableError,
+    UnknownQueueError,
+)
+from raceway.journal.contract import Done
+from raceway.model.envelope import Batch
+from raceway.model.intents import SubscriptionKind
+from raceway.model.topics import canonical_name
+
+QUEUES = "queues"
+PUBSUB, TEMPORARY = 2, 4
+
+
+class QueueConsumer(Consumer, PubSubConsumer, Protocol):
+    """A connection that consumes from queues of both kinds."""
+
+
+class QueueRecord(msgspec.Struct, frozen=True, gc=False):
+    """What is kept of a queue. `token` is a digest; an open queue has none."""
+
+    mode: int
+    token: str = ""
+    maker: str = ""
+    made_ms: int = 0
+
+    @property
+    def is_pubsub(self) -> bool:
+        return bool(self.mode & PUBSUB)
+
+
+class QueueResponder:
+    """Stands for a queue among the responders of its topic while a consumer is connected."""
+
+    def __init__(self, queue: Queue) -> None:
+        self.id = random_id().decode()
+        self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
+        self.queue = queue
+
+    def spells(self, name: str) -> bool:
+        return True
+
+    def forward(self, request: Pending, payload: bytes) -> None:
+        self.queue.expect(request)
+
+
+class QueueTable:
+    def __init__(self, bus: Bus, pubsub_messages: int, pubsub_bytes: int) -> None:
+        self._bus = bus
+        self._pubsub_limits = (pubsub_messages, pubsub_bytes)
+        self._records: dict[str, QueueRecord] = {}
+        self._queues: dict[str, Queue] = {}
+        self._pubsubs: dict[str, PubSubQueue] = {}
+        self._by_topic: dict[Topic, QueueResponder] = {}
+        self._temporary: dict[Peer, list[str]] = {}
+        self._gone: set[str] = set()
+        self._consuming: dict[QueueConsumer, dict[Queue | PubSubQueue, None]] = {}
+        self._moved: dict[Queue, None] = {}
+        for name, value in bus.journal.state.section(QUEUES).items():
+            self._join(bus.topics.own(name), msgspec.convert(value, QueueRecord))
+
+    # ---- making and finding ------------------------------------------------------------------------------------------
+
+    def create(self, peer: Peer, maker: str, name: str, mode: int, token: str) -> None:
+        """Make a queue; a repeat for one of the same kind changes nothing.
+
+        Raises QueueKindError, the errors of names, or UnavailableError if it could not be kept.
+        """
+        if canonical_name(name) != name:  # names are looked up exactly, so this one would never be found
+            raise NameInvalidError(name, "it is not in Unicode normal form C")
+        topic = self._bus.topics.spelled(name.encode(), folds_case=False)
+        known = self._records.get(topic.name)
+        if known is not None:
+            if known.is_pubsub != bool(mode & PUBSUB):
+                raise QueueKindError(name)
+            return
+        record = QueueRecord(mode, _digest(token), maker, self._bus.clock_us() // 1000)
+        if mode & TEMPORARY:
+            self._temporary.setdefault(peer, []).append(topic.name)
+        else:
+            self._bus.set_state(QUEUES, topic.name, msgspec.to_builtins(record))
+            if not record.is_pubsub:  # with the record: rows that follow it in this very turn are the queue's
+                self._keep_cursor(topic.name, self._bus.journal.offsets(topic.name)[1])
+        self._join(topic, record)
+
+    def find(self, name: str, token: str) -> QueueRecord:
+        """Raises UnknownQueueError, or ForbiddenError if the token is not the queue's."""
+        record = self._records.get(name)
+        if record is None:
+            raise UnknownQueueError(name)
+        if record.token and not hmac.compare_digest(record.token, _digest(token)):
+            raise ForbiddenError("the token", f"use the queue {name}")
+        return record
+
+    def exists(self, name: str) -> bool:
+        return name in self._records
+
+    def is_gone(self, name: str) -> bool:
+        """Was this a temporary queue, and its maker has left?"""
+        return name in self._gone
+
+    def drop(self, name: str) -> None:
+        """The queue is no more; its topic and its rows stay."""
+        if self._records.pop(name).mode & TEMPORARY:
+            self._gone.add(name)
+        pubsub, queue = self._pubsubs.pop(name, None), self._queues.pop(name, None)
+        if pubsub is not None:
+            self._bus.routing.remove(pubsub)
+        if queue is not None:
+            self._bus.routing.remove(self._by_topic.pop(queue.topic))
+
+    def __iter__(self) -> Iterator[tuple[str, QueueRecord, Queue | PubSubQueue]]:
+        for name, record in self._records.items():
+            yield name, record, self._pubsubs[name] if record.is_pubsub else self._queues[name]
+
+    def _join(self, topic: Topic, record: QueueRecord) -> None:
+        name = topic.name
+        self._records[name] = record
+        self._gone.discard(name)
+        if record.is_pubsub:
+            self._pubsubs[name] = PubSubQueue(topic, self._bus.meter, *self._pubsub_limits)
+            return
+        end = self._bus.journal.offsets(name)[1]
+        kept = self._maybe_kept_cursor(name)
+        queue = Queue(topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move)
+        self._queues[name] = queue
+        self._by_topic[topic] = QueueResponder(queue)
+
+    # ---- consumers ---------------------------------------------------------------------------------------------------
+
+    def arm(self, consumer: QueueConsumer, name: str, ticket: bytes, topics: tuple[str, ...], window: int) -> None:
+        """The queue must exist: `find` comes first."""
+        queue = self._pubsubs.get(name) or self._queues[name]
+        self._consuming.setdefault(consumer, {})[queue] = None
+        if not queue.consumers:
+            self._subscribe(queue)
+        if isinstance(queue, PubSubQueue):
+            queue.arm(consumer, ticket, topics, window)
+        else:
+            queue.arm(consumer, ticket, window)
+
+    def leave(self, consumer: QueueConsumer, peer: Peer) -> None:
+        """A connection is gone; so are its temporary queues. What it was handed and did not take goes back."""
+        for queue in self._consuming.pop(consumer, ()):
+            queue.leave(consumer)
+            if not queue.consumers:
+                self._unsubscribe(queue)
+        for name in self._temporary.pop(peer, ()):
+            self.drop(name)
+
+    def _subscribe(self, queue: Queue | PubSubQueue) -> None:
+        """The first consumer has come: the queue stands for it in the routes."""
+        if isinstance(queue, PubSubQueue):
+            self._bus.routing.subscribe(queue, "publish", queue.topic.name, 0)
+        else:
+            self._bus.routing.subscribe(self._by_topic[queue.topic], "request", queue.topic.name, 0)
+
+    def _unsubscribe(self, queue: Queue | PubSubQueue) -> None:
+        """The last one has gone. A queue that was dropped stands in no route any more."""
+        if isinstance(queue, PubSubQueue):
+            self._bus.routing.remove(queue)
+        elif self._queues.get(queue.topic.name) is queue:
+            self._bus.routing.remove(self._by_topic[queue.topic])
+
+    # ---- rows --------------------------------------------------------------------------------------------------------
+
+    def holds(self, topic: Topic) -> bool:
+        """Does an ordinary queue keep what is published on this topic?"""
+        return topic in self._by_topic
+
+    def maybe_responder(self, topic: Topic) -> QueueResponder | None:
+        """The queue in which a request may wait, also while nobody consumes from it."""
+        return self._by_topic.get(topic)
+
+    def watch(self, batch: Batch, spans: list[Span], done: Done | None) -> Done | None:
+        """What to call after the commit of these rows, so that queues learn of theirs."""
+        if not self._by_topic:
+            return done
+        queued = self._rows_by_queue(spans)
+        if not queued:
+            return done
+
+        def committed(error: RacewayError | None) -> None:
+            if error is None:
+                for queue, rows in queued.items():
+                    queue.committed(batch, rows)
+            if done is not None:
+                done(error)
+
+        return committed
+
+    def _rows_by_queue(self, spans: list[Span]) -> dict[Queue, Sequence[int]]:
+        found: dict[Queue, Sequence[int]] = {}
+        for topic, _, start, stop in spans:
+            responder = self._by_topic.get(topic)
+            if responder is not None:
+                rows, before = range(start, stop), found.get(responder.queue)
+                found[responder.queue] = rows if before is None else [*before, *rows]
+        return found
+
+    def _note_move(self, queue: Queue) -> None:
+        if not self._moved:
+            self._bus.turn.owe(self)
+        self._moved[queue] = None
+
+    def flush(self) -> None:
+        """The end of a turn in which cursors moved. A journal that takes nothing more takes no cursors either."""
+        moved, self._moved = self._moved, {}
+        for queue in moved:
+            queue.pump()
+            name = queue.topic.name
+            if self._queues.get(name) is queue and not self._records[name].mode & TEMPORARY:
+                with contextlib.suppress(UnavailableError):
+                    self._keep_cursor(name, queue.cursor)
+
+    def _keep_cursor(self, name: str, cursor: int) -> None:
+        if self._maybe_kept_cursor(name) != cursor:
+            self._bus.set_state(CURSORS, _cursor_key(name), {"topic": name, "offset": cursor})
+
+    def _maybe_kept_cursor(self, name: str) -> int | None:
+        kept = self._bus.journal.state.get(CURSORS, _cursor_key(name))
+        return None if kept is None else kept["offset"]
+
+
+def _cursor_key(name: str) -> str:
+    return f"queue:{name}"
+
+
+def _digest(token: str) -> str:
+    """Tokens are compared and kept as digests; an empty one leaves the queue open."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest() if token else ""

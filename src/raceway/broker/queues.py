@@ -1,0 +1,312 @@
+"""Queues: rows of a topic in offset order, each once, to whoever armed first.
+
+A queue is a cursor over its topic. Committed rows wait in memory up to a bound; what is beyond it is read back from the
+journal when its turn comes, so a long backlog costs no memory. A row is *handed out* when a consumer has armed, and
+*taken* when its bytes have left for the socket; what a consumer leaves behind comes back in its old place. The cursor
+never passes a row that is not taken, and is journalled at the end of each turn in which it moved.
+
+    committed ──> waiting (bounded) ──armed──> handed out ──> taken: the cursor moves
+                     ^                              │
+        journal ─────┘ <──────── given back ────────┘
+
+Publishes enter every queue of their topic. A request enters it if the queue was chosen to answer it: one from a wire
+with queues of its own has no `forwarded_id` then, and enters also when it is read back after a restart; one from
+another wire must be expected (`expect`), and is void when nobody waits for its answer any more.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from raceway.broker.peers import Pending
+from raceway.broker.topics import Topic
+from raceway.errors import TrimmedError
+from raceway.journal.contract import Journal
+from raceway.model.envelope import (
+    NUMBER_COLUMNS,
+    PUBLISH,
+    TEXT_COLUMNS,
+    ZBUS,
+    Batch,
+    Hop,
+    encode_attributes,
+    encode_hops,
+)
+
+CURSORS = "cursors"
+# Rows that wait in memory, and their bytes: enough to keep consumers busy while more is read back.
+KEPT_ROWS, KEPT_BYTES = 1000, 8 * 1024 * 1024
+# One read from the journal, and how many of them in one go: small, because other connections wait meanwhile.
+READ_ROWS, READ_BYTES, READS_AT_ONCE = 256, 1024 * 1024, 4
+# What a consumer with a window may hold and not have taken: its socket decides how fast a backlog leaves. Half of what
+# a connection may let wait before it counts as too slow.
+HELD_ROWS, HELD_BYTES = 1000, 8 * 1024 * 1024
+
+
+class Entry(NamedTuple):
+    """A row that waits in a queue. `request` is set if somebody waited for its answer when it came."""
+
+    offset: int
+    batch: Batch
+    row: int
+    size: int
+    request: Pending | None = None
+
+    @property
+    def is_void(self) -> bool:
+        """A request of a wire without queues, to which an answer would come too late."""
+        request = self.request
+        return request is not None and not request.open and self.batch.item("wire", self.row) != ZBUS
+
+
+class Consumer(Protocol):
+    """A connection that arms. Compared by identity."""
+
+    def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None: ...
+
+
+class _Seat:
+    """What one consumer asked for, and what it holds and has not taken."""
+
+    __slots__ = ("consumer", "held_bytes", "held_rows", "ticket", "window")
+
+    def __init__(self, consumer: Consumer) -> None:
+        self.consumer = consumer
+        self.ticket = b""
+        self.window = self.held_rows = self.held_bytes = 0
+
+    def hold(self, entry: Entry) -> None:
+        self.held_rows += 1
+        self.held_bytes += entry.size
+        if self.window > 0:
+            self.window -= 1
+
+    def let_go(self, entry: Entry) -> None:
+        self.held_rows -= 1
+        self.held_bytes -= entry.size
+
+    @property
+    def wants_more(self) -> bool:
+        return self.window != 0 and self.held_rows < HELD_ROWS and self.held_bytes < HELD_BYTES
+
+
+class Queue:
+    """`moved` is called when the cursor may have moved, or when there is more to hand out than is done in one go: the
+    owner keeps the cursor, and pumps, at the end of the turn."""
+
+    def __init__(self, topic: Topic, cursor: int, end: int, journal: Journal, moved: Callable[[Queue], None]) -> None:
+        self.topic = topic
+        self.consumers: dict[Consumer, _Seat] = {}
+        self._journal = journal
+        self._moved = moved
+        # In order of offsets; so are those that came back.
+        self._waiting: deque[Entry] = deque()
+        self._waiting_bytes = 0
+        # In order of service. Who wants more and is not here holds enough for now.
+        self._armed: OrderedDict[Consumer, _Seat] = OrderedDict()
+        self._handed: dict[int, tuple[Entry, _Seat]] = {}
+        self._expected: dict[int, Pending] = {}
+        # Rows before `_next` were taken into memory; rows before `_end` are committed. Between them lies the journal.
+        self._next = cursor
+        self._end = end
+
+    @property
+    def cursor(self) -> int:
+        """The first row that is not taken."""
+        return min(self._first_waiting, min(self._handed, default=self._next))
+
+    @property
+    def backlog(self) -> int:
+        """Offsets that nobody has taken, requests that went elsewhere among them."""
+        return self._end - self.cursor
+
+    @property
+    def _first_waiting(self) -> int:
+        return self._waiting[0].offset if self._waiting else self._next
+
+    # ---- rows come in ------------------------------------------------------------------------------------------------
+
+    def expect(self, request: Pending) -> None:
+        """This request, not committed yet, was given to the queue."""
+        assert request.offset is not None
+        self._expected[request.offset] = request
+
+    def withdraw(self, request: Pending) -> None:
+        """Nobody waits for its answer any more, or it could not be stored: then its offset is given again."""
+        if request.offset is not None and self._expected.get(request.offset) is request:
+            del self._expected[request.offset]
+
+    def committed(self, batch: Batch, rows: Sequence[int]) -> None:
+        """Rows of the topic, all of this batch, are safe. Their offsets follow those committed before."""
+        first = _offset(batch, rows[0])
+        if first < self._end:  # the queue was made behind rows that could not be stored: their offsets come again
+            self._next = first
+            self._moved(self)
+        is_next = self._next == first
+        self._end = first + len(rows)
+        if is_next:
+            if len(rows) < batch.count:  # a queue must not keep what belongs to others
+                batch, rows = batch.keep(list(rows)), range(len(rows))
+            self._take_in(batch, rows, range(first, self._end))
+            if not self._waiting:
+                self._moved(self)
+        self.pump()
+
+    def _take_in(self, batch: Batch, rows: Iterable[int], offsets: Iterable[int]) -> None:
+        """As many as there is room for wait in memory."""
+        waiting, expected, payloads, attributes = self._waiting, self._expected, batch.payload, batch.attributes
+        assert type(payloads) is list
+        only_publishes = batch.kind == PUBLISH and not expected
+        for row, offset in zip(rows, offsets, strict=True):
+            if offset >= self._end or len(waiting) >= KEPT_ROWS or self._waiting_bytes >= KEPT_BYTES:
+                return
+            self._next = offset + 1
+            request = None if only_publishes else expected.pop(offset, None)
+            if only_publishes or request is not None or _enters_unasked(batch, row):
+                size = len(payloads[row])  # type: ignore[arg-type]
+                if attributes is not None:
+                    size += len(batch.item("attributes", row) or b"")
+                waiting.append(Entry(offset, batch, row, size, request))
+                self._waiting_bytes += size
+
+    def _read_back(self) -> None:
+        """Take in the next rows from the journal; those that retention removed or damage took are stepped over."""
+        begin = self._next
+        try:
+            for found in self._journal.read_topic(self.topic.name, begin, READ_ROWS, READ_BYTES):
+                self._take_in(batch_of(found), range(found.num_rows), found.column("offset").to_pylist())
+        except TrimmedError as error:
+            self._step_to(min(error.first, self._end))
+        if self._next == begin:
+            self._step_to(self._end)
+
+    def _step_to(self, offset: int) -> None:
+        self._next = offset
+        for gone in [expected for expected in self._expected if expected < offset]:
+            del self._expected[gone]
+
+    # ---- rows go out -------------------------------------------------------------------------------------------------
+
+    def arm(self, consumer: Consumer, ticket: bytes, window: int = 1) -> None:
+        """Ask for `window` rows (-1: no limit). A further call replaces ticket and window, not the place in line."""
+        seat = self.consumers.get(consumer)
+        if seat is None:
+            seat = self.consumers[consumer] = _Seat(consumer)
+        seat.ticket, seat.window = ticket, window
+        # Every single consume is served, whatever is held: its sender counts them.
+        if window == 1 or seat.wants_more:
+            self._armed.setdefault(consumer, seat)
+        self.pump()
+
+    def is_armed(self, consumer: Consumer) -> bool:
+        return self.consumers[consumer].window != 0
+
+    def leave(self, consumer: Consumer) -> None:
+        """The connection is gone: what it was handed and did not take comes back."""
+        seat = self.consumers.pop(consumer, None)
+        self._armed.pop(consumer, None)
+        if seat is not None and seat.held_rows:
+            self.give_back([offset for offset, (_, holder) in self._handed.items() if holder is seat])
+
+    def pump(self) -> None:
+        """Hand out what waits to whoever armed first."""
+        while self._armed and (self._waiting or self._fill()):
+            entry = self._waiting.popleft()
+            self._waiting_bytes -= entry.size
+            if entry.request is not None and entry.is_void:
+                self._moved(self)
+                continue
+            consumer, seat = next(iter(self._armed.items()))
+            self._handed[entry.offset] = (entry, seat)
+            seat.hold(entry)
+            if seat.wants_more:
+                self._armed.move_to_end(consumer)
+            else:
+                del self._armed[consumer]
+            consumer.hand_out(self, seat.ticket, entry)
+
+    def _fill(self) -> bool:
+        """Is there a row to hand out, now that the journal was asked?"""
+        reads = 0
+        while not self._waiting and self._next < self._end and reads < READS_AT_ONCE:
+            self._read_back()
+            reads += 1
+        if reads:
+            self._moved(self)
+        return bool(self._waiting)
+
+    def taken(self, offset: int) -> None:
+        """The row's bytes have left."""
+        handed = self._handed.pop(offset, None)
+        if handed is None:
+            return
+        entry, seat = handed
+        seat.let_go(entry)
+        if seat.window and seat.wants_more:
+            self._armed.setdefault(seat.consumer, seat)
+        self._moved(self)
+
+    def give_back(self, offsets: Iterable[int]) -> None:
+        """Rows that a broken connection did not take; they come next again, before what is younger."""
+        handed = [found for offset in offsets if (found := self._handed.pop(offset, None)) is not None]
+        if not handed:
+            return
+        for entry, seat in handed:
+            seat.let_go(entry)
+        entries = [entry for entry, _ in handed]
+        self._waiting_bytes += sum(entry.size for entry in entries)
+        youngest = max(entry.offset for entry in entries)
+        while self._waiting and self._waiting[0].offset < youngest:
+            entries.append(self._waiting.popleft())
+        self._waiting.extendleft(sorted(entries, key=lambda entry: entry.offset, reverse=True))
+        self.pump()
+
+    def purge(self) -> int:
+        """Drop everything that waits; how many offsets that was. What is handed out is not touched."""
+        dropped = self._end - self._first_waiting
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._step_to(self._end)
+        self._moved(self)
+        return dropped
+
+
+def _enters_unasked(batch: Batch, row: int) -> bool:
+    if batch.item("kind", row) == PUBLISH:
+        return True
+    return batch.item("wire", row) == ZBUS and batch.item("forwarded_id", row) is None
+
+
+def _offset(batch: Batch, row: int) -> int:
+    offset = batch.item("offset", row)
+    assert isinstance(offset, int)
+    return offset
+
+
+def batch_of(rows: pa.RecordBatch) -> Batch:
+    """Rows read back from the journal as a batch: column by column, and text as the bytes it is."""
+    batch = Batch(rows.num_rows)
+    for name in (*TEXT_COLUMNS, *NUMBER_COLUMNS):
+        column = rows.column(name)
+        if column.null_count < len(column):
+            setattr(batch, name, (column.cast(pa.binary()) if name in TEXT_COLUMNS else column).to_pylist())
+    attributes, hops = rows.column("attributes"), rows.column("hops")
+    if _has_items(attributes):
+        batch.attributes = [encode_attributes(each) for each in attributes.to_pylist(maps_as_pydicts="strict")]
+    if _has_items(hops):
+        batch.hops = [encode_hops([_hop(hop) for hop in each]) for each in hops.to_pylist()]
+    batch.payload = [payload or b"" for payload in rows.column("payload").to_pylist()]
+    return batch
+
+
+def _hop(found: dict[str, Any]) -> Hop:
+    return Hop(found["sid"] or "", found["rid"] or "", found["mid"] or "", tuple(found["tms"] or ()))
+
+
+def _has_items(lists: pa.ListArray) -> bool:
+    offsets = lists.offsets
+    return bool(offsets[0] != offsets[-1])

@@ -1,0 +1,161 @@
+"""Answers by name: a service answers to (reply queue, message id), both of which it was handed with the request.
+
+An answer somebody waits for goes straight to the requester. One that nobody waits for stays in the reply queue, if that
+is a box of some connection, and can be fetched from there by its id; boxes go with their connection, and are bounded.
+Names of requests that are over stay known for a while: a further answer is late, or a duplicate.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import NamedTuple, Protocol
+
+from raceway.broker.peers import Peer, Pending
+from raceway.model.envelope import Batch
+
+# Answers that nobody waits for; the oldest goes first. A caller that gives up leaves one behind each time.
+KEPT_ANSWERS, KEPT_BYTES = 1000, 8 * 1024 * 1024
+# Reply queues of one connection: most have one, some one for each kind of call. Without its box an answer in time
+# arrives all the same; only a late one is lost.
+KEPT_BOXES = 100
+# As many as may be open.
+KEPT_ENDED = 10_000
+
+Name = tuple[bytes, bytes]
+
+
+class Answer(NamedTuple):
+    """A batch of one row, as its responder sent it."""
+
+    message_id: bytes
+    batch: Batch
+
+    @property
+    def size(self) -> int:
+        return len(self.batch.item("payload", 0)) + len(self.batch.item("attributes", 0) or b"")
+
+
+class AnswerConsumer(Protocol):
+    """The connection that fetches an answer from its own reply queue."""
+
+    def hand_answer(self, ticket: bytes, answer: Answer) -> None: ...
+
+
+class Box:
+    """The reply queue of one connection."""
+
+    def __init__(self, owner: Peer) -> None:
+        self.owner = owner
+        self._answers: OrderedDict[bytes, Answer] = OrderedDict()
+        self._size = 0
+        self._armed: dict[bytes, AnswerConsumer] = {}
+
+    def put(self, answer: Answer) -> None:
+        consumer = self._armed.pop(answer.message_id, None)
+        if consumer is not None:
+            consumer.hand_answer(answer.message_id, answer)
+            return
+        self.maybe_take(answer.message_id)
+        self._answers[answer.message_id] = answer
+        self._size += answer.size
+        while len(self._answers) > KEPT_ANSWERS or (self._size > KEPT_BYTES and len(self._answers) > 1):
+            _, gone = self._answers.popitem(last=False)
+            self._size -= gone.size
+
+    def arm(self, message_id: bytes, consumer: AnswerConsumer) -> None:
+        """Fetch the answer with this id, now or when it comes."""
+        answer = self.maybe_take(message_id)
+        if answer is not None:
+            consumer.hand_answer(message_id, answer)
+        else:
+            self._armed[message_id] = consumer
+            if len(self._armed) > KEPT_ANSWERS:
+                del self._armed[next(iter(self._armed))]
+
+    def maybe_take(self, message_id: bytes) -> Answer | None:
+        answer = self._answers.pop(message_id, None)
+        if answer is not None:
+            self._size -= answer.size
+        return answer
+
+
+class Replies:
+    """Open requests by (reply queue, id), and the boxes. Ids need not be unique: equal ones are answered in order."""
+
+    def __init__(self) -> None:
+        self._open: dict[Name, deque[Pending]] = {}
+        self._names: dict[Pending, Name] = {}
+        self._ended: OrderedDict[Name, Pending] = OrderedDict()
+        self._boxes: dict[bytes, Box] = {}
+        self._owned: dict[Peer, dict[bytes, None]] = {}
+
+    def __len__(self) -> int:
+        """Requests that were handed out and are not answered."""
+        return len(self._names)
+
+    def open_box(self, name: bytes, owner: Peer) -> Box:
+        """The reply queue of this name; a new one belongs to `owner`."""
+        box = self._boxes.get(name)
+        if box is None:
+            box = self._boxes[name] = Box(owner)
+            owned = self._owned.setdefault(owner, {})
+            owned[name] = None
+            if len(owned) > KEPT_BOXES:
+                oldest = next(iter(owned))
+                del owned[oldest], self._boxes[oldest]
+        return box
+
+    def maybe_box(self, name: bytes) -> Box | None:
+        return self._boxes.get(name)
+
+    def expect(self, reply_to: bytes, message_id: bytes, request: Pending) -> None:
+        """The request was handed to a service under these two names. It may have been given back by another before."""
+        self._remove(request)
+        name = (reply_to, message_id)
+        if request.open:
+            self._open.setdefault(name, deque()).append(request)
+            self._names[request] = name
+        else:
+            self._end(name, request)
+
+    def is_awaited(self, reply_to: bytes, message_id: bytes | None) -> bool:
+        return message_id is not None and (reply_to, message_id) in self._open
+
+    def maybe_take(self, reply_to: bytes, message_id: bytes) -> Pending | None:
+        """The request that this answer is for."""
+        waiting = self._open.get((reply_to, message_id))
+        if waiting is None:
+            return None
+        request = waiting[0]
+        self.forget(request)
+        return request
+
+    def maybe_ended(self, reply_to: bytes, message_id: bytes) -> Pending | None:
+        """The last request of these names that is over."""
+        return self._ended.get((reply_to, message_id))
+
+    def forget(self, request: Pending) -> None:
+        """The request is over."""
+        name = self._remove(request)
+        if name is not None:
+            self._end(name, request)
+
+    def _remove(self, request: Pending) -> Name | None:
+        name = self._names.pop(request, None)
+        if name is not None:
+            waiting = self._open[name]
+            waiting.remove(request)
+            if not waiting:
+                del self._open[name]
+        return name
+
+    def _end(self, name: Name, request: Pending) -> None:
+        self._ended[name] = request
+        self._ended.move_to_end(name)
+        if len(self._ended) > KEPT_ENDED:
+            self._ended.popitem(last=False)
+
+    def close_boxes(self, owner: Peer) -> None:
+        """The connection is gone, and its reply queues with it."""
+        for name in self._owned.pop(owner, ()):
+            del self._boxes[name]

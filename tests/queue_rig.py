@@ -1,0 +1,234 @@
+"""The real broker with queues, over a journal in memory or in a folder, and connections that consume from them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Peer, Responder
+from raceway.broker.pubsub import Copy, PubSubQueue
+from raceway.broker.queue_table import QueueResponder
+from raceway.broker.queues import Entry, Queue
+from raceway.broker.replies import Answer
+from raceway.journal.contract import Done, Journal
+from raceway.journal.journal import LocalJournal
+from raceway.model.envelope import PUBLISH, REQUEST, RESPONSE, ZBUS, Batch
+from raceway.model.intents import Publish, Reply, Request, Subscribe, Taken
+from tests.doubles import ExactPeer, FaultyJournal, ManualLoop, RecordingPeer
+from tests.journal_folder import UNSYNCED
+from tests.journal_rig import DEADLINE_S, crash
+
+MQ, PUBSUB, TEMP = 1, 2, 4
+
+
+class QueuePeer(ExactPeer):
+    """A connection of the wire with queues. What it is handed counts as taken when `take` says so."""
+
+    def __init__(self, broker: Broker, name: str = "") -> None:
+        super().__init__(name)
+        self._broker = broker
+        self.handed: list[tuple[bytes, bytes]] = []
+        self.holding: list[tuple[Queue, Entry]] = []
+        self.fetched: list[tuple[bytes, bytes]] = []
+
+    def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None:
+        request = entry.request
+        if request is not None:
+            self._broker.replies.expect(request.reply_to or request.requester.id.encode(), name_of(entry), request)
+        self.handed.append((ticket, payload_of(entry)))
+        self.holding.append((queue, entry))
+
+    def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None:
+        self.handed.append((ticket, copy.batch.item("payload", copy.row)))
+
+    def hand_answer(self, ticket: bytes, answer: Answer) -> None:
+        self.fetched.append((ticket, answer.batch.item("payload", 0)))
+
+    def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
+        return None if isinstance(responder, QueueResponder) else default_ms
+
+    def take(self, count: int | None = None) -> None:
+        """The first of what it holds, or everything, has left for the socket."""
+        left, self.holding = self.holding[:count], self.holding[len(self.holding) if count is None else count :]
+        for queue, entry in left:
+            queue.taken(entry.offset)
+
+    @property
+    def payloads(self) -> list[bytes]:
+        return [payload for _, payload in self.handed]
+
+    @property
+    def tickets(self) -> list[bytes]:
+        return [ticket for ticket, _ in self.handed]
+
+    @property
+    def held(self) -> list[int]:
+        return [entry.offset for _, entry in self.holding]
+
+
+def payload_of(entry: Entry) -> bytes:
+    payload: bytes = entry.batch.item("payload", entry.row)
+    return payload
+
+
+def name_of(entry: Entry) -> bytes:
+    """The id under which an answer must come."""
+    request = entry.request
+    assert request is not None
+    return request.message_id if entry.batch.item("wire", entry.row) == ZBUS else request.forwarded_id
+
+
+class QueueBench:
+    """Without a folder the journal is in memory, and can be told to fail."""
+
+    def __init__(self, folder: Path | None = None, journal: dict[str, Any] | None = None, **settings: Any) -> None:
+        self._folder = folder
+        self._settings = config.Broker(**settings)
+        self._journal_settings = journal or {}
+        self.loop = ManualLoop()
+        self.journal: Journal = self._open()
+        self.broker = Broker(self._settings, self.journal, self.loop, self.loop.wall_us)
+
+    def _open(self) -> Journal:
+        if self._folder is None:
+            settings = config.Journal(durability="memory", **self._journal_settings)
+            return FaultyJournal(settings, self.loop.call_soon, self.loop.wall_us)
+        settings = config.Journal(folder=str(self._folder), **self._journal_settings)
+        return LocalJournal(settings, self.loop.call_soon, self.loop.wall_us, UNSYNCED)
+
+    @property
+    def faulty(self) -> FaultyJournal:
+        assert isinstance(self.journal, FaultyJournal)
+        return self.journal
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def settle(self) -> None:
+        """Turns and commits until nothing is left to do."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            self.loop.settle()
+            self.journal.flush()  # a commit that failed leaves cursors behind
+            finished: list[None] = []
+            self.journal.after_commit(lambda found=finished: found.append(None))  # type: ignore[misc]
+            if finished:
+                return
+            while not finished:
+                assert time.monotonic() < deadline, "the commit did not come in time"
+                self.loop.settle()
+                time.sleep(0)
+
+    def restart(self) -> None:
+        """A clean stop and a new start."""
+        self.settle()
+        if self._folder is not None:
+            self.journal.close()
+        self._start()
+
+    def crash(self) -> None:
+        """The process is killed; what was not committed is gone."""
+        assert isinstance(self.journal, LocalJournal)
+        crash(self.journal)
+        self._start()
+
+    def close(self) -> None:
+        self.journal.close()
+
+    def _start(self) -> None:
+        if self._folder is not None:
+            self.loop = ManualLoop()
+            self.journal = self._open()
+        self.broker = Broker(self._settings, self.journal, self.loop, self.loop.wall_us)
+
+    # ---- peers -------------------------------------------------------------------------------------------------------
+
+    def peer(self) -> QueuePeer:
+        peer = QueuePeer(self.broker)
+        self.broker.connect(peer)
+        return peer
+
+    def foreign_peer(self, *patterns: str, answers: str | None = None, priority: float = 0) -> RecordingPeer:
+        """A connection of a wire without queues, subscribed to these patterns; `answers` is a pattern for requests."""
+        peer = RecordingPeer()
+        self.broker.connect(peer)
+        for pattern in patterns:
+            self.broker.perform(peer, Subscribe("publish", pattern))
+        if answers is not None:
+            self.broker.perform(peer, Subscribe("request", answers, priority))
+        return peer
+
+    def leave(self, peer: QueuePeer) -> None:
+        """The connection ends, as its session would end it."""
+        peer.holding.clear()
+        self.broker.queues.leave(peer, peer)
+        self.broker.disconnect(peer)
+
+    # ---- queues ------------------------------------------------------------------------------------------------------
+
+    def create(self, name: str = "q", mode: int = MQ, token: str = "", peer: Peer | None = None) -> None:
+        self.broker.queues.create(peer or self.peer(), "127.0.0.1:1", name, mode, token)
+
+    def queue(self, name: str = "q") -> Queue:
+        found = {known: queue for known, _, queue in self.broker.queues}[name]
+        assert isinstance(found, Queue)
+        return found
+
+    def kept_cursor(self, name: str = "q") -> int | None:
+        """As the journal knows it."""
+        kept = self.journal.state.get("cursors", f"queue:{name}")
+        assert kept is None or kept["topic"] == name
+        return None if kept is None else kept["offset"]
+
+    def arm(self, peer: QueuePeer, name: str = "q", ticket: bytes = b"t", topics: str = "", window: int = 1) -> None:
+        self.broker.queues.arm(peer, name, ticket, tuple(topics.split()), window)
+
+    def produce(
+        self, *payloads: bytes, name: str = "q", peer: Peer | None = None, done: Done | None = None, **columns: Any
+    ) -> Taken:
+        sender = peer or self.peer()
+        batch = Batch(len(payloads), topic=name.encode(), kind=PUBLISH, wire=sender.wire, payload=list(payloads))
+        vars(batch).update(columns)
+        return self._taken(self.broker.perform(sender, Publish(batch), done))
+
+    def ask(
+        self, peer: Peer, *ids: bytes, name: str = "q", reply_to: bytes | None = None, timeout_ms: int | None = None
+    ) -> Taken:
+        """Requests whose payloads are their ids. Those of the wire with queues may wait in one."""
+        batch = Batch(len(ids), topic=name.encode(), kind=REQUEST, wire=peer.wire, payload=list(ids))
+        batch.message_id, batch.timeout_ms = list(ids), timeout_ms
+        if peer.wire == ZBUS:
+            batch.reply_to = reply_to or peer.id.encode()
+        return self._taken(self.broker.perform(peer, Request(batch, waits=peer.wire == ZBUS)))
+
+    def reply(
+        self,
+        peer: Peer,
+        reply_to: bytes,
+        message_id: bytes,
+        payload: bytes,
+        error: bytes | None = None,
+        done: Done | None = None,
+    ) -> Taken:
+        batch = Batch(1, wire=peer.wire, kind=RESPONSE, message_id=[message_id], payload=[payload], error=error)
+        return self._taken(self.broker.perform(peer, Reply(reply_to, batch), done))
+
+    def rows(self, kind: str | None = None) -> list[dict[str, Any]]:
+        """Everything stored, after a commit."""
+        self.settle()
+        found = [row for batch in self.journal.read(self.journal.first_position()) for row in batch.to_pylist()]
+        return [row for row in found if row["kind"] != "control" and (kind is None or row["kind"] == kind)]
+
+    def counted(self, name: str) -> int:
+        return self.broker.meter.counts[name]
+
+    def _taken(self, outcome: Any) -> Taken:
+        assert isinstance(outcome, Taken)
+        return outcome
+
+
+def numbered(first: int, count: int, size: int = 0) -> list[bytes]:
+    """Payloads that say their number."""
+    return [b"%d" % number + bytes(size) for number in range(first, first + count)]
