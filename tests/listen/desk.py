@@ -52,7 +52,7 @@ class Service:
     @property
     def session(self) -> MbSession:
         session = self.protocol._session
-        assert session is not None
+        assert isinstance(session, MbSession)
         return session
 
     def send(self, header: str, payload: bytes | str | dict[str, Any] | list[Any] = b"{}") -> None:

@@ -52,10 +52,10 @@ class Hosted:
 
     def newest(self) -> MbSession:
         """The session of whoever connected last."""
-        return self.call(lambda: max(self.doors._gate.sessions, key=lambda session: session.connected_us))
+        return self.call(lambda: max(self.doors._mb.sessions, key=lambda session: session.connected_us))
 
     def sessions(self) -> int:
-        return self.call(lambda: len(self.doors._gate.sessions))
+        return self.call(lambda: len(self.doors._mb.sessions))
 
 
 @contextmanager

@@ -6,15 +6,17 @@ from typing import Any, ClassVar
 import pytest
 
 from raceway import config
-from raceway.broker.peers import Pending
+from raceway.broker.peers import LivePeer, Pending
 from raceway.broker.runs import Run
 from raceway.errors import RacewayError
+from raceway.listen.gate import Gate
 from raceway.listen.session import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, Session
+from raceway.model.envelope import Batch
 from raceway.model.intents import WatchLog
 from tests.doubles import Bench, RecordingTransport, encode_copies
 
 
-class PlainSession(Session):
+class PlainSession(Session, LivePeer):
     """The least a wire must add: here only the bytes of publishes are written on."""
 
     wire: ClassVar[bytes] = b"plain"
@@ -28,14 +30,17 @@ class PlainSession(Session):
         for event in events:
             self.write(event)
 
+    def sweep(self, now: float) -> None:
+        """Nothing is looked for."""
+
     def deliver(self, run: Run, data: bytes) -> None:
         self.write(data)
 
     def forward(self, request: Pending, payload: bytes) -> None:
         self.write(payload)
 
-    def answer(self, request: Pending, payload: bytes, error: bytes | None) -> None:
-        self.write(payload)
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        self.write(batch.item("payload", row))
 
     def fail(self, request: Pending, error: RacewayError) -> None:
         self.write(str(error).encode())
@@ -52,9 +57,8 @@ class Seat:
 
     def __init__(self, bench: Bench, output_bytes: int = config.MIB) -> None:
         self.transport = RecordingTransport()
-        self.session = PlainSession(
-            bench.broker, config.Listen(output_bytes=output_bytes), self.transport, encode_copies
-        )
+        gate: Gate[PlainSession] = Gate(bench.broker, config.Listen(output_bytes=output_bytes), bench.loop.time)
+        self.session = PlainSession(gate, self.transport, encode_copies, lambda: 0)
         self.session.start()
 
 
@@ -250,7 +254,8 @@ def test_a_session_knows_its_address_and_its_transports_limits(bench: Bench) -> 
     assert seat.session.address == "127.0.0.1:4711"
     assert seat.transport.limits == (HIGH_WATER, LOW_WATER)
     assert not seat.session.is_tls
-    nameless = PlainSession(bench.broker, config.Listen(), RecordingTransport(peername=None), encode_copies)
+    gate: Gate[PlainSession] = Gate(bench.broker, config.Listen(), bench.loop.time)
+    nameless = PlainSession(gate, RecordingTransport(peername=None), encode_copies, lambda: 0)
     assert nameless.address == "unknown"
 
 

@@ -30,6 +30,7 @@ from raceway.codec.mb_encode import (
     answer,
     deliveries,
     error_reply,
+    failure_payload,
     forwarded,
     heartbeat,
     initialize,
@@ -58,8 +59,8 @@ from raceway.model.intents import Call, Done, Heartbeat, Publish, ReadMetrics, R
 
 __all__ = [
     "Event", "Frame", "Head", "HeartbeatAnswer", "MbLimits", "MbReceiver", "Oversized", "Refused", "SystemCall",
-    "acknowledgements", "answer", "deliveries", "error_reply", "forwarded", "heartbeat", "initialize",
-    "maybe_failure_code", "refusal_of", "tcp_frame", "websocket_frame",
+    "acknowledgements", "answer", "deliveries", "error_reply", "failure_payload", "forwarded", "heartbeat",
+    "initialize", "maybe_failure_code", "refusal_of", "tcp_frame", "websocket_frame",
 ]  # fmt: skip
 
 COLON = ord(":")

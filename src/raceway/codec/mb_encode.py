@@ -36,6 +36,8 @@ MB_CODES = {
     "name_taken": "INVALID_REQUEST",
     "unmatched_answer": "INVALID_REQUEST_ID",
     "no_route": "NO_ROUTE_FOUND",
+    "unknown_queue": "NO_ROUTE_FOUND",
+    "queue_kind": "INVALID_REQUEST",
     "timeout": "TIMEOUT",
     "unknown_peer": "SERVICE_UNAVAILABLE",
     "unavailable": "SERVICE_UNAVAILABLE",
@@ -174,6 +176,12 @@ def answer(topic: bytes, version: bytes, message_id: bytes, payload: bytes, fram
 def error_reply(refused: Refused, fresh_id: bytes, time_us: int, frame: Frame) -> bytes:
     """`fresh_id` is used when the refused message had a good header without an id."""
     return message(_reply_header(refused, fresh_id), encode_json({"error": error_body(refused, time_us)}), frame)
+
+
+def failure_payload(code: bytes, text: bytes, time_us: int) -> bytes:
+    """What a service of another wire said when it failed, as MB says it."""
+    refused = Refused(code.decode("utf-8", "replace"), text.decode("utf-8", "replace"))
+    return encode_json({"error": error_body(refused, time_us)})
 
 
 def error_body(refused: Refused, time_us: int) -> dict[str, Any]:

@@ -101,11 +101,11 @@ class TrackTable(msgspec.Struct, frozen=True, rename="camel"):
     @classmethod
     def of(cls, reports: dict[str, BrokerReport]) -> TrackTable:
         """Reports by address; each queue with every broker that has it, written out in full."""
-        queues: dict[str, tuple[QueueInfo, ...]] = {}
+        queues: dict[str, list[QueueInfo]] = {}
         for report in reports.values():
             for name, info in report.mq_table.items():
-                queues[name] = (*queues.get(name, ()), info)
-        return cls(reports, queues)
+                queues.setdefault(name, []).append(info)
+        return cls(reports, {name: tuple(infos) for name, infos in queues.items()})
 
 
 encode_description = msgspec.json.Encoder().encode

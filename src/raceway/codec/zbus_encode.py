@@ -47,6 +47,8 @@ ZBUS_STATUSES = {
     "name_taken": 400,
     "too_large": 413,
     "no_route": 404,
+    "unknown_queue": 404,
+    "queue_kind": 400,
     "unknown_peer": 404,
     "unmatched_answer": 404,
     "timeout": 504,

@@ -12,16 +12,18 @@ from typing import Any, ClassVar, NamedTuple
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.peers import Encoder, Pending
+from raceway.broker.peers import Encoder, LivePeer, Pending
 from raceway.broker.runs import Run
 from raceway.broker.tracing import random_id
 from raceway.codec import mb, mb_audit, mb_system
 from raceway.codec.mb import Frame, Head, MbLimits, Refused
 from raceway.errors import BusyError, RacewayError
+from raceway.listen.gate import Gate
 from raceway.listen.rates import RateLimits
 from raceway.listen.session import Session
-from raceway.model.envelope import Batch, Column
+from raceway.model.envelope import MB, Batch, Column
 from raceway.model.intents import Done, PeerRow, Publish, Request, Respond, Taken
+from raceway.model.topics import is_mb_topic
 
 FOREIGN_VERSION = b"1.0.0"
 
@@ -46,20 +48,16 @@ def publish_encoder(frame: Frame) -> Encoder:
     return encode
 
 
-class MbGate:
-    """All MB connections of this process, whatever their transport: limits, and the sweep for silent ones."""
+class MbGate(Gate["MbSession"]):
+    """All MB connections of this process, whatever their transport."""
 
     def __init__(self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop) -> None:
-        self.broker = broker
-        self.listen = listen
+        super().__init__(broker, listen, loop.time)
         self.settings = listen.mb
         self.limits = MbLimits(
             payload_limit=listen.mb.payload_limit, timeout_max_ms=broker.settings.request_timeout_max_ms
         )
         self.rates = RateLimits(listen.mb, loop.time)
-        self.time = loop.time
-        self.sessions: set[MbSession] = set()
-        self.paused = False
 
     def has_room(self) -> bool:
         """Over the connection limit (only when one is set) a new one is closed at once and counted."""
@@ -69,26 +67,8 @@ class MbGate:
             return False
         return True
 
-    def pause(self, paused: bool) -> None:
-        """The journal is behind, or has caught up: nobody is read from meanwhile."""
-        self.paused = paused
-        for session in list(self.sessions):
-            if paused:
-                session.pause()
-            else:
-                session.hear()
-                session.resume()
 
-    def sweep(self) -> None:
-        """Heartbeats for silent peers, an end for those silent too long and for messages that never end."""
-        if self.paused:  # nobody is read from, so nobody can be blamed for silence
-            return
-        now = self.time()
-        for session in list(self.sessions):
-            session.sweep(now)
-
-
-class MbSession(Session):
+class MbSession(Session, LivePeer):
     wire: ClassVar[bytes] = b"mb"
     folds_case: ClassVar[bool] = True
 
@@ -101,15 +81,12 @@ class MbSession(Session):
         close: Callable[[], None],
         pending: Callable[[], int],
     ) -> None:
-        super().__init__(gate.broker, gate.listen, transport, encoder)
+        super().__init__(gate, transport, encoder, pending)
         self.gate = gate
         self.frame = frame
         self._close = close
-        self._pending = pending
-        self._heard = gate.time()
         self._asked = False
-        self._began: float | None = None
-        self._handlers: dict[type, Callable[[Any], None]] = {
+        self.handlers = {
             Publish: self._perform,
             Request: self._perform,
             Respond: self._respond,
@@ -121,14 +98,7 @@ class MbSession(Session):
 
     def start(self) -> None:
         super().start()
-        self.gate.sessions.add(self)
-        if self.gate.paused:
-            self.pause()
         self._say(mb.initialize)
-
-    def stop(self, reason: str) -> None:
-        self.gate.sessions.discard(self)
-        super().stop(reason)
 
     def close(self, reason: str) -> None:
         self.stop(reason)
@@ -137,30 +107,17 @@ class MbSession(Session):
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
-        silence_ms = (now - self._heard) * 1000
-        settings = self.gate.settings
+        silence_ms, settings = self.silence_ms(now), self.gate.settings
         if silence_ms >= settings.deregister_ms:
             self.broker.meter.counts["bus.silent_closed"] += 1
             self.flush()
             self.close("silent")
-        elif self._is_stalled(now):
+        elif self.is_stalled(now):
             self.cut("unfinished message", "bus.stalled_closed")
         elif silence_ms >= settings.heartbeat_ms and not self._asked:
             self._asked = True
             fresh_id = random_id()
             self._say(lambda frame: mb.heartbeat(fresh_id, frame))
-
-    def _is_stalled(self, now: float) -> bool:
-        """Has a message been begun too long ago? Not while we do not read: its end may be waiting for us."""
-        if self._began is None or self._pauses:
-            return False
-        listen = self.gate.listen
-        return now - self._began > listen.head_s + self._pending() / listen.body_rate
-
-    def resume(self) -> None:
-        super().resume()
-        if self._began is not None:
-            self._began = self.gate.time()
 
     def row(self) -> PeerRow:
         """When it was heard is known by the monotonic clock; the wall clock is asked only when it is to be shown."""
@@ -169,24 +126,12 @@ class MbSession(Session):
         return super().row()
 
     def hear(self) -> None:
-        """Silence begins anew."""
-        self._heard, self._asked = self.gate.time(), False
+        super().hear()
+        self._asked = False
 
-    def take(self, events: Iterable[Any]) -> None:
-        """Everything one read brought, in order."""
-        now = self.gate.time()
-        finished = False
-        for event in events:
-            finished = True
-            if not self.open:
-                return
-            if type(event) is not Refused or event.head is not None:
-                self._heard, self._asked = now, False
-            self._handlers[type(event)](event)
-        if not self._pending():
-            self._began = None
-        elif finished or self._began is None:
-            self._began = now
+    def is_sign_of_life(self, event: Any) -> bool:
+        """A message whose header is bad is none."""
+        return type(event) is not Refused or event.head is not None
 
     def _oversized(self, event: mb.Oversized) -> None:
         """No message: the sender's idea of where frames begin cannot be trusted any more."""
@@ -254,6 +199,9 @@ class MbSession(Session):
 
     # ---- what the broker says ----------------------------------------------------------------------------------------
 
+    def spells(self, name: str) -> bool:
+        return is_mb_topic(name)
+
     def deliver(self, run: Run, data: bytes) -> None:
         self.write(data)
         if self.broker.audited:
@@ -267,7 +215,11 @@ class MbSession(Session):
         if self.broker.audited:
             self._audit_sent(mb.forwarded(*told, _bare))
 
-    def answer(self, request: Pending, payload: bytes, error: bytes | None) -> None:
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        payload = batch.item("payload", row)
+        failure = batch.item("error", row)
+        if failure is not None and batch.item("wire", row) != MB and mb.maybe_failure_code(payload) is None:
+            payload = mb.failure_payload(failure, payload, self.broker.clock_us())
         told = (request.sent, request.version or FOREIGN_VERSION, request.message_id, payload)
         self.write(mb.answer(*told, self.frame))
         if self.broker.audited:

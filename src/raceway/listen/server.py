@@ -4,56 +4,93 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import picows
 import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.listen.gate import Gate
 from raceway.listen.mb import MbGate
+from raceway.listen.session import Session
 from raceway.listen.sockets import bind, tls_context
 from raceway.listen.tcp import MbTcp
 from raceway.listen.websocket import answer_upgrade
+from raceway.listen.zbus import ZbusGate, ZbusTcp
+from raceway.listen.zbus_admin import Administration
 
 log = structlog.get_logger("raceway.listen")
 
 # Offsets from `port_base`; ports of wires that are not built yet stay closed.
-MB_TCP, MB_WEBSOCKET, CONSOLE, MB_TLS, MB_WSS = 0, 1, 6, 8, 9
+MB_TCP, MB_WEBSOCKET, ZBUS, CONSOLE, TRACKER, MB_TLS, MB_WSS = 0, 1, 3, 6, 7, 8, 9
 
 
 def ports(listen: config.Listen) -> dict[str, int]:
     """Door to port: from `port_base`, else each wire's own default."""
-    base, wire = listen.port_base, listen.mb
-    if base:
-        found = {"mb": base + MB_TCP, "mb+ws": base + MB_WEBSOCKET, "console": base + CONSOLE}
-        secure = {"mb+tls": base + MB_TLS, "mb+wss": base + MB_WSS}
-    else:
-        found = {"mb": wire.tcp_port, "mb+ws": wire.websocket_port, "console": listen.console_port}
-        secure = {"mb+tls": wire.tls_port, "mb+wss": wire.wss_port}
-    return found | secure if listen.tls_certificate else found
+    base, mb, zbus = listen.port_base, listen.mb, listen.zbus
+    found = {
+        "mb": base + MB_TCP if base else mb.tcp_port,
+        "mb+ws": base + MB_WEBSOCKET if base else mb.websocket_port,
+        "zbus": base + ZBUS if base else zbus.port,
+        "console": base + CONSOLE if base else listen.console_port,
+    }
+    if zbus.tracker:
+        found["tracker"] = tracker_port(listen)
+    if listen.tls_certificate:
+        found["mb+tls"] = base + MB_TLS if base else mb.tls_port
+        found["mb+wss"] = base + MB_WSS if base else mb.wss_port
+    return found
+
+
+def tracker_port(listen: config.Listen) -> int:
+    return listen.port_base + TRACKER if listen.port_base else listen.zbus.tracker_port
 
 
 class Doors:
-    def __init__(self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop) -> None:
+    """With `tracker_only` there is one door, the tracker's, and no queue behind it."""
+
+    def __init__(
+        self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop, *, tracker_only: bool = False
+    ) -> None:
         self._broker = broker
         self._listen = listen
         self._loop = loop
-        self._gate = MbGate(broker, listen, loop)
+        self._ports = ports(listen)
+        self._mb = MbGate(broker, listen, loop)
+        console = f"http://{config.plain_host(listen)}:{self._ports['console']}/"
+        zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
+        self._zbus = ZbusGate(broker, listen, loop, zbus_port, console, serves_queues=not tracker_only)
+        self._tracker_only = tracker_only
+        self._gates: tuple[Gate[Any], ...] = (self._mb, self._zbus)
         self._servers: list[asyncio.Server] = []
-        self._sweep_timer: asyncio.TimerHandle | None = None
-        broker.journal.pressure = self._gate.pause
+        self._sweep_timers: dict[Gate[Any], asyncio.TimerHandle] = {}
+        broker.journal.pressure = self._pause
+
+    @property
+    def administration(self) -> Administration:
+        return self._zbus.administration
 
     async def open(self) -> None:
         """Open every door, or raise ConfigError naming the port that cannot be had."""
-        chosen = ports(self._listen)
-        await self._open_tcp(chosen["mb"], None)
+        if self._listen.zbus.tracker:
+            await self._open_tcp(partial(ZbusTcp, self._zbus), tracker_port(self._listen), None)
+        if not self._tracker_only:
+            await self._open_wires()
+        self._sweep(self._mb, self._listen.mb.sweep_ms)
+        self._sweep(self._zbus, self._listen.zbus.sweep_ms)
+
+    async def _open_wires(self) -> None:
+        chosen = self._ports
+        await self._open_tcp(partial(MbTcp, self._mb), chosen["mb"], None)
         await self._open_websocket(chosen["mb+ws"], None)
+        await self._open_tcp(partial(ZbusTcp, self._zbus), chosen["zbus"], None)
         if self._listen.tls_certificate:
             context = tls_context(self._listen)
-            await self._open_tcp(chosen["mb+tls"], context)
+            await self._open_tcp(partial(MbTcp, self._mb), chosen["mb+tls"], context)
             await self._open_websocket(chosen["mb+wss"], context)
-        self._sweep()
 
     async def drain(self) -> None:
         """Take nobody new; let open requests be answered and output leave, for `drain_s` at most; then close."""
@@ -65,33 +102,42 @@ class Doors:
                 while self._is_busy():  # noqa: ASYNC110 - two things are waited for, neither knows of the other
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            log.warning("drain ended by its limit", open_requests=len(self._broker.correlation))
+            log.warning("drain ended by its limit", open_requests=self._broker.correlation.expiring)
 
     def _is_busy(self) -> bool:
         journal = self._broker.journal
-        if len(self._broker.correlation) or journal.committed + 1 < journal.next_sequence:
+        if self._broker.correlation.expiring or journal.committed + 1 < journal.next_sequence:
             return True
-        return not all(session.idle() for session in self._gate.sessions)
+        return not all(session.idle() for session in self._sessions())
 
     def close(self) -> None:
         """End all connections."""
-        if self._sweep_timer is not None:
-            self._sweep_timer.cancel()
-        for session in list(self._gate.sessions):
+        for timer in self._sweep_timers.values():
+            timer.cancel()
+        for session in self._sessions():
             session.flush()
             session.close("the bus stops")
 
-    async def _open_tcp(self, port: int, context: ssl.SSLContext | None) -> None:
+    def _sessions(self) -> list[Session]:
+        return [session for gate in self._gates for session in gate.sessions]
+
+    def _pause(self, paused: bool) -> None:
+        for gate in self._gates:
+            gate.pause(paused)
+
+    async def _open_tcp(
+        self, protocol: Callable[[], asyncio.Protocol], port: int, context: ssl.SSLContext | None
+    ) -> None:
         server = await self._loop.create_server(
-            partial(MbTcp, self._gate), sock=bind(self._host(context), port), ssl=context,
+            protocol, sock=bind(self._host(context), port), ssl=context,
             backlog=self._listen.backlog, ssl_handshake_timeout=self._handshake_limit(context),
         )  # fmt: skip
         self._servers.append(server)
 
     async def _open_websocket(self, port: int, context: ssl.SSLContext | None) -> None:
         server = await picows.ws_create_server(
-            partial(answer_upgrade, self._gate), sock=bind(self._host(context), port), ssl=context,
-            websocket_handshake_timeout=self._listen.head_s, max_frame_size=self._gate.limits.frame_limit,
+            partial(answer_upgrade, self._mb), sock=bind(self._host(context), port), ssl=context,
+            websocket_handshake_timeout=self._listen.head_s, max_frame_size=self._mb.limits.frame_limit,
             enable_auto_pong=False, use_aiofastnet=False,
             backlog=self._listen.backlog, ssl_handshake_timeout=self._handshake_limit(context),
         )  # fmt: skip
@@ -103,6 +149,6 @@ class Doors:
     def _handshake_limit(self, context: ssl.SSLContext | None) -> float | None:
         return self._listen.tls_handshake_s if context is not None else None
 
-    def _sweep(self) -> None:
-        self._gate.sweep()
-        self._sweep_timer = self._loop.call_later(self._listen.mb.sweep_ms / 1000, self._sweep)
+    def _sweep(self, gate: Gate[Any], every_ms: int) -> None:
+        gate.sweep()
+        self._sweep_timers[gate] = self._loop.call_later(every_ms / 1000, self._sweep, gate, every_ms)

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import structlog
 
 from raceway import config
-from raceway.broker.broker import Broker
 from raceway.broker.peers import Encoder, Peer
 from raceway.broker.tracing import random_id
+from raceway.listen.gate import Gate
 
 # Where the transport says stop and go on. Small against the limit, large against a socket buffer.
 HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
@@ -34,26 +34,42 @@ log = structlog.get_logger("raceway.listen")
 
 
 class Session(Peer):
-    """Subclasses say what bytes mean. `transport` is the loop's: writes go to it ready framed."""
+    """Subclasses say what bytes mean. `transport` is the loop's: writes go to it ready framed.
 
-    def __init__(self, broker: Broker, listen: config.Listen, transport: asyncio.Transport, encoder: Encoder) -> None:
-        super().__init__(random_id().decode(), encoder, broker.clock_us())
-        self.broker = broker
+    `pending` tells how many bytes of an unfinished message there are.
+    """
+
+    # What to do with an event of the codec, by its type.
+    handlers: dict[type, Callable[[Any], None]]
+
+    def __init__(
+        self, gate: Gate[Any], transport: asyncio.Transport, encoder: Encoder, pending: Callable[[], int]
+    ) -> None:
+        super().__init__(random_id().decode(), encoder, gate.broker.clock_us())
+        self.broker = gate.broker
         self.transport = transport
         self.address = _address(transport)
         self.is_tls = transport.get_extra_info("sslcontext") is not None
-        self._output_bytes = listen.output_bytes
+        self._gate = gate
+        self._pending = pending
+        self._output_bytes = gate.listen.output_bytes
         self._outbox: list[bytes] = []
         self._pauses = 0
+        self._heard = gate.time()
+        self._began: float | None = None
         transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
 
     def start(self) -> None:
         """Call once, when the connection is ready to be written to."""
         self.broker.connect(self)
         log.info("opened", wire=self.wire.decode(), peer=self.id, address=self.address)
+        self._gate.sessions.add(self)
+        if self._gate.paused:
+            self.pause()
 
     def stop(self, reason: str) -> None:
         """The connection is gone. May be repeated."""
+        self._gate.sessions.discard(self)
         if self.open:
             log.info("closed", wire=self.wire.decode(), peer=self.id, address=self.address, reason=reason)
             if self.transport.get_write_buffer_size():
@@ -64,10 +80,6 @@ class Session(Peer):
     @abstractmethod
     def close(self, reason: str) -> None:
         """End the connection in the wire's own way, after what was written has left."""
-
-    @abstractmethod
-    def take(self, events: Iterable[Any]) -> None:
-        """Everything one read brought, in order."""
 
     def read(self, events: Iterable[Any], size: int) -> None:
         """The same, when the events are all of a read of `size` bytes: then a quiet bus answers at once."""
@@ -125,6 +137,47 @@ class Session(Peer):
         self._pauses -= 1
         if self._pauses == 0 and not self.transport.is_closing():
             self.transport.resume_reading()
+        if self._began is not None:
+            self._began = self._gate.time()
+
+    def take(self, events: Iterable[Any]) -> None:
+        """Everything one read brought, in order."""
+        now = self._gate.time()
+        finished = False
+        for event in events:
+            finished = True
+            if not self.open:
+                return
+            if self.is_sign_of_life(event):
+                self.hear()
+                self.heard_us = self.broker.clock_us()
+            self.handlers[type(event)](event)
+        if not self._pending():
+            self._began = None
+        elif finished or self._began is None:
+            self._began = now
+
+    def is_sign_of_life(self, event: Any) -> bool:
+        """Does this event end a silence?"""
+        return True
+
+    def hear(self) -> None:
+        """Silence begins anew."""
+        self._heard = self._gate.time()
+
+    @abstractmethod
+    def sweep(self, now: float) -> None:
+        """Look at the clock: is the peer silent, or stalled?"""
+
+    def silence_ms(self, now: float) -> float:
+        return (now - self._heard) * 1000
+
+    def is_stalled(self, now: float) -> bool:
+        """Has a message been begun too long ago? Not while we do not read: its end may be waiting for us."""
+        if self._began is None or self._pauses:
+            return False
+        listen = self._gate.listen
+        return now - self._began > listen.head_s + self._pending() / listen.body_rate
 
 
 def _address(transport: asyncio.Transport) -> str:

@@ -1,13 +1,17 @@
-"""MB over TCP, plain or TLS: bytes from the loop's transport to the session."""
+"""A stream of bytes from the loop's transport to a session: what all wires over plain TCP or TLS share."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any, Protocol, cast
 
 from raceway.codec.mb import MbReceiver
 from raceway.codec.mb_encode import tcp_frame
+from raceway.listen.gate import Gate
 from raceway.listen.mb import MbGate, MbSession, publish_encoder
+from raceway.listen.session import Session
 from raceway.listen.sockets import set_send_buffer
 
 encode_publishes = publish_encoder(tcp_frame)
@@ -16,11 +20,26 @@ encode_publishes = publish_encoder(tcp_frame)
 FULL_READ = 64 * 1024
 
 
-class MbTcp(asyncio.Protocol):
-    def __init__(self, gate: MbGate) -> None:
+class Receiver(Protocol):
+    """The receiving half of a codec."""
+
+    @property
+    def pending(self) -> int: ...
+    def receive_data(self, data: bytes) -> Iterable[Any]: ...
+
+
+class StreamProtocol(asyncio.Protocol):
+    def __init__(self, gate: Gate[Any], receiver: Receiver) -> None:
         self._gate = gate
-        self._receiver = MbReceiver(gate.limits, framed=True)
-        self._session: MbSession | None = None
+        self._receiver = receiver
+        self._session: Session | None = None
+
+    @abstractmethod
+    def open_session(self, transport: asyncio.Transport) -> Session:
+        """The session of a new connection."""
+
+    def pending(self) -> int:
+        return self._receiver.pending
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         transport = cast(asyncio.Transport, transport)  # uvloop's transports are none of asyncio's classes
@@ -28,9 +47,7 @@ class MbTcp(asyncio.Protocol):
             transport.close()
             return
         set_send_buffer(transport, self._gate.listen.socket_send_bytes)
-        self._session = MbSession(
-            self._gate, transport, tcp_frame, encode_publishes, transport.close, lambda: self._receiver.pending
-        )
+        self._session = self.open_session(transport)
         self._session.start()
 
     def data_received(self, data: bytes) -> None:
@@ -65,3 +82,14 @@ class MbTcp(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._session is not None:
             self._session.resume()
+
+
+class MbTcp(StreamProtocol):
+    """MB over TCP."""
+
+    def __init__(self, gate: MbGate) -> None:
+        super().__init__(gate, MbReceiver(gate.limits, framed=True))
+        self._mb_gate = gate
+
+    def open_session(self, transport: asyncio.Transport) -> MbSession:
+        return MbSession(self._mb_gate, transport, tcp_frame, encode_publishes, transport.close, self.pending)

@@ -15,13 +15,15 @@ from raceway.broker.broker import Broker
 from raceway.broker.routing import patterns
 from raceway.web.guard import Guard
 from raceway.web.metrics import exposition
+from raceway.web.queues import queue_routes, refusal
 
 # Topics on a page: what a browser and the loop both take in their stride.
 PAGE = 1000
 
 
-def build_app(broker: Broker, hosts: tuple[str, ...]) -> Starlette:
-    """`hosts` are names, beside loopback, under which this port may be reached."""
+def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> Starlette:
+    """`hosts` are names, beside loopback, under which this port may be reached; `admin_token` guards what waits in
+    queues."""
 
     async def healthz(request: Request) -> Response:
         """The process lives and its loop turns."""
@@ -42,7 +44,7 @@ def build_app(broker: Broker, hosts: tuple[str, ...]) -> Starlette:
         try:
             limit = min(int(request.query_params.get("limit", PAGE)), PAGE)
         except ValueError:
-            return _refusal(400, "invalid", "limit must be a number")
+            return refusal(400, "invalid", "limit must be a number")
         after = request.query_params.get("after", "")
         names = nsmallest(max(limit, 1), (topic.name for topic in broker.topics if topic.name > after))
         rows = [
@@ -73,6 +75,7 @@ def build_app(broker: Broker, hosts: tuple[str, ...]) -> Starlette:
         Route("/api/topics", topics),
         Route("/api/subscriptions", subscriptions),
         Route("/api/peers", peers),
+        *queue_routes(broker, admin_token),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts)])
     app.add_exception_handler(404, _not_found)
@@ -80,8 +83,4 @@ def build_app(broker: Broker, hosts: tuple[str, ...]) -> Starlette:
 
 
 async def _not_found(request: Request, error: Exception) -> Response:
-    return _refusal(404, "not_found", "there is nothing at this address")
-
-
-def _refusal(status: int, code: str, message: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
+    return refusal(404, "not_found", "there is nothing at this address")

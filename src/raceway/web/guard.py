@@ -6,12 +6,10 @@ to point there (DNS rebinding). Both are told by headers that a browser sets and
 
 from __future__ import annotations
 
-from urllib.parse import urlsplit
-
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from raceway.config import is_loopback
+from raceway.config import names_us
 
 
 class Guard:
@@ -19,7 +17,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...]) -> None:
         self._app = app
-        self._hosts = {host.lower() for host in hosts}
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (reason := self._maybe_refuse(scope)) is not None:
@@ -31,18 +29,11 @@ class Guard:
     def _maybe_refuse(self, scope: Scope) -> str | None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host")
-        if host is not None and not self._is_ours(f"//{host}"):
+        if host is not None and not names_us(f"//{host}", self._hosts):
             return f"this bus is not {host!r}; add the name to listen.hosts to allow it"
         if headers.get(b"sec-fetch-site") == "cross-site":
             return "requests from other sites are refused"
         origin = headers.get(b"origin")
-        if origin is not None and not self._is_ours(origin):
+        if origin is not None and not names_us(origin, self._hosts):
             return "requests from other sites are refused"
         return None
-
-    def _is_ours(self, address: str) -> bool:
-        try:
-            name = urlsplit(address).hostname
-        except ValueError:
-            return False
-        return name is not None and (is_loopback(name) or name in self._hosts)

@@ -25,6 +25,11 @@ COUNTERS = {
     "raceway_slow_peers_closed_total": ("bus.slow_closed", "Peers closed because they did not read."),
     "raceway_stalled_peers_closed_total": ("bus.stalled_closed", "Peers closed because a begun message did not end."),
     "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were silent too long."),
+    "raceway_zbus_pubsub_dropped_messages_total": ("bus.pubsub_dropped", "Copies that a full buffer lost."),
+    "raceway_unspelled_messages_total": (
+        "bus.unspelled",
+        "Copies not made: the subscriber's wire cannot say the name.",
+    ),
     "raceway_connections_total": ("connection.connected", "Connections accepted."),
     "raceway_rejected_connections_total": ("connection.rejected", "Connections over the limit."),
     "raceway_failed_connections_total": ("connection.failed", "Connections that ended in an error."),

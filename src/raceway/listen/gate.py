@@ -1,0 +1,52 @@
+"""All connections of one wire: who is there, when nobody is read from, and the sweep for silent and stalled ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, Protocol, TypeVar
+
+from raceway import config
+from raceway.broker.broker import Broker
+
+
+class Guest(Protocol):
+    """What a gate needs of a session."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def hear(self) -> None: ...
+    def sweep(self, now: float) -> None: ...
+
+
+S = TypeVar("S", bound=Guest)
+
+
+class Gate(Generic[S]):
+    def __init__(self, broker: Broker, listen: config.Listen, time: Callable[[], float]) -> None:
+        self.broker = broker
+        self.listen = listen
+        self.time = time
+        self.sessions: set[S] = set()
+        self.paused = False
+
+    def has_room(self) -> bool:
+        """May one more peer come in?"""
+        return True
+
+    def pause(self, paused: bool) -> None:
+        """The journal is behind, or has caught up: nobody is read from meanwhile."""
+        self.paused = paused
+        for session in list(self.sessions):
+            if paused:
+                session.pause()
+            else:
+                session.hear()
+                session.resume()
+
+    def sweep(self) -> None:
+        """An end for peers silent too long and for messages that never end; what else a wire does now and then."""
+        if self.paused:  # nobody is read from, so nobody can be blamed for silence
+            return
+        now = self.time()
+        for session in list(self.sessions):
+            session.sweep(now)

@@ -1,0 +1,481 @@
+"""The zbus wire's sessions: events of the codec to the broker, and back.
+
+A queue's deliveries are handed out by the broker (`hand_out`) and count as taken when their bytes have left for the
+socket; if the connection breaks before, they go back to the front of their queue. Replies are matched by `msgid` and
+leave when they are ready: acknowledgements after the commit, in order; answers when they come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar
+
+import msgspec
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Pending, Responder
+from raceway.broker.pubsub import Copy, PubSubQueue
+from raceway.broker.queue_table import QueueResponder
+from raceway.broker.queues import Entry, Queue
+from raceway.broker.replies import Answer
+from raceway.broker.runs import Run, stretches
+from raceway.broker.tracing import random_id
+from raceway.codec import zbus
+from raceway.codec.zbus import (
+    Admin,
+    Ask,
+    Browser,
+    Consume,
+    Continue100,
+    DeliveryHead,
+    Heartbeat,
+    Produce,
+    Refused,
+    ZbusLimits,
+)
+from raceway.codec.zbus_encode import Sent, queue_forbidden, queue_not_found
+from raceway.errors import ForbiddenError, NoRouteError, RacewayError, UnknownQueueError
+from raceway.listen.gate import Gate
+from raceway.listen.session import Session
+from raceway.listen.tcp import StreamProtocol
+from raceway.listen.zbus_admin import Administration
+from raceway.model.envelope import ZBUS, Batch
+from raceway.model.intents import Publish, Reply, Request, Taken
+
+# What a delivery's head is made of, beside its reply queue.
+_OF_HEAD = (
+    "wire", "kind", "producer", "topic", "encoding", "routing_key", "schema_id", "schema_version", "attributes"
+)  # fmt: skip
+# How soon to look again whether a peer has taken what was written: the loop tells only of large amounts. Twice as long
+# each time, up to the interval of the sweep.
+LOOK_AGAIN_S = 0.001
+# Reply queues this connection was handed; older ones may no longer be answered to.
+HANDED_REPLIES = 10_000
+
+
+class ZbusGate(Gate["ZbusSession"]):
+    """All zbus connections. `advertised` is the address that clients are told as `broker`."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        listen: config.Listen,
+        loop: asyncio.AbstractEventLoop,
+        port: int,
+        console: str,
+        serves_queues: bool = True,
+    ) -> None:
+        super().__init__(broker, listen, loop.time)
+        self.settings = listen.zbus
+        self.limits = ZbusLimits(
+            head_bytes=listen.zbus.head_limit, headers=listen.zbus.header_limit, body_bytes=listen.zbus.body_limit
+        )
+        self.advertised = (listen.zbus.advertised or f"{listen.host}:{port}").encode()
+        self.administration = Administration(broker, listen, self.advertised.decode(), console, serves_queues)
+
+    def is_welcome(self, browser: Browser | None) -> bool:
+        """Pages of other sites, and names that are not ours, are refused; programs say nothing of either."""
+        if browser is None:
+            return True
+        hosts = (self.listen.host, *self.listen.hosts)
+        addresses = [f"//{browser.host.decode('latin-1')}"] if browser.host is not None else []
+        addresses += [browser.origin.decode("latin-1")] if browser.origin is not None else []
+        return browser.fetch_site != b"cross-site" and all(config.names_us(address, hosts) for address in addresses)
+
+
+class ZbusTcp(StreamProtocol):
+    def __init__(self, gate: ZbusGate) -> None:
+        super().__init__(gate, zbus.ZbusReceiver(gate.limits))
+        self._zbus_gate = gate
+
+    def open_session(self, transport: asyncio.Transport) -> ZbusSession:
+        return ZbusSession(self._zbus_gate, transport, self.pending)
+
+
+def _no_copies(run: Run) -> bytes:
+    """Connections of this wire do not subscribe; publish/subscribe queues do, for them."""
+    return b""
+
+
+class ZbusSession(Session):
+    wire: ClassVar[bytes] = ZBUS
+
+    def __init__(self, gate: ZbusGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
+        super().__init__(gate, transport, _no_copies, pending)
+        self.gate = gate
+        self.key = self.id.encode()
+        self.producer = self.address.encode()
+        self._unsent: list[tuple[Queue, Entry]] = []
+        self._looks_again = False
+        self._look_s = LOOK_AGAIN_S
+        self._handed: OrderedDict[bytes, None] = OrderedDict()
+        self._silent: set[bytes] = set()
+        self._known_head: tuple[Batch, bytes | None, DeliveryHead] | None = None
+        self.handlers = {
+            Produce: self._produce,
+            Ask: self._ask,
+            Consume: self._consume,
+            Heartbeat: lambda event: None,
+            Admin: self._admin,
+            Refused: self._refuse,
+            Continue100: lambda event: self.write(zbus.CONTINUE),
+        }
+
+    def stop(self, reason: str) -> None:
+        if self.open:
+            self._unsent.clear()
+            self.broker.queues.leave(self, self)
+            self.gate.administration.leave(self)
+        super().stop(reason)
+
+    def close(self, reason: str) -> None:
+        self.stop(reason)
+        self.transport.close()
+
+    def sweep(self, now: float) -> None:
+        idle_ms = self.gate.settings.idle_ms
+        if self.is_stalled(now):
+            self.cut("unfinished message", "bus.stalled_closed")
+        elif idle_ms and self.silence_ms(now) >= idle_ms:
+            self.broker.meter.counts["bus.silent_closed"] += 1
+            self.flush()
+            self.close("silent")
+        else:
+            self._note_taken()
+
+    def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
+        """A request to a queue may wait for ever; a service of another wire must answer in time."""
+        return None if isinstance(responder, QueueResponder) else self.gate.settings.request_timeout_ms
+
+    # ---- produce -----------------------------------------------------------------------------------------------------
+
+    def _produce(self, event: Produce) -> None:
+        if not self._admit_page(event):
+            return
+        batch = event.batch
+        rows: list[int] = []
+        for mq, start, stop in stretches(batch.topic, batch.count):
+            is_queue = self.broker.queues.exists(mq.decode("utf-8", "replace"))
+            if is_queue or not (mq in self._handed or self.broker.replies.maybe_box(mq) is not None):
+                rows += self._produced(event, mq, start, stop)
+            else:
+                self._answer_rows(event, mq, range(start, stop))
+        if rows:
+            self._publish(event, rows)
+
+    def _produced(self, event: Produce, mq: bytes, start: int, stop: int) -> list[int]:
+        """Rows to store. A queue may be somebody's reply queue too: what is waited for goes there first."""
+        rows = list(range(start, stop)) if self._may_produce(event, mq, start, stop) else []
+        if mq not in self._handed:
+            return rows
+        answers = [row for row in rows if self.broker.replies.is_awaited(mq, event.batch.item("message_id", row))]
+        self._answer_rows(event, mq, answers)
+        return [row for row in rows if row not in answers]
+
+    def _may_produce(self, event: Produce, mq: bytes, start: int, stop: int) -> bool:
+        """Is there such a queue, or somebody who listens on that name? Tokens are looked at row by row."""
+        name = mq.decode("utf-8", "replace")
+        tokens: set[bytes | None] = {
+            _item(event.token, row) for row in range(start, stop if _varies(event.token) else start + 1)
+        }
+        try:
+            for token in tokens:
+                self.broker.queues.find(name, (token or b"").decode("utf-8", "replace"))
+        except UnknownQueueError as error:
+            if self.broker.is_known(name):
+                return True
+            self._refuse_rows(event, range(start, stop), error)
+            return False
+        except ForbiddenError as error:
+            self._refuse_rows(event, range(start, stop), error)
+            return False
+        return True
+
+    def _publish(self, event: Produce, rows: list[int]) -> None:
+        batch, ack = event.batch, event.ack
+        if len(rows) < batch.count:
+            batch = batch.keep(rows)
+            ack = [ack[row] for row in rows] if type(ack) is list else ack
+        self._complete(batch)
+        ids: list[bytes] = batch.message_id  # type: ignore[assignment]  # completed
+        wanting = [each for row, each in enumerate(ids) if _item(ack, row)] if _varies(ack) else ids if ack else []
+        done = Acknowledgement(self, wanting) if wanting else None
+        kept = Produce(batch, ack)
+        try:
+            outcome = self.broker.perform(self, Publish(batch), done)
+        except RacewayError as refusal:
+            self._refuse_rows(kept, range(batch.count), refusal)
+            return
+        assert isinstance(outcome, Taken)
+        for start, stop, error in outcome.refused:
+            # A topic that is known but heard by nobody just now is no fault: the message is kept.
+            if not isinstance(error, NoRouteError):
+                self._refuse_rows(kept, range(start, stop), error)
+                if done is not None:
+                    done.leave_out(ids[start:stop])
+
+    def _complete(self, batch: Batch) -> None:
+        """What a sender left out: an id of its own, and where answers go."""
+        given = [batch.item("message_id", row) for row in range(batch.count)]
+        batch.message_id = given if all(given) else [each or random_id() for each in given]
+        if batch.reply_to is None:
+            batch.reply_to = self.key
+        elif type(batch.reply_to) is list:
+            batch.reply_to = [each or self.key for each in batch.reply_to]
+
+    # ---- request and answer ------------------------------------------------------------------------------------------
+
+    def _ask(self, event: Ask) -> None:
+        if not self._admit_page(event):
+            return
+        rows: list[int] = []
+        for mq, start, stop in stretches(event.batch.topic, event.batch.count):
+            if self._may_ask(event, mq, start, stop):
+                rows += range(start, stop)
+        if not rows:
+            return
+        batch = event.batch.keep(rows) if len(rows) < event.batch.count else event.batch
+        self._complete(batch)
+        kept = Ask(batch, [_item(event.ack, row) for row in rows])
+        for row in range(batch.count):
+            self._expect_answer(batch.item("reply_to", row), batch.item("message_id", row), bool(_item(kept.ack, row)))
+        try:
+            outcome = self.broker.perform(self, Request(batch, waits=True))
+        except RacewayError as refusal:
+            outcome = Taken(((0, batch.count, refusal),))
+        assert isinstance(outcome, Taken)
+        for start, stop, error in outcome.refused:
+            self._refuse_rows(kept, range(start, stop), error)
+            self._silent.difference_update(batch.item("message_id", row) for row in range(start, stop))
+
+    def _may_ask(self, event: Ask, mq: bytes, start: int, stop: int) -> bool:
+        """A queue, or a service of another wire under that name; a name nobody knows is not found."""
+        name = mq.decode("utf-8", "replace")
+        if not self.broker.queues.exists(name) and self.broker.has_responder(name):
+            return True
+        return self._may_produce(event, mq, start, stop)  # type: ignore[arg-type]
+
+    def _expect_answer(self, reply_to: bytes, message_id: bytes, wanted: bool) -> None:
+        """The reply queue is made if there is none of that name, and goes with this connection."""
+        if not self.broker.queues.exists(reply_to.decode("utf-8", "replace")):
+            self.broker.replies.open_box(reply_to, self)
+        if not wanted:
+            self._silent.add(message_id)
+
+    def _answer_rows(self, event: Produce, mq: bytes, rows: Iterable[int]) -> None:
+        """Produces to a reply queue: answers. Only to queues that this connection was handed."""
+        for row in rows:
+            if mq not in self._handed:
+                self._refuse_rows(event, [row], ForbiddenError(self.address, "answer there"))
+                continue
+            one = event.batch.keep([row])
+            self._complete(one)
+            status = _item(event.status, row)
+            one.error = None if status is None or status < 400 else b"%d" % status
+            done = Acknowledgement(self, list(one.message_id)) if _item(event.ack, row) else None  # type: ignore[arg-type]
+            try:
+                outcome = self.broker.perform(self, Reply(mq, one), done)
+            except RacewayError as error:
+                self._refuse_rows(Produce(one, _item(event.ack, row)), [0], error)
+                continue
+            assert isinstance(outcome, Taken)
+            for _, _, refusal in outcome.refused:
+                self._refuse_rows(Produce(one, _item(event.ack, row)), [0], refusal)
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        if request.message_id in self._silent:
+            self._silent.discard(request.message_id)
+            return
+        head = zbus.delivery_head(self._sent(batch, row))
+        status = None if batch.item("wire", row) == ZBUS or batch.item("error", row) is None else 500
+        self.write(zbus.answer(request.message_id, head, batch.item("payload", row), status))
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        if request.message_id in self._silent:
+            self._silent.discard(request.message_id)
+            return
+        self._refuse(zbus.refusal_of(error, request.message_id))
+
+    # ---- consume -----------------------------------------------------------------------------------------------------
+
+    def _consume(self, event: Consume) -> None:
+        msgid = event.msgid or random_id()
+        if not self.gate.is_welcome(event.browser):
+            self._refuse(Refused(403, "requests from other sites are refused", msgid))
+            return
+        box = self.broker.replies.maybe_box(event.mq)
+        if box is not None and box.owner is self:
+            box.arm(msgid, self)
+            return
+        name = event.mq.decode("utf-8", "replace")
+        try:
+            self.broker.queues.find(name, (event.token or b"").decode("utf-8", "replace"))
+        except RacewayError as error:
+            if event.ack:
+                self._refuse(self._refusal(error, event.mq, msgid))
+            return
+        topics = tuple(topic.decode("utf-8", "replace") for topic in event.topics)
+        self.broker.queues.arm(self, name, msgid, topics, event.window)
+
+    def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None:
+        batch, row, request = entry.batch, entry.row, entry.request
+        raw_id, reply_to = batch.item("message_id", row), batch.item("reply_to", row)
+        if request is not None:
+            if batch.item("wire", row) != ZBUS:
+                raw_id, reply_to = request.forwarded_id, request.requester_id.encode()
+            self.broker.replies.expect(reply_to, raw_id, request)
+        if batch.item("kind", row) == b"request" and reply_to is not None:
+            self._note_handed(reply_to)
+        self._write_delivery(ticket, batch, row, raw_id, reply_to, queue.topic.encoded)
+        self._unsent.append((queue, entry))
+
+    def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None:
+        batch, row = copy
+        self._write_delivery(
+            ticket, batch, row, batch.item("message_id", row), batch.item("reply_to", row), queue.topic.encoded
+        )
+
+    def hand_answer(self, ticket: bytes, answer: Answer) -> None:
+        head = zbus.delivery_head(self._sent(answer.batch, 0))
+        self.write(zbus.answer(ticket, head, answer.batch.item("payload", 0)))
+
+    def _write_delivery(
+        self, ticket: bytes, batch: Batch, row: int, raw_id: bytes | None, reply_to: bytes | None, mq: bytes
+    ) -> None:
+        head = self._head(batch, row, reply_to, mq)
+        self.write(zbus.delivery(ticket, head.status, zbus.delivery_tail(raw_id, head, batch.item("payload", row))))
+
+    def _head(self, batch: Batch, row: int, reply_to: bytes | None, mq: bytes) -> DeliveryHead:
+        """Messages of one batch mostly share it, so it is made once for them. They are of one queue if of one topic."""
+        known = self._known_head
+        if known is not None and known[0] is batch and known[1] == reply_to:
+            return known[2]
+        cmd = b"request" if batch.item("kind", row) == b"request" else b"produce"
+        sent = msgspec.structs.replace(self._sent(batch, row), mq=mq, cmd=cmd, reply_to=reply_to)
+        head = zbus.delivery_head(sent)
+        if not any(_varies(getattr(batch, name)) for name in _OF_HEAD):
+            self._known_head = (batch, reply_to, head)
+        return head
+
+    def _sent(self, batch: Batch, row: int) -> Sent:
+        """What a receiver is told of a message, beside where it came from and where its answer goes."""
+        own = batch.item("wire", row) == ZBUS
+        return Sent(
+            broker=self.gate.advertised,
+            remote_addr=batch.item("producer", row) if own else None,
+            topic=None if own else batch.item("topic", row),
+            encoding=batch.item("encoding", row),
+            routing_key=batch.item("routing_key", row),
+            schema_id=batch.item("schema_id", row),
+            schema_version=batch.item("schema_version", row),
+            attributes=batch.item("attributes", row),
+        )
+
+    def _note_handed(self, reply_to: bytes) -> None:
+        self._handed[reply_to] = None
+        self._handed.move_to_end(reply_to)
+        if len(self._handed) > HANDED_REPLIES:
+            self._handed.popitem(last=False)
+
+    def flush(self) -> None:
+        self._known_head = None  # an idle connection must not keep a batch in memory
+        super().flush()
+        self._note_taken()
+
+    def _note_taken(self) -> None:
+        """Everything written has left for the socket: what was handed out is taken.
+
+        A transport that broke has nothing to write any more either, some time before it says so: nothing left then.
+        """
+        if not self._unsent or self.transport.is_closing():
+            return
+        if self.idle():
+            unsent, self._unsent = self._unsent, []
+            for queue, entry in unsent:
+                queue.taken(entry.offset)
+            self._look_s = LOOK_AGAIN_S
+        elif not self._looks_again:
+            self._looks_again = True
+            self.broker.loop.call_later(self._look_s, self._look_again)
+
+    def _look_again(self) -> None:
+        self._looks_again = False
+        self._look_s = min(2 * self._look_s, self.gate.settings.sweep_ms / 1000)
+        self._note_taken()
+
+    # ---- admin and refusals ------------------------------------------------------------------------------------------
+
+    def _admin(self, event: Admin) -> None:
+        if not self.gate.is_welcome(event.browser):
+            self._refuse(Refused(403, "requests from other sites are refused", event.msgid))
+            return
+        answer = self.gate.administration.perform(self, event)
+        if answer is not None:
+            self.write(answer)
+
+    def _admit_page(self, event: Produce | Ask) -> bool:
+        rows = range(event.batch.count if _varies(event.browser) else 1)
+        if all(self.gate.is_welcome(_item(event.browser, row)) for row in rows):
+            return True
+        for row in range(event.batch.count):
+            self._refuse(Refused(403, "requests from other sites are refused", event.batch.item("message_id", row)))
+        return False
+
+    def _refuse_rows(self, event: Produce | Ask, rows: Iterable[int], error: RacewayError) -> None:
+        """Rows that want no acknowledgement get no refusal either."""
+        for row in rows:
+            if _item(event.ack, row):
+                mq, msgid = event.batch.item("topic", row) or b"", event.batch.item("message_id", row)
+                self._refuse(self._refusal(error, mq, msgid or random_id()))
+
+    def _refusal(self, error: RacewayError, mq: bytes, msgid: bytes) -> Refused:
+        if isinstance(error, UnknownQueueError | NoRouteError):
+            return queue_not_found(mq, msgid)
+        if isinstance(error, ForbiddenError):
+            return queue_forbidden(mq, msgid)
+        return zbus.refusal_of(error, msgid)
+
+    def refuse(self, error: RacewayError, msgid: bytes) -> None:
+        self._refuse(zbus.refusal_of(error, msgid))
+
+    def _refuse(self, refused: Refused) -> None:
+        self.broker.count_error(self)
+        self.write(zbus.refusal_reply(refused))
+        if refused.close:
+            self.flush()
+            self.close("broken framing")
+
+
+class Acknowledgement:
+    """What waits for a commit: produces that want an acknowledgement. Called by the journal."""
+
+    __slots__ = ("_ids", "_session")
+
+    def __init__(self, session: ZbusSession, ids: list[bytes]) -> None:
+        self._session = session
+        self._ids = ids
+
+    def leave_out(self, ids: list[bytes]) -> None:
+        gone = set(ids)
+        self._ids = [each for each in self._ids if each not in gone]
+
+    def __call__(self, error: RacewayError | None) -> None:
+        session = self._session
+        if not session.open:
+            return
+        if error is None:
+            session.write(zbus.acknowledgements(self._ids, session.broker.clock_us() // 1000))
+            return
+        for msgid in self._ids:
+            session.refuse(error, msgid)
+
+
+def _varies(column: Any) -> bool:
+    return type(column) is list
+
+
+def _item(column: Any, row: int) -> Any:
+    return column[row] if type(column) is list else column

@@ -1,0 +1,135 @@
+"""zbus's admin commands: the monitoring page, its data, making queues, and the tracker's two."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.broker.pubsub import PubSubQueue
+from raceway.broker.queue_table import QueueRecord
+from raceway.broker.queues import Queue
+from raceway.codec import zbus
+from raceway.codec.zbus import Admin, Refused
+from raceway.codec.zbus_admin import (
+    BrokerReport,
+    ConsumerInfo,
+    QueueInfo,
+    encode_description,
+    kind_mismatch,
+    read_create_queue,
+)
+from raceway.codec.zbus_encode import admin_forbidden, method_not_found
+from raceway.errors import QueueKindError, RacewayError
+from raceway.listen.zbus_page import render_page, render_tracker_page
+from raceway.listen.zbus_tracker import Tracker
+
+
+class AdminPeer(Protocol):
+    """A connection that administrates."""
+
+    address: str
+
+    def write(self, data: bytes) -> None: ...
+
+
+class Administration:
+    """`queue_made` is called when a queue was made. Without `serves_queues` it is a tracker and nothing else."""
+
+    def __init__(
+        self, broker: Broker, listen: config.Listen, advertised: str, console: str, serves_queues: bool = True
+    ) -> None:
+        self._broker = broker
+        self._settings = listen.zbus
+        self._advertised = advertised
+        self._console = console
+        self.queue_made: Callable[[], None] = lambda: None
+        self.tracker = Tracker(broker.loop)
+        self._methods: dict[str, Callable[[Any, Admin], bytes | None]] = {}
+        if serves_queues:
+            self._methods |= {"index": self._index, "data": self._data, "create_mq": self._create_mq}
+        else:
+            self._methods |= {"index": self._track_index, "data": self._track_data}
+        if listen.zbus.tracker:
+            self._methods |= {"track_sub": self._track_sub, "track_report": self._track_report}
+
+    def perform(self, peer: AdminPeer, event: Admin) -> bytes | None:
+        """The reply, if there is one."""
+        token = self._settings.admin_token
+        if token and not hmac.compare_digest((event.token or b""), token.encode()):
+            return zbus.refusal_reply(admin_forbidden(event.msgid))
+        method = self._methods.get(event.method)
+        if method is None:
+            return zbus.refusal_reply(method_not_found(event.method, event.msgid))
+        return method(peer, event)
+
+    def leave(self, peer: AdminPeer) -> None:
+        """The connection is gone."""
+        self.tracker.leave(peer)
+
+    def encode_report(self) -> bytes:
+        return encode_description(self.report())
+
+    def report(self) -> BrokerReport:
+        """What this bus says of itself: to the page's data, and to trackers."""
+        table = {name: self._info(name, record, queue) for name, record, queue in self._broker.queues}
+        return BrokerReport(self._advertised, self._broker.clock_us() // 1000, table)
+
+    def _info(self, name: str, record: QueueRecord, queue: Queue | PubSubQueue) -> QueueInfo:
+        consumers = list(queue.consumers)
+        backlog = queue.backlog if isinstance(queue, Queue) else 0
+        return QueueInfo(
+            broker=self._advertised,
+            name=name,
+            mode=record.mode,
+            creator=record.maker,
+            created_time=record.made_ms,
+            unconsumed_msg_count=backlog,
+            consumer_count=len(consumers),
+            consumer_info_list=tuple(_consumer_info(queue, consumer) for consumer in consumers),
+            load_factor=backlog / (len(consumers) or 1),
+        )
+
+    def _index(self, peer: AdminPeer, event: Admin) -> bytes:
+        return zbus.page(event.msgid, render_page(self.report(), self._broker, self._console))
+
+    def _data(self, peer: AdminPeer, event: Admin) -> bytes:
+        return zbus.json_reply(event.msgid, self.encode_report())
+
+    def _create_mq(self, peer: Any, event: Admin) -> bytes | None:
+        """The queue is there for good when the reply says so: it waits for the commit."""
+        wanted = read_create_queue(event)
+        if isinstance(wanted, Refused):
+            return zbus.refusal_reply(wanted)
+        try:
+            self._broker.queues.create(peer, peer.address, wanted.name, wanted.mode, wanted.token)
+        except QueueKindError:
+            return zbus.refusal_reply(kind_mismatch(event))
+        except RacewayError as error:
+            return zbus.refusal_reply(zbus.refusal_of(error, event.msgid))
+        self.queue_made()
+        self._broker.journal.after_commit(lambda: peer.write(self._time_reply(event.msgid)))
+        return None
+
+    def _time_reply(self, msgid: bytes | None) -> bytes:
+        return zbus.reply(200, msgid, b"%d" % (self._broker.clock_us() // 1000))
+
+    def _track_sub(self, peer: AdminPeer, event: Admin) -> bytes:
+        return zbus.json_reply(event.msgid, self.tracker.subscribe(peer))
+
+    def _track_report(self, peer: AdminPeer, event: Admin) -> None:
+        self.tracker.take_report(event.body)
+
+    def _track_index(self, peer: AdminPeer, event: Admin) -> bytes:
+        return zbus.page(event.msgid, render_tracker_page(self._advertised, self.tracker.table))
+
+    def _track_data(self, peer: AdminPeer, event: Admin) -> bytes:
+        return zbus.json_reply(event.msgid, self.tracker.encode())
+
+
+def _consumer_info(queue: Queue | PubSubQueue, consumer: Any) -> ConsumerInfo:
+    status = "armed" if queue.is_armed(consumer) else "idle"
+    topics = tuple(queue.topics_of(consumer)) if isinstance(queue, PubSubQueue) else None
+    return ConsumerInfo(consumer.address, status, topics)
