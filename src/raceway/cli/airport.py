@@ -36,7 +36,7 @@ async def play(urls: Mapping[str, str], dice: random.Random) -> Story:
     async with AsyncExitStack() as stack:
 
         async def enter(door: str, name: str, description: str) -> MbClient:
-            client = await stack.enter_async_context(connect(urls[door], reconnect=False))
+            client: MbClient = await stack.enter_async_context(connect(urls[door], reconnect=False))
             await client.register(name, description)
             return client
 

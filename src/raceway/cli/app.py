@@ -14,7 +14,9 @@ from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
 from raceway.cli.messages import pub, request, sub, topics
+from raceway.cli.queues import queue_app
 from raceway.cli.serve import serve
+from raceway.cli.track import track
 from raceway.errors import RacewayError
 
 EPILOG = "Exit status: " + "; ".join(f"{code.value} {text}" for code, text in output.EXIT_CODE_MEANINGS.items()) + "."
@@ -30,10 +32,12 @@ app = typer.Typer(
 )
 
 app.command()(serve)
+app.command()(track)
 app.command()(pub)
 app.command()(sub)
 app.command()(request)
 app.command()(topics)
+app.add_typer(queue_app)
 app.add_typer(journal_app)
 app.command("config")(show_config)
 app.command()(doctor)

@@ -13,7 +13,7 @@ import msgspec
 
 from raceway import config
 from raceway.cli.output import ExitCode, fail
-from raceway.errors import ConnectionLostError
+from raceway.errors import ConnectionLostError, RemoteError
 
 RUNNING_FILE = "raceway.json"
 URL_VARIABLE = "RACEWAY_URL"
@@ -66,30 +66,43 @@ def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
     return running.urls[door]
 
 
+def is_zbus(url: str) -> bool:
+    return url.startswith(("zbus://", "zbus+"))
+
+
 def ask_console(running: Running, path: str) -> Any:
     """What the console port answers, as JSON. Raises ConnectionLostError."""
+    return call_console(running.urls["console"], path)
+
+
+def call_console(url: str, path: str, method: str = "GET", token: str = "") -> Any:
+    """What the console port at `url` answers, as JSON. Raises RemoteError if it refuses, ConnectionLostError."""
+    status, body = _call(url, path, method, token)
     try:
-        return msgspec.json.decode(_get(running, path))
+        answer = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
-        raise ConnectionLostError(running.urls["console"] + path, str(error)) from error
+        raise ConnectionLostError(url + path, str(error)) from error
+    if status >= 400 and isinstance(answer, dict) and isinstance(answer.get("error"), dict):
+        raise RemoteError(str(status), str(answer["error"].get("message")))
+    return answer
 
 
 def read_metrics(running: Running) -> dict[str, float]:
     """Figures of the bus that have no labels. Raises ConnectionLostError."""
-    lines = _get(running, "/metrics").decode().splitlines()
+    lines = _call(running.urls["console"], "/metrics")[1].decode().splitlines()
     pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
     return {name: float(value) for name, value in pairs}
 
 
-def _get(running: Running, path: str) -> bytes:
+def _call(url: str, path: str, method: str = "GET", token: str = "") -> tuple[int, bytes]:
     import http.client
     from urllib.parse import urlsplit
 
-    url = running.urls["console"]
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=CONSOLE_S)
     try:
-        connection.request("GET", path)
-        return connection.getresponse().read()
+        connection.request(method, path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        response = connection.getresponse()
+        return response.status, response.read()
     except (OSError, http.client.HTTPException) as error:
         raise ConnectionLostError(url + path, str(error)) from error
     finally:

@@ -19,13 +19,13 @@ from raceway.cli.output import ExitCode
 from raceway.errors import RacewayError, RemoteError
 
 if TYPE_CHECKING:
-    from raceway.client import MbClient, Message, Subscription
+    from raceway.client import Message, Subscription
 
 NO_ROUTE = "NO_ROUTE_FOUND"
 # Messages between two looks at the progress bar: about a hundredth of a second's worth.
 CHUNK = 4096
 
-Topic = Annotated[str, typer.Argument(help="The topic.")]
+Topic = Annotated[str, typer.Argument(help="The topic; over zbus the queue.")]
 Payload = Annotated[str | None, typer.Argument(help="The message. Without it, or with `-`: standard input.")]
 PayloadFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Take the message from a file.")]
 Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Version of the message's format.")]
@@ -45,21 +45,28 @@ def pub(
     count: Annotated[int, typer.Option(min=1, help="Send everything this many times.")] = 1,
     no_ack: Annotated[bool, typer.Option("--no-ack", help="Do not wait until the bus has stored it.")] = False,
     version: Version = "1.0.0",
+    subject: Annotated[
+        str | None, typer.Option("--subject", metavar="TOPIC", help="zbus: the topic within a publish/subscribe queue.")
+    ] = None,
     url: options.Url = None,
     data: options.Data = None,
     ca_file: CaFile = None,
+    token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Publish a message, or many. Done means: the bus has it on disk.
 
-    A topic that nobody has subscribed to is no error here: the bus keeps the message all the same.
+    A topic that nobody has subscribed to is no error here: the bus keeps the message all the same. Over zbus
+    (`--url zbus://…`) it goes into a queue, and a queue that nobody made is an error.
     """
     messages = list(_read_messages(payload, file, lines))
     began = time.monotonic()
 
     async def send() -> bool:
-        async with _connect(bus.find_url(url, data), ca_file, reconnect=False) as client:
-            return await _publish(client, topic, messages, count, version, not no_ack)
+        address = bus.find_url(url, data)
+        keywords = {"topic": subject} if bus.is_zbus(address) else {"version": version}
+        async with _connect(address, ca_file, token, reconnect=False) as client:
+            return await _publish(client, topic, messages, count, keywords | {"confirm": not no_ack})
 
     routed = asyncio.run(send())
     sent, acknowledged = len(messages) * count, routed and not no_ack
@@ -75,22 +82,20 @@ def pub(
         output.note(f"nobody is subscribed to {topic}; the journal keeps it all the same")
 
 
-async def _publish(
-    client: MbClient, topic: str, messages: list[bytes], count: int, version: str, confirm: bool
-) -> bool:
+async def _publish(client: Any, topic: str, messages: list[bytes], count: int, keywords: dict[str, Any]) -> bool:
     """Send all of it in order; was anybody subscribed?"""
     routed = True
     source = (message for _ in range(count) for message in messages)
     with output.progress(f"publishing on {topic}", len(messages) * count) as bar:
         while chunk := list(islice(source, CHUNK)):
             try:
-                await client.publish_many(topic, chunk, version=version, confirm=confirm)
+                await client.publish_many(topic, chunk, **keywords)
             except RemoteError as error:
                 if error.reported != NO_ROUTE:
                     raise
                 routed = False
             bar.advance(bar.task_ids[0], len(chunk))
-    if not confirm:
+    if not keywords["confirm"]:
         # Whoever wants no acknowledgement still wants the messages to leave before we do.
         await client.heartbeat()
     return routed
@@ -118,26 +123,37 @@ def _read_messages(payload: str | None, file: Path | None, lines: bool) -> Itera
 
 
 def sub(
-    patterns: Annotated[list[str], typer.Argument(help="Topics or patterns: `flight.+.gate`, `baggage.#`.")],
+    patterns: Annotated[
+        list[str], typer.Argument(help="Topics or patterns: `flight.+.gate`, `baggage.#`; over zbus one queue.")
+    ],
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N messages.")] = None,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this long.")] = None,
     raw: Annotated[bool, typer.Option("--raw", help="Only payloads, byte for byte; not on a terminal.")] = False,
+    subjects: Annotated[
+        list[str] | None,
+        typer.Option("--subject", metavar="TOPIC", help="zbus: a topic of a publish/subscribe queue. Default: all."),
+    ] = None,
     url: options.Url = None,
     data: options.Data = None,
     ca_file: CaFile = None,
+    token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Print messages as they are published, until Ctrl-C.
 
     With --count and --timeout, status 4 says that fewer than N came in time. What was published while the connection
-    was lost is missing, and said to be so.
+    was lost is missing, and said to be so. Over zbus messages are taken from a queue: nobody else gets them, and none
+    is taken that is not printed.
     """
     if raw and sys.stdout.isatty():
         output.fail("--raw writes what strangers sent as it is: send it to a file or a pipe", ExitCode.USAGE)
     show = _show_raw if raw else _show_json if as_json else _show_line
 
     async def receive() -> int:
-        async with _connect(bus.find_url(url, data), ca_file, reconnect=True) as client:
+        address = bus.find_url(url, data)
+        async with _connect(address, ca_file, token, reconnect=True) as client:
+            if bus.is_zbus(address):
+                return await _consume(client, patterns, tuple(subjects or "*"), count, timeout, show)
             return await _receive(client, patterns, count, timeout, show)
 
     came = asyncio.run(receive())
@@ -145,8 +161,32 @@ def sub(
         output.fail(f"{came} of {count} messages came within {timeout} s", ExitCode.TIMEOUT)
 
 
+async def _consume(
+    client: Any,
+    queues: list[str],
+    subjects: tuple[str, ...],
+    count: int | None,
+    limit_s: float | None,
+    show: Callable[[Message], None],
+) -> int:
+    """One after another: what was asked for is printed, and nothing is asked for that is not wanted."""
+    from raceway.client import Message
+
+    if len(queues) > 1:
+        output.fail("over zbus `sub` takes messages from one queue", ExitCode.USAGE)
+    came = 0
+    with suppress(TimeoutError):
+        async with asyncio.timeout(limit_s), await client.consume(queues[0], subjects) as consumer:
+            output.note(f"listening to {queues[0]}")
+            while count is None or came < count:
+                delivery = await anext(consumer)
+                show(Message(delivery.queue, delivery.payload, id=delivery.id))
+                came += 1
+    return came
+
+
 async def _receive(
-    client: MbClient, patterns: list[str], count: int | None, limit_s: float | None, show: Callable[[Message], None]
+    client: Any, patterns: list[str], count: int | None, limit_s: float | None, show: Callable[[Message], None]
 ) -> int:
     came, reconnects = 0, 0
     subscriptions = [await client.subscribe(pattern) for pattern in patterns]
@@ -216,6 +256,7 @@ def request(
     url: options.Url = None,
     data: options.Data = None,
     ca_file: CaFile = None,
+    token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
     """Ask whoever serves a topic, and print the answer.
@@ -226,8 +267,11 @@ def request(
     (question,) = _read_messages(payload, file, lines=False)
 
     async def ask() -> bytes:
-        async with _connect(bus.find_url(url, data), ca_file, reconnect=False) as client:
-            return await client.request(topic, question, timeout_ms=timeout_ms, version=version)
+        address = bus.find_url(url, data)
+        keywords = {} if bus.is_zbus(address) else {"version": version}
+        async with _connect(address, ca_file, token, reconnect=False) as client:
+            answer: bytes = await client.request(topic, question, timeout_ms=timeout_ms, **keywords)
+            return answer
 
     began = time.monotonic()
     answer = asyncio.run(ask())
@@ -246,9 +290,11 @@ def topics(
 ) -> None:
     """List what is subscribed and by whom; for a bus found through its data folder also what is stored."""
     address = bus.find_url(url, data)
+    if bus.is_zbus(address):
+        output.fail("zbus has queues, not topics: see `raceway queue list`", ExitCode.USAGE)
 
     async def ask() -> tuple[list[Any], dict[str, str]]:
-        async with _connect(address, ca_file, reconnect=False) as client:
+        async with _connect(address, ca_file, "", reconnect=False) as client:
             return await client.topics(), {service.id: service.name for service in await client.services()}
 
     rows, names = asyncio.run(ask())
@@ -283,7 +329,7 @@ def _maybe_stored(data: Path | None) -> list[dict[str, Any]] | None:
     return found
 
 
-def _connect(url: str, ca_file: str | None, reconnect: bool) -> MbClient:
+def _connect(url: str, ca_file: str | None, token: str, reconnect: bool) -> Any:
     from raceway.client import connect
 
-    return connect(url, ca_file=ca_file, reconnect=reconnect)
+    return connect(url, ca_file=ca_file, token=token, reconnect=reconnect)

@@ -21,8 +21,9 @@ Url = Annotated[
         "--url",
         metavar="URL",
         help=(
-            "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss. "
+            "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss, zbus, and zbus+track for a tracker. "
             "Default: RACEWAY_URL, else the bus that runs on the data folder."
         ),
     ),
 ]
+Token = Annotated[str, typer.Option("--token", metavar="TOKEN", help="zbus: opens a queue that has a token.")]

@@ -51,6 +51,11 @@ REPORTED_EXIT_CODES = {
     "TIMEOUT": ExitCode.TIMEOUT,
     "NO_ROUTE_FOUND": ExitCode.FAILED,
     "SERVICE_UNAVAILABLE": ExitCode.FAILED,
+    # The same in zbus's words: no such queue, another token, not now, no answer.
+    "404": ExitCode.FAILED,
+    "403": ExitCode.FAILED,
+    "503": ExitCode.FAILED,
+    "504": ExitCode.TIMEOUT,
 }
 
 

@@ -13,7 +13,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -24,9 +24,10 @@ import uvloop
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.cli.bus import RUNNING_FILE, Running
+from raceway.cli.tracking import tracking
 from raceway.journal import open_journal
 from raceway.journal.contract import Journal
-from raceway.listen.server import Doors, ports
+from raceway.listen.server import Doors, ports, tracker_port
 from raceway.listen.sockets import bind
 from raceway.web.app import build_app
 
@@ -35,19 +36,24 @@ log = structlog.get_logger("raceway")
 ENCRYPTED = ("mb+tls", "mb+wss")
 
 
-def run(settings: config.Settings) -> int:
-    """Run the bus in this thread until SIGTERM or SIGINT. Raises ConfigError or JournalError if it cannot start."""
+def run(settings: config.Settings, *, tracker_only: bool = False) -> int:
+    """Run the bus in this thread until SIGTERM or SIGINT. Raises ConfigError or JournalError if it cannot start.
+
+    With `tracker_only` it is a tracker of other brokers: one door, nothing kept.
+    """
     # What is there now stays for ever: the collector need not look at it again. And it need not look every 700 objects:
     # a batch makes and frees thousands, none of them in rings.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings.config))
+        runner.run(_run(settings.config, _track if tracker_only else _serve))
     return 0
 
 
-async def _run(settings: config.Config) -> None:
+async def _run(
+    settings: config.Config, serve: Callable[[config.Config, Journal, asyncio.Event], Awaitable[None]]
+) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -56,7 +62,7 @@ async def _run(settings: config.Config) -> None:
         log.warning("insecure", host=settings.listen.host, meaning="anybody who reaches this address may use the bus")
     journal = open_journal(settings.journal, post=loop.call_soon_threadsafe, clock=_clock_us)
     try:
-        await _serve(settings, journal, stop)
+        await serve(settings, journal, stop)
     finally:
         journal.close()
 
@@ -71,10 +77,11 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     await console.open()
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
     ticks = _repeat(loop, 1.0, broker.tick)
-    with _announced(settings, chosen):
-        print("ready", flush=True)
-        log.info("ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
-        await stop.wait()
+    async with tracking(settings.listen, doors.administration):
+        with _announced(settings, chosen):
+            print("ready", flush=True)
+            log.info("ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
+            await stop.wait()
     log.info("stopping")
     await doors.drain()
     doors.close()
@@ -85,12 +92,26 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     await asyncio.sleep(0)
 
 
+async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event) -> None:
+    loop = asyncio.get_running_loop()
+    doors = Doors(Broker(settings.broker, journal, loop, _clock_us), settings.listen, loop, tracker_only=True)
+    await doors.open()
+    async with tracking(settings.listen, doors.administration):
+        print("ready", flush=True)
+        log.info("ready", tracker=tracker_port(settings.listen))
+        await stop.wait()
+    log.info("stopping")
+    await doors.drain()
+    doors.close()
+    await asyncio.sleep(0)
+
+
 class Console:
     """uvicorn on our own socket, in our own loop, without its signal handlers."""
 
     def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        app = build_app(broker, (*listen.hosts, listen.host))
+        app = build_app(broker, (*listen.hosts, listen.host), listen.zbus.admin_token)
         settings = uvicorn.Config(
             app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
         )

@@ -1,0 +1,169 @@
+"""`raceway queue …`: the queues of a bus.
+
+Making and listing are commands of the zbus wire. Looking without taking and dropping are not; the console port has
+them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64decode
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any
+from urllib.parse import quote
+
+import typer
+
+from raceway.cli import bus, options, output
+from raceway.cli.output import ExitCode
+
+queue_app = typer.Typer(
+    name="queue", help="The queues of a bus: make one, list them, look at what waits, drop it.", no_args_is_help=True
+)
+
+Name = Annotated[str, typer.Argument(help="The queue.")]
+Admin = Annotated[
+    str, typer.Option("--admin-token", metavar="TOKEN", help="The bus's own token (listen.zbus.admin_token), if set.")
+]
+Url = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The bus, as zbus://HOST:PORT. Default: as for `raceway pub`."),
+]
+ConsoleUrl = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The bus's console port, as http://HOST:PORT. Default: by data folder."),
+]
+
+
+@queue_app.command()
+def create(
+    name: Name,
+    pubsub: Annotated[bool, typer.Option("--pubsub", help="Copies for all subscribers; nothing is kept.")] = False,
+    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="Whoever uses the queue must know it.")] = "",
+    admin_token: Admin = "",
+    url: Url = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Make a queue. One of the same kind that exists stays as it is, its token too."""
+
+    async def make(client: Any) -> None:
+        from raceway.client import PUBSUB, QUEUE
+
+        await client.create_queue(name, PUBSUB if pubsub else QUEUE, token)
+
+    _ask(url, data, admin_token, make)
+    if as_json:
+        output.print_json({"queue": name, "pubsub": pubsub, "guarded": bool(token)})
+    else:
+        output.note(f"the queue {name} is there")
+
+
+@queue_app.command("list")
+def list_queues(
+    admin_token: Admin = "", url: Url = None, data: options.Data = None, as_json: options.Json = False
+) -> None:
+    """List queues: what waits in each, and who consumes."""
+
+    async def ask(client: Any) -> Any:
+        return await client.queues()
+
+    rows = sorted(_ask(url, data, admin_token, ask), key=lambda row: (row.name, row.broker))
+    if as_json:
+        output.print_json(
+            [
+                {"name": row.name, "pubsub": row.is_pubsub, "mode": row.mode, "waiting": row.unconsumed_msg_count,
+                 "consumers": row.consumer_count, "broker": row.broker, "creator": row.creator,
+                 "created_ms": row.created_time}
+                for row in rows
+            ]
+        )  # fmt: skip
+        return
+    cells = [
+        (row.name, "publish/subscribe" if row.is_pubsub else "queue", row.unconsumed_msg_count, row.consumer_count,
+         _moment(row.created_time * 1000), row.broker)
+        for row in rows
+    ]  # fmt: skip
+    output.print_table(
+        "Queues", ["name", "kind", "waiting", "consumers", "made", "broker"], cells, ["waiting", "consumers"]
+    )
+
+
+@queue_app.command()
+def peek(
+    name: Name,
+    count: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="How many, oldest first.")] = 10,
+    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="The queue's token, or the bus's own.")] = "",
+    url: ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Look at the messages that wait, without taking them."""
+    answer = bus.call_console(_console(url, data), f"{_messages_path(name)}?limit={count}", token=token)
+    messages = [row | {"payload": b64decode(row["payload"])} for row in answer["messages"]]
+    if as_json:
+        for message in messages:
+            output.print_json(message)
+        return
+    cells = [
+        (row["offset"], _moment(row["time_us"]), row["kind"], row["message_id"], output.shortened(row["payload"]))
+        for row in messages
+    ]
+    output.print_table("", ["offset", "time", "kind", "id", "payload"], cells, ["offset"])
+    output.note(f"{answer['waiting']:,} waiting in {name}")
+
+
+@queue_app.command()
+def purge(
+    name: Name,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="The queue's token, or the bus's own.")] = "",
+    url: ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Drop all messages that wait in a queue. The journal keeps them; consumers will not get them."""
+    address = _console(url, data)
+    if not yes:
+        typer.confirm(f"Drop everything that waits in {output.printable(name)}?", abort=True, err=True)
+    purged = bus.call_console(address, _messages_path(name), "DELETE", token)["purged"]
+    if as_json:
+        output.print_json({"queue": name, "purged": purged})
+    else:
+        output.note(f"dropped {purged:,} message{'s' if purged != 1 else ''} from {name}")
+
+
+def _ask(url: str | None, data: Path | None, admin_token: str, call: Callable[[Any], Awaitable[Any]]) -> Any:
+    from raceway.client import connect
+
+    address = bus.find_url(url, data, "zbus")
+    if not bus.is_zbus(address):
+        output.fail(f"{address} is no address of queues: name one with --url zbus://HOST:PORT", ExitCode.USAGE)
+
+    async def run() -> Any:
+        async with connect(address, admin_token=admin_token, reconnect=False) as client:
+            return await call(client)
+
+    return asyncio.run(run())
+
+
+def _console(url: str | None, data: Path | None) -> str:
+    if url is None:
+        folder = bus.data_folder(data)
+        running = bus.maybe_running(folder)
+        if running is None:
+            output.fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
+        return running.urls["console"]
+    if not url.startswith("http://"):
+        output.fail("this speaks to the console port: --url http://HOST:PORT", ExitCode.USAGE)
+    return url.rstrip("/")
+
+
+def _messages_path(name: str) -> str:
+    return f"/api/queues/{quote(name, safe='')}/messages"
+
+
+def _moment(time_us: int) -> str:
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(" ", "seconds") if time_us else ""

@@ -1,0 +1,42 @@
+"""`raceway track`: a tracker alone."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from raceway import config
+from raceway.cli import options
+
+
+def track(
+    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on. Default: 16666.")] = None,
+    host: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
+    ] = None,
+    config_file: options.ConfigFile = None,
+    insecure: Annotated[
+        bool | None, typer.Option("--insecure", help="Allow an address other than loopback without TLS.")
+    ] = None,
+) -> None:
+    """Run a zbus tracker without a bus, until SIGTERM or Ctrl-C.
+
+    Brokers report themselves to it; clients ask it which brokers there are and which queues they have. It keeps
+    nothing on disk. Prints `ready` on standard output when its port is open; logs go to standard error.
+    """
+    flags = {
+        "listen.zbus.tracker": True,
+        "listen.zbus.tracker_port": port,
+        # A port that was asked for counts more than a row of ports in the settings.
+        "listen.port_base": None if port is None else 0,
+        "listen.host": host,
+        "listen.insecure": insecure,
+        "journal.durability": "memory",
+    }
+    settings = config.load(config_file, flags=flags)
+
+    from raceway.cli import logs, process
+
+    logs.configure(settings.config.log)
+    raise typer.Exit(process.run(settings, tracker_only=True))

@@ -1,0 +1,71 @@
+"""What a bus does about trackers while it runs: it reports itself to those it was told of, and is one if asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Coroutine
+
+import structlog
+
+from raceway import config
+from raceway.dial.allowed import AllowList, maybe_target
+from raceway.dial.prober import Prober
+from raceway.dial.reporter import Reporter
+from raceway.errors import ConfigError
+from raceway.listen.zbus_admin import Administration
+from raceway.listen.zbus_tracker import Tracker
+
+log = structlog.get_logger("raceway")
+
+
+@contextlib.asynccontextmanager
+async def tracking(listen: config.Listen, administration: Administration) -> AsyncIterator[None]:
+    """Raises ConfigError for a tracker that is no address. One that is not on the allow-list is left out, loudly."""
+    zbus, allowed = listen.zbus, AllowList(listen)
+    reporters = _reporters(zbus, allowed, administration)
+    work: list[Coroutine[None, None, None]] = [reporter.run() for reporter in reporters]
+
+    def hurry() -> None:
+        for reporter in reporters:
+            reporter.hurry()
+
+    administration.queue_made = hurry
+    if zbus.tracker:
+        prober = Prober(administration.tracker, allowed, zbus.probe_ms / 1000, zbus.report_ms / 1000)
+        work += [prober.run(), _push(administration.tracker, zbus.push_ms / 1000)]
+    tasks = [asyncio.create_task(each) for each in work]
+    for task in tasks:
+        task.add_done_callback(_note_end)
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _reporters(zbus: config.ZbusWire, allowed: AllowList, administration: Administration) -> list[Reporter]:
+    found: list[Reporter] = []
+    for address in zbus.trackers:
+        target = maybe_target(address)
+        if target is None:
+            raise ConfigError("listen.zbus.trackers", f"{address} is not of the form host:port")
+        if allowed.allows(target):
+            found.append(Reporter(target, administration.encode_report, zbus.report_ms / 1000, zbus.tracker_token))
+        else:
+            meaning = "the bus connects to loopback only, and only while it listens on loopback only"
+            log.warning("not reporting to this tracker", tracker=address, meaning=meaning)
+    return found
+
+
+async def _push(tracker: Tracker, every_s: float) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        tracker.tell()
+
+
+def _note_end(task: asyncio.Task[None]) -> None:
+    """None of this ends by itself; if it does, there is a fault to be seen."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("tracking ended", exc_info=task.exception())

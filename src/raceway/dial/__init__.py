@@ -1,0 +1,1 @@
+"""Connections that the bus itself opens: to trackers, to brokers that a tracker watches."""

@@ -1,0 +1,101 @@
+"""Drops brokers from a tracker's table when they are gone.
+
+A broker is there as long as a connection to it stands: one is opened to each reported address and looked at now and
+then. Addresses to which the bus must not connect are listed too, since clients may reach them; for these the broker's
+own reports are the sign of life, and three missed ones are its end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Protocol
+
+import structlog
+
+from raceway.codec import zbus_client
+from raceway.dial.allowed import AllowList, Target
+from raceway.dial.link import Link, open_link
+
+MISSED_REPORTS = 3
+CONNECT_S = 5.0
+
+log = structlog.get_logger("raceway.dial")
+
+
+class BrokerTable(Protocol):
+    """What a tracker knows."""
+
+    def silences(self) -> dict[str, float]:
+        """Broker to seconds since its last report."""
+
+    def drop(self, broker: str) -> None: ...
+
+
+class Prober:
+    """`run` goes on until it is cancelled."""
+
+    def __init__(self, table: BrokerTable, allowed: AllowList, every_s: float, report_s: float) -> None:
+        self._table = table
+        self._allowed = allowed
+        self._every_s = every_s
+        self._longest_silence_s = MISSED_REPORTS * max(every_s, report_s)
+        self._probes: dict[str, _Probe] = {}
+
+    async def run(self) -> None:
+        try:
+            while True:
+                self.look()
+                await asyncio.sleep(self._every_s)
+        finally:
+            for probe in self._probes.values():
+                probe.end()
+
+    def look(self) -> None:
+        """Drop who is gone, begin to probe who is new."""
+        silences = self._table.silences()
+        for address in self._probes.keys() - silences.keys():
+            self._probes.pop(address).end()
+        for address, silence_s in silences.items():
+            if self._is_gone(address, silence_s):
+                log.info("broker is gone", broker=address)
+                self._table.drop(address)
+
+    def _is_gone(self, address: str, silence_s: float) -> bool:
+        target = self._allowed.maybe_allowed(address)
+        if target is None:
+            return silence_s > self._longest_silence_s
+        probe = self._probes.get(address)
+        if probe is None:
+            self._probes[address] = _Probe(target)
+            return False
+        if probe.is_down():
+            self._probes.pop(address).end()
+            return True
+        probe.beat()
+        return False
+
+
+class _Probe:
+    """A connection to one broker, opened at once."""
+
+    def __init__(self, target: Target) -> None:
+        self._link: Link | None = None
+        self._opening = asyncio.create_task(self._open(target))
+
+    async def _open(self, target: Target) -> None:
+        with contextlib.suppress(OSError):
+            self._link = await open_link(target, CONNECT_S)
+
+    def is_down(self) -> bool:
+        return self._opening.done() and (self._link is None or not self._link.open)
+
+    def beat(self) -> None:
+        """A broker that closes silent connections must not seem gone for that."""
+        if self._link is not None:
+            self._link.send(zbus_client.heartbeat())
+
+    def end(self) -> None:
+        self._opening.cancel()
+        if self._link is not None:
+            self._link.abort()

@@ -1,0 +1,76 @@
+"""Tells one tracker about this bus: a moment after the start, now and then, and when a queue was made."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+
+import structlog
+
+from raceway.codec import zbus_client
+from raceway.dial.allowed import Target
+from raceway.dial.link import Link, open_link
+
+# The first report after a start, if reports do not come more often anyway.
+FIRST_S = 1.0
+CONNECT_S = 5.0
+# A tracker that is not there is tried less and less often, down to once in so many report intervals.
+MAX_BACKOFF = 10
+# Many queues made in a row share a report: at most so many reports come in the time of a regular one.
+HURRIED_REPORTS = 10
+
+log = structlog.get_logger("raceway.dial")
+
+
+class Reporter:
+    """`report` makes the body of a report. `run` goes on until it is cancelled."""
+
+    def __init__(self, target: Target, report: Callable[[], bytes], every_s: float, token: str = "") -> None:
+        self._target = target
+        self._report = report
+        self._every_s = every_s
+        self._token = token.encode()
+        self._hurried = asyncio.Event()
+
+    def hurry(self) -> None:
+        """Something changed that the tracker should know soon."""
+        self._hurried.set()
+
+    async def run(self) -> None:
+        await asyncio.sleep(min(FIRST_S, self._every_s))
+        delay_s = self._every_s
+        while True:
+            try:
+                link = await open_link(self._target, CONNECT_S)
+            except OSError as error:
+                log.info("tracker not reached", tracker=str(self._target), reason=str(error), again_s=round(delay_s, 1))
+            else:
+                log.info("reporting", tracker=str(self._target))
+                delay_s = self._every_s
+                await self._report_on(link)
+                log.warning("tracker lost", tracker=str(self._target))
+            # Up to half of the delay is chance, so that many brokers do not come back in one moment.
+            await asyncio.sleep(delay_s * (1 - random.random() / 2))  # noqa: S311 - not a secret
+            delay_s = min(2 * delay_s, MAX_BACKOFF * self._every_s)
+
+    async def _report_on(self, link: Link) -> None:
+        """Until the connection is lost."""
+        lost = asyncio.create_task(link.closed.wait())
+        try:
+            while link.open:
+                self._hurried.clear()
+                link.send(zbus_client.track(b"track_report", token=self._token, body=self._report()))
+                await asyncio.wait([lost], timeout=self._every_s / HURRIED_REPORTS)
+                await self._wait_for_next(lost)
+        finally:
+            lost.cancel()
+            link.abort()
+
+    async def _wait_for_next(self, lost: asyncio.Task[bool]) -> None:
+        hurried = asyncio.create_task(self._hurried.wait())
+        rest_s = self._every_s * (1 - 1 / HURRIED_REPORTS)
+        try:
+            await asyncio.wait([lost, hurried], timeout=rest_s, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            hurried.cancel()
