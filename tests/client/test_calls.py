@@ -25,7 +25,7 @@ class Clock:
 
 def test_answers_find_their_calls_in_any_order() -> None:
     async def scene() -> None:
-        calls, one, two = Calls(Clock()), Call("a", 1), Call("a", 1)
+        calls, one, two = Calls[bytes](Clock()), Call("a", 1), Call("a", 1)
         calls.add(b"1", one)
         calls.add(b"2", two)
         calls.answer(b"2", b"second")
@@ -37,7 +37,7 @@ def test_answers_find_their_calls_in_any_order() -> None:
 
 
 def test_answers_nobody_waits_for_are_counted() -> None:
-    calls = Calls(Clock())
+    calls = Calls[bytes](Clock())
     calls.answer(b"unknown", b"")
     calls.answer(None, b"")
     assert calls.unmatched == 2
@@ -57,7 +57,7 @@ def test_failure_becomes_an_error_with_its_code_text_and_details() -> None:
 def test_call_that_waited_too_long_is_given_up_and_a_later_answer_ignored() -> None:
     async def scene() -> None:
         clock = Clock()
-        calls, late, patient = Calls(clock), Call("a", 1), Call("b", 3)
+        calls, late, patient = Calls[bytes](clock), Call("a", 1), Call("b", 3)
         calls.add(b"1", late)
         calls.add(b"2", patient)
         clock.now = 2
@@ -74,7 +74,7 @@ def test_call_that_waited_too_long_is_given_up_and_a_later_answer_ignored() -> N
 
 def test_loss_fails_what_cannot_be_repeated_and_keeps_the_rest() -> None:
     async def scene() -> None:
-        calls, once, again = Calls(Clock()), Call("a", 1), Call("b", 1, repeat=b"message")
+        calls, once, again = Calls[bytes](Clock()), Call("a", 1), Call("b", 1, repeat=b"message")
         calls.add(b"1", once)
         calls.add(b"2", again)
         calls.lose(LOST, keep_repeatable=True)
@@ -90,7 +90,7 @@ def test_loss_fails_what_cannot_be_repeated_and_keeps_the_rest() -> None:
 
 def test_abandoned_call_may_still_be_answered() -> None:
     async def scene() -> None:
-        calls, call = Calls(Clock()), Call("a", 1)
+        calls, call = Calls[bytes](Clock()), Call("a", 1)
         calls.add(b"1", call)
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(0):
@@ -103,7 +103,7 @@ def test_abandoned_call_may_still_be_answered() -> None:
 
 def test_block_is_done_with_its_last_answer_and_raises_its_first_error() -> None:
     async def scene() -> None:
-        calls, block = Calls(Clock()), Block("a", 3, 1)
+        calls, block = Calls[bytes](Clock()), Block("a", 3, 1)
         for message_id in (b"1", b"2", b"3"):
             calls.add(message_id, block)
         calls.answer(b"1", SUCCESS)

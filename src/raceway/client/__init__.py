@@ -4,6 +4,7 @@ A scheme of the URL chooses the wire and the transport:
 
     mb       MB over TCP                    mb+tls    … over TLS
     mb+ws    MB over WebSocket              mb+wss    … over TLS
+    zbus     queues of one zbus broker      zbus+track  … of all brokers that trackers know (`host:port;host:port`)
 """
 
 from __future__ import annotations
@@ -11,30 +12,39 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raceway.client.address import Address, parse_url
+from raceway.client.address import Address, parse_urls
+from raceway.client.deliveries import Consumer, Delivery
 from raceway.client.mb import MbClient
 from raceway.client.messages import Message, Service, Subscriber, SubscriptionRow, TopicRow
 from raceway.client.options import Options
+from raceway.client.queue_service import QueueService
 from raceway.client.services import Serving
 from raceway.client.subscription import Subscription
+from raceway.client.tracked import TrackedClient, TrackedConsumer
+from raceway.client.zbus import PUBSUB, QUEUE, TEMPORARY, QueueRow, ZbusClient
 from raceway.errors import ConfigError
 
 __all__ = [
-    "MbClient", "Message", "Options", "Service", "Serving", "Subscriber", "Subscription", "SubscriptionRow", "TopicRow",
-    "connect",
+    "PUBSUB", "QUEUE", "TEMPORARY", "Consumer", "Delivery", "MbClient", "Message", "Options", "QueueRow",
+    "QueueService", "Service", "Serving", "Subscriber", "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient",
+    "TrackedConsumer", "ZbusClient", "connect",
 ]  # fmt: skip
 
 # Scheme to the port a bus has when the URL names none, and to what makes the client. Other wires add theirs.
-SCHEMES: dict[str, tuple[int, Callable[[Address, Options], MbClient]]] = {
+SCHEMES: dict[str, tuple[int, Callable[[Address, Options], Any]]] = {
     "mb": (3001, MbClient),
     "mb+ws": (3000, MbClient),
     "mb+tls": (8001, MbClient),
     "mb+wss": (8000, MbClient),
+    "zbus": (15555, ZbusClient),
+    "zbus+track": (16666, TrackedClient),
 }
 
 
-def connect(url: str, **options: Any) -> MbClient:
+def connect(url: str, **options: Any) -> Any:
     """A client that connects when it is entered (`async with`) or opened. `options`: see `Options`.
+
+    The scheme decides which client it is: MbClient, ZbusClient or TrackedClient.
 
     Raises ConfigError for a URL or an option that cannot be used.
     """
@@ -42,5 +52,5 @@ def connect(url: str, **options: Any) -> MbClient:
     if unknown:
         known = ", ".join(Options.__struct_fields__)
         raise ConfigError(min(unknown), f"is no option of a client; there are {known}")
-    address = parse_url(url, {scheme: port for scheme, (port, _) in SCHEMES.items()})
+    address = parse_urls(url, {scheme: port for scheme, (port, _) in SCHEMES.items()})
     return SCHEMES[address.scheme][1](address, Options(**options))

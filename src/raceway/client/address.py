@@ -14,10 +14,21 @@ class Address(msgspec.Struct, frozen=True):
     host: str
     port: int
     path: str = "/"
+    # Further ones to try where this one does not answer; only for wires whose buses have stand-ins.
+    others: tuple[Address, ...] = ()
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{self.scheme}://{host}:{self.port}{self.path if self.path != '/' else ''}"
+
+
+def parse_urls(url: str, default_ports: dict[str, int]) -> Address:
+    """As `parse_url`, for `scheme://host:port;host:port`."""
+    scheme, _, rest = url.partition("://")
+    first, *others = [parse_url(f"{scheme}://{place}", default_ports) for place in rest.split(";") if place] or [
+        parse_url(url, default_ports)
+    ]
+    return msgspec.structs.replace(first, others=tuple(others))
 
 
 def parse_url(url: str, default_ports: dict[str, int]) -> Address:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from raceway.codec.mb_encode import SUCCESS
 from raceway.codec.mb_failure import maybe_failure
 from raceway.errors import RacewayError, RemoteError, RequestTimeoutError
 
+A = TypeVar("A")
+A_contra = TypeVar("A_contra", contravariant=True)
 
-class Waiting(Protocol):
+
+class Waiting(Protocol[A_contra]):
     """One or more messages that will each be answered once. `repeat` is what to send again after a reconnect, if that
     is safe."""
 
@@ -19,37 +22,40 @@ class Waiting(Protocol):
     deadline: float
     repeat: bytes | None
 
-    def answered(self, payload: bytes) -> None: ...
+    def answered(self, answer: A_contra) -> None: ...
 
     def failed(self, error: RacewayError) -> None: ...
 
 
-class Call:
-    """One message, one answer."""
+class OneAnswer(Generic[A]):
+    """One message, one answer. Each wire says which answers are refusals."""
 
     __slots__ = ("_future", "deadline", "repeat", "topic")
 
     def __init__(self, topic: str, deadline: float, repeat: bytes | None = None) -> None:
-        self._future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self.topic, self.deadline, self.repeat = topic, deadline, repeat
 
-    def answered(self, payload: bytes) -> None:
-        failure = maybe_failure(payload)
-        if failure is not None:
-            self.failed(RemoteError(failure.code, failure.message, failure.details))
+    def maybe_refusal(self, answer: A) -> RemoteError | None:
+        raise NotImplementedError
+
+    def answered(self, answer: A) -> None:
+        refusal = self.maybe_refusal(answer)
+        if refusal is not None:
+            self.failed(refusal)
         elif not self._future.done():
-            self._future.set_result(payload)
+            self._future.set_result(answer)
 
     def failed(self, error: RacewayError) -> None:
         if not self._future.done():
             self._future.set_exception(error)
 
-    async def result(self) -> bytes:
-        """The answer's payload. Raises RemoteError, RequestTimeoutError, ConnectionLostError."""
+    async def result(self) -> A:
+        """The answer. Raises RemoteError, RequestTimeoutError, ConnectionLostError."""
         return await self._future
 
 
-class Block:
+class ManyAnswers(Generic[A]):
     """Many publishes sent together; done when the last one is acknowledged or refused."""
 
     __slots__ = ("_error", "_future", "_left", "deadline", "repeat", "topic")
@@ -61,10 +67,13 @@ class Block:
         self.topic, self.deadline = topic, deadline
         self.repeat: bytes | None = None
 
-    def answered(self, payload: bytes) -> None:
-        failure = maybe_failure(payload) if payload != SUCCESS else None
-        if failure is not None:
-            self.failed(RemoteError(failure.code, failure.message, failure.details))
+    def maybe_refusal(self, answer: A) -> RemoteError | None:
+        raise NotImplementedError
+
+    def answered(self, answer: A) -> None:
+        refusal = self.maybe_refusal(answer)
+        if refusal is not None:
+            self.failed(refusal)
         else:
             self._count_down()
 
@@ -84,22 +93,45 @@ class Block:
             raise self._error
 
 
-class Calls:
+class Call(OneAnswer[bytes]):
+    """To an MB bus."""
+
+    __slots__ = ()
+
+    def maybe_refusal(self, answer: bytes) -> RemoteError | None:
+        return _maybe_mb_refusal(answer)
+
+
+class Block(ManyAnswers[bytes]):
+    """To an MB bus."""
+
+    __slots__ = ()
+
+    def maybe_refusal(self, answer: bytes) -> RemoteError | None:
+        return _maybe_mb_refusal(answer) if answer != SUCCESS else None
+
+
+def _maybe_mb_refusal(payload: bytes) -> RemoteError | None:
+    failure = maybe_failure(payload)
+    return None if failure is None else RemoteError(failure.code, failure.message, failure.details)
+
+
+class Calls(Generic[A]):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._waiting: dict[bytes, Waiting] = {}
+        self._waiting: dict[bytes, Waiting[A]] = {}
         # Answers nobody waits for: late ones, and errors of publishes without an id.
         self.unmatched = 0
 
-    def add(self, message_id: bytes, waiting: Waiting) -> None:
+    def add(self, message_id: bytes, waiting: Waiting[A]) -> None:
         self._waiting[message_id] = waiting
 
-    def answer(self, message_id: bytes | None, payload: bytes) -> None:
+    def answer(self, message_id: bytes | None, answer: A) -> None:
         waiting = self._waiting.pop(message_id, None) if message_id else None
         if waiting is None:
             self.unmatched += 1
         else:
-            waiting.answered(payload)
+            waiting.answered(answer)
 
     def sweep(self) -> None:
         """Give up what waited too long: the bus answers every call in time unless it or the way to it is gone."""

@@ -6,11 +6,11 @@ import asyncio
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from raceway.client.address import Address
 from raceway.client.link import Link, open_link
 from raceway.client.options import Options
-from raceway.codec.mb_inbox import Received
 from raceway.errors import ConnectionLostError, RacewayError
 
 log = logging.getLogger("raceway.client")
@@ -24,7 +24,7 @@ class Keeper:
         self,
         address: Address,
         options: Options,
-        received: Callable[[list[Received]], None],
+        received: Callable[[list[Any]], None],
         restore: Callable[[Link], Awaitable[None]],
         gone: Callable[[ConnectionLostError, bool], None],
     ) -> None:
@@ -79,7 +79,7 @@ class Keeper:
 
     # ---- as owner of the link ---------------------------------------------------------------------------------------
 
-    def received(self, messages: list[Received]) -> None:
+    def received(self, messages: list[Any]) -> None:
         self._heard = asyncio.get_running_loop().time()
         self._received(messages)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import socket
 import ssl
-from collections.abc import Callable
-from typing import Protocol, cast
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol, cast
 
 import picows
 from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
@@ -14,18 +15,19 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 from raceway.client.address import Address
 from raceway.client.options import Options
 from raceway.codec.mb_encode import tcp_frame
-from raceway.codec.mb_inbox import MbInbox, Received
+from raceway.codec.mb_inbox import MbInbox
 from raceway.codec.websocket import masked_frame
-from raceway.errors import ConfigError, ConnectionLostError, TooLargeError
+from raceway.codec.zbus_client import ZbusClientReceiver
+from raceway.errors import ConfigError, ConnectionLostError, MalformedError, TooLargeError
 
 # Longest wait for what is still on its way out when a connection is closed.
 GOODBYE_S = 1.0
 
 
 class Owner(Protocol):
-    """Who a link works for. `lost` comes once, and nothing comes after it."""
+    """Who a link works for. `lost` comes once, and nothing comes after it. What messages are depends on the wire."""
 
-    def received(self, messages: list[Received]) -> None: ...
+    def received(self, messages: list[Any]) -> None: ...
 
     def lost(self, link: Link, reason: str) -> None: ...
 
@@ -66,7 +68,7 @@ class Link:
         """Wait while the bus takes in less than is sent."""
         await self._flowing.wait()
 
-    def received(self, messages: list[Received]) -> None:
+    def received(self, messages: list[Any]) -> None:
         if self.open and messages:
             self._owner.received(messages)
 
@@ -106,7 +108,7 @@ class Link:
 async def open_link(address: Address, options: Options, owner: Owner) -> Link:
     """Raises ConnectionLostError when there is no bus, ConfigError for a certificate file that cannot be used."""
     context = _tls_context(options) if address.scheme.endswith(("tls", "wss")) else None
-    opener = _open_websocket if address.scheme.endswith(("+ws", "+wss")) else _open_tcp
+    opener = _opener(address.scheme)
     try:
         async with asyncio.timeout(options.connect_s):
             return await opener(address, options, owner, context)
@@ -114,6 +116,12 @@ async def open_link(address: Address, options: Options, owner: Owner) -> Link:
         raise ConnectionLostError(str(address), f"no answer within {options.connect_s:g} s") from None
     except (OSError, picows.WSError) as error:
         raise ConnectionLostError(str(address), getattr(error, "strerror", None) or str(error)) from error
+
+
+def _opener(scheme: str) -> Callable[[Address, Options, Owner, ssl.SSLContext | None], Awaitable[Link]]:
+    if scheme.startswith("zbus"):
+        return _open_zbus
+    return _open_websocket if scheme.endswith(("+ws", "+wss")) else _open_tcp
 
 
 def _tls_context(options: Options) -> ssl.SSLContext:
@@ -131,8 +139,22 @@ def _tls_context(options: Options) -> ssl.SSLContext:
 async def _open_tcp(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
     loop = asyncio.get_running_loop()
     _, protocol = await loop.create_connection(
-        lambda: _TcpProtocol(owner, options.frame_limit), address.host, address.port, ssl=context
+        lambda: _TcpProtocol(owner, MbInbox(options.frame_limit).receive_data, _tcp_frames),
+        address.host,
+        address.port,
+        ssl=context,
     )
+    return protocol.link
+
+
+async def _open_zbus(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.create_connection(
+        lambda: _TcpProtocol(owner, ZbusClientReceiver().receive_data, b"".join), address.host, address.port
+    )
+    # Nothing answers a heartbeat of this wire, so the kernel says when one did not arrive.
+    silence_ms = max(1, int(2000 * options.heartbeat_s))
+    transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms)
     return protocol.link
 
 
@@ -143,18 +165,19 @@ def _tcp_frames(messages: list[bytes]) -> bytes:
 class _TcpProtocol(asyncio.Protocol):
     link: Link
 
-    def __init__(self, owner: Owner, frame_limit: int) -> None:
-        self._owner = owner
-        self._inbox = MbInbox(frame_limit)
+    def __init__(
+        self, owner: Owner, receive: Callable[[bytes], list[Any]], encode: Callable[[list[bytes]], bytes]
+    ) -> None:
+        self._owner, self._receive, self._encode = owner, receive, encode
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # A cast, because uvloop's transports are no subclasses of asyncio's.
-        self.link = Link(self._owner, cast(asyncio.Transport, transport), _tcp_frames)
+        self.link = Link(self._owner, cast(asyncio.Transport, transport), self._encode)
 
     def data_received(self, data: bytes) -> None:
         try:
-            self.link.received(self._inbox.receive_data(data))
-        except TooLargeError as error:
+            self.link.received(self._receive(data))
+        except (TooLargeError, MalformedError) as error:
             self.link.abort(str(error))
 
     def pause_writing(self) -> None:

@@ -68,7 +68,7 @@ class MbClient:
         self.address = address
         self._options = options
         self._keeper = Keeper(address, options, self._receive, self._restore, self._lost)
-        self._calls = Calls(lambda: asyncio.get_running_loop().time())
+        self._calls: Calls[bytes] = Calls(lambda: asyncio.get_running_loop().time())
         # What the bus must be told again on a new connection: topic and payload by what they are about.
         self._wishes: dict[tuple[str, str], tuple[str, bytes]] = {}
         # How many subscriptions or services of this client stand behind one wish of that kind and pattern.

@@ -14,6 +14,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout), and for a lost connection to come back before a new call gives up. `heartbeat_s`: silence after which the
     bus is asked whether it is there; after twice as long the connection counts as lost.
 
+    `token` opens the queues of a zbus bus that have one, `admin_token` its administration.
+
     `reconnect`: come back after a loss, first after `backoff_s`, then twice as long each time up to `backoff_max_s`.
     `buffer_bytes`: what one subscription holds for a reader that is behind; more is dropped and counted.
     """
@@ -27,3 +29,5 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     backoff_max_s: float = 5.0
     buffer_bytes: int = 64 * 1024 * 1024
     frame_limit: int = FRAME_LIMIT
+    token: str = ""
+    admin_token: str = ""

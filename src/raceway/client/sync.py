@@ -5,7 +5,8 @@
         for message in bus.subscribe("orders.#"):
             …
 
-Verbs, arguments and errors are those of `MbClient`. Calls may come from any thread; handlers run in threads.
+The scheme decides which client it is, as in `raceway.client`; verbs, arguments and errors are those of the client with
+asyncio. Calls may come from any thread; handlers run in threads.
 """
 
 from __future__ import annotations
@@ -14,26 +15,42 @@ import asyncio
 import contextvars
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
-from typing import Any, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from raceway import client
+from raceway.client.deliveries import Consumer, Delivery
 from raceway.client.mb import VERSION, MbClient
 from raceway.client.messages import Message, Payload, Service, SubscriptionRow, TopicRow
+from raceway.client.queue_service import QueueService
 from raceway.client.services import Serving
 from raceway.client.subscription import Subscription
+from raceway.client.tracked import TrackedClient, TrackedConsumer
+from raceway.client.zbus import QUEUE, QueueRow, ZbusClient
 
 T = TypeVar("T")
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-def connect(url: str, **options: Any) -> SyncClient:
-    """Connected at once. `options`: see `Options`. Raises ConfigError, ConnectionLostError."""
-    return SyncClient(client.connect(url, **options))
+def connect(url: str, **options: Any) -> Any:
+    """A SyncClient (MB) or SyncZbusClient, connected. `options`: see `Options`. Raises ConfigError,
+    ConnectionLostError."""
+    wrapped = client.connect(url, **options)
+    return SyncClient(wrapped) if isinstance(wrapped, MbClient) else SyncZbusClient(wrapped)
 
 
-class SyncClient:
-    """See the module. Close it, or use it in a `with` block: its thread ends then."""
+class _Opened(Protocol):
+    async def open(self) -> Any: ...
 
-    def __init__(self, wrapped: MbClient) -> None:
+    async def close(self) -> None: ...
+
+
+C = TypeVar("C", bound=_Opened)
+
+
+class _Blocking(Generic[C]):
+    """A client and the thread its loop runs in. Close it, or use it in a `with` block: the thread ends then."""
+
+    def __init__(self, wrapped: C) -> None:
         self._client = wrapped
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="raceway-client", daemon=True)
@@ -66,6 +83,10 @@ class SyncClient:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+
+class SyncClient(_Blocking[MbClient]):
+    """MB; see the module."""
+
     # ---- messages ---------------------------------------------------------------------------------------------------
 
     def publish(self, topic: str, payload: Payload = b"", *, version: str = VERSION, confirm: bool = True) -> None:
@@ -87,11 +108,7 @@ class SyncClient:
     def serve(self, pattern: str, handler: Callable[[Message], Payload], *, priority: float = 0) -> SyncServing:
         """`handler` is called in a thread of a pool; it may use this client."""
 
-        async def handle(message: Message) -> Payload:
-            context = contextvars.copy_context()
-            return await asyncio.get_running_loop().run_in_executor(None, context.run, handler, message)
-
-        return SyncServing(self._run(self._client.serve(pattern, handle, priority=priority)), self._run)
+        return SyncServing(self._run(self._client.serve(pattern, _in_thread(handler), priority=priority)), self._run)
 
     # ---- the bus itself ---------------------------------------------------------------------------------------------
 
@@ -120,10 +137,98 @@ class SyncClient:
         self._run(self._client.heartbeat())
 
 
+class SyncZbusClient(_Blocking[ZbusClient | TrackedClient]):
+    """zbus; see the module."""
+
+    def publish(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        topic: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        confirm: bool = True,
+    ) -> None:
+        self._run(self._client.publish(queue, payload, topic=topic, headers=headers, confirm=confirm))
+
+    def publish_many(
+        self, queue: str, payloads: Iterable[Payload], *, topic: str | None = None, confirm: bool = True
+    ) -> int:
+        return self._run(self._client.publish_many(queue, payloads, topic=topic, confirm=confirm))
+
+    def consume(self, queue: str, topics: Iterable[str] = ()) -> SyncConsumer:
+        return SyncConsumer(self._run(self._consume(queue, topics)), self._run)
+
+    async def _consume(self, queue: str, topics: Iterable[str]) -> Consumer | TrackedConsumer:
+        return await self._client.consume(queue, topics)
+
+    def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> bytes:
+        return self._run(self._client.request(queue, payload, timeout_ms=timeout_ms, headers=headers))
+
+    def serve(self, queue: str, handler: Callable[[Delivery], Payload], *, at_once: int = 64) -> SyncServing:
+        """`handler` is called in a thread of a pool; it may use this client."""
+        return SyncServing(self._run(self._client.serve(queue, _in_thread(handler), at_once=at_once)), self._run)
+
+    def create_queue(self, name: str, mode: int = QUEUE, token: str = "") -> None:
+        self._run(self._client.create_queue(name, mode, token))
+
+    def queues(self) -> list[QueueRow]:
+        return self._run(self._client.queues())
+
+    def heartbeat(self) -> None:
+        self._run(self._client.heartbeat())
+
+
+def _in_thread(handler: Callable[[T], Payload]) -> Callable[[T], Coroutine[Any, Any, Payload]]:
+    async def handle(message: T) -> Payload:
+        context = contextvars.copy_context()
+        return await asyncio.get_running_loop().run_in_executor(None, context.run, handler, message)
+
+    return handle
+
+
+class SyncConsumer:
+    """An iterator that blocks until the next message comes."""
+
+    def __init__(self, consumer: Consumer | TrackedConsumer, run: Run) -> None:
+        self._consumer, self._run = consumer, run
+
+    def get(self, timeout_s: float | None = None) -> Delivery | None:
+        """The next message; None when there will be none. After a TimeoutError the next call gets what comes late."""
+        delivery: Delivery | None = self._run(self._consumer.get(timeout_s))
+        return delivery
+
+    def answer(
+        self, delivery: Delivery, payload: Payload = b"", *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """To whoever sent `delivery`."""
+        self._run(delivery.answer(payload, status=status, headers=headers))
+
+    def __iter__(self) -> Iterator[Delivery]:
+        while (delivery := self.get()) is not None:
+            yield delivery
+
+    def close(self) -> None:
+        self._run(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 class SyncSubscription:
     """An iterator that blocks until the next message comes."""
 
-    def __init__(self, subscription: Subscription, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, subscription: Subscription, run: Run) -> None:
         self._subscription, self._run = subscription, run
 
     @property
@@ -152,7 +257,7 @@ class SyncSubscription:
 class SyncServing:
     """A service that runs until it or its client is closed."""
 
-    def __init__(self, serving: Serving, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> None:
+    def __init__(self, serving: Serving | QueueService, run: Run) -> None:
         self._serving, self._run = serving, run
 
     def close(self) -> None:

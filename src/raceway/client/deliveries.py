@@ -1,0 +1,278 @@
+"""Consuming from a queue of a zbus broker.
+
+On this wire a consumer *arms*: it asks for one message, and the broker answers when there is one, however long that
+takes. There is no way to take the question back, and a message that was sent counts as taken. A consumer that gave up
+waiting and forgot its question would lose the message that answers it. So nothing is forgotten here: a `get` that ran
+out of time leaves the connection armed, and what comes late is for the next caller.
+
+A consumer has a connection of its own: when it is closed the broker forgets the question, and nobody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Self
+
+import msgspec
+
+from raceway.client.address import Address
+from raceway.client.line import Line
+from raceway.client.link import Link
+from raceway.client.messages import Payload, encode_payload, fresh_ids
+from raceway.client.options import Options
+from raceway.codec import zbus_client as codec
+from raceway.codec.zbus_client import Received
+from raceway.errors import ConnectionLostError, RacewayError, RemoteError
+
+log = logging.getLogger("raceway.client")
+
+# Any method that no broker has: its refusal says that everything sent before it has been read.
+NO_METHOD = b"ping"
+
+
+class Delivery:
+    """A message taken from a queue. `id` is the producer's, `topic` is that of publish/subscribe."""
+
+    __slots__ = ("_answer", "_received", "headers", "id", "payload", "queue", "topic")
+
+    def __init__(self, queue: str, received: Received, answer: Callable[[bytes], Awaitable[None]]) -> None:
+        self._received, self._answer = received, answer
+        self.queue, self.payload = queue, received.body
+        self.headers = {_text(name): _text(value) for name, value in received.keys.items()}
+        self.topic = self.headers.get("topic")
+        self.id = self.headers.get("msgid-raw", "")
+
+    @property
+    def text(self) -> str:
+        return self.payload.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """The payload as JSON. Raises msgspec.DecodeError."""
+        return msgspec.json.decode(self.payload)
+
+    @property
+    def status(self) -> int:
+        """200, unless the producer said otherwise."""
+        return self._received.status
+
+    @property
+    def is_request(self) -> bool:
+        """Does somebody wait for an answer?"""
+        return self.headers.get("cmd") == "request"
+
+    @property
+    def reply_to(self) -> str | None:
+        """The queue in which an answer is looked for."""
+        return self.headers.get("mq-reply")
+
+    async def answer(
+        self, payload: Payload = b"", *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """To whoever sent this. An answer to somebody who is gone is dropped by the bus."""
+        await self._answer(codec.answer_to(self._received, encode_payload(payload), status, encode_keys(headers)))
+
+    def __repr__(self) -> str:
+        return f"Delivery(queue={self.queue!r}, id={self.id!r}, payload={self.payload!r})"
+
+
+def encode_keys(headers: Mapping[str, str] | None) -> list[tuple[bytes, bytes]]:
+    return [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+
+
+def refusal(received: Received) -> RemoteError:
+    return RemoteError(str(received.status), received.body.decode("utf-8", "replace"))
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+class Consumer:
+    """An endless iterator of deliveries, made by `ZbusClient.consume`. It ends when it or the client is closed.
+
+        async with await bus.consume("orders") as orders:
+            async for order in orders:
+                …
+
+    Each message is asked for when somebody wants it, and not before: what nobody asked for stays in the queue.
+    """
+
+    def __init__(self, address: Address, options: Options, queue: str, topics: tuple[str, ...]) -> None:
+        self.queue, self.topics = queue, topics
+        self._line = Line(address, options, self._receive, self._restore, self._lost)
+        self._token = options.token.encode()
+        self._patience_s = options.patience_s
+        self._ticket: bytes | None = None
+        self._came: deque[Delivery] = deque()
+        self._readers: deque[asyncio.Future[None]] = deque()
+        self._refusal: RemoteError | None = None
+        self._checks: dict[bytes, asyncio.Future[None]] = {}
+        self._opened = self._over = False
+        self._error: RacewayError | None = None
+
+    async def open(self, *, armed: bool) -> Self:
+        """`armed`: ask for the first message now, and be sure that the broker knows. Raises RemoteError if it refuses,
+        ConnectionLostError."""
+        await self._line.open()
+        try:
+            if armed:
+                link = await self._line.link()
+                self._arm(link)
+                await self._check(link)
+        except BaseException:
+            await self._line.close()
+            raise
+        self._opened = True
+        return self
+
+    @property
+    def armed(self) -> bool:
+        """Has the broker been asked for a message that has not come?"""
+        return self._ticket is not None
+
+    @property
+    def held(self) -> int:
+        """Messages that came and that nobody has read."""
+        return len(self._came)
+
+    @property
+    def reconnects(self) -> int:
+        return self._line.reconnects
+
+    async def get(self, timeout_s: float | None = None) -> Delivery | None:
+        """The next message; None when there will be none. After a TimeoutError the next caller gets what comes late.
+
+        Raises TimeoutError, RemoteError (404: no such queue, 403: another token), ConnectionLostError.
+        """
+        async with asyncio.timeout(timeout_s):
+            return await anext(self, None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        while not self._came:
+            self._raise_what_was_said()
+            # The place in line comes first: a message may come while the link is waited for.
+            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers.append(reader)
+            try:
+                if self._ticket is None:
+                    link = await self._line.link()
+                    if self._ticket is None and not reader.done():
+                        self._arm(link)
+                await reader
+            except BaseException:
+                self._leave(reader)
+                raise
+        return self._came.popleft()
+
+    def _raise_what_was_said(self) -> None:
+        if self._refusal is not None:
+            said, self._refusal = self._refusal, None
+            raise said
+        if self._error is not None:
+            raise self._error
+        if self._over:
+            raise StopAsyncIteration
+
+    def _leave(self, reader: asyncio.Future[None]) -> None:
+        """A reader that goes away after it was woken must not keep the others from what it was woken for."""
+        if reader in self._readers:
+            self._readers.remove(reader)
+        elif self._came:
+            self._wake()
+
+    def _wake(self) -> None:
+        while self._readers:
+            reader = self._readers.popleft()
+            if not reader.done():
+                reader.set_result(None)
+                return
+
+    # ---- the connection ----------------------------------------------------------------------------------------------
+
+    def _arm(self, link: Link) -> None:
+        (self._ticket,) = fresh_ids(1)
+        topics = [topic.encode() for topic in self.topics]
+        link.send(codec.consume(self.queue.encode(), self._ticket, self._token, topics))
+
+    async def _check(self, link: Link) -> None:
+        """Wait until the broker has read what was sent; raise what it refused."""
+        (msgid,) = fresh_ids(1)
+        answered = self._checks[msgid] = asyncio.get_running_loop().create_future()
+        link.send(codec.admin(NO_METHOD, msgid))
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await answered
+        except TimeoutError:
+            raise ConnectionLostError(str(self._line.address), "it does not answer") from None
+        finally:
+            del self._checks[msgid]
+        if self._refusal is not None:
+            self._raise_what_was_said()
+
+    def _receive(self, messages: list[Received]) -> None:
+        for received in messages:
+            if received.msgid is not None and received.msgid in self._checks:
+                check = self._checks[received.msgid]
+                if not check.done():
+                    check.set_result(None)
+            elif received.key(b"msgid-raw") is not None:
+                # Whatever its ticket: a delivery under an older one is a message all the same.
+                self._take(received)
+            elif received.msgid == self._ticket:
+                self._ticket, self._refusal = None, refusal(received)
+                self._wake_all()
+
+    def _take(self, received: Received) -> None:
+        if received.msgid == self._ticket:
+            self._ticket = None
+        self._came.append(Delivery(self.queue, received, self._send))
+        self._wake()
+        link = self._line.maybe_link()
+        if self._readers and self._ticket is None and link is not None:
+            self._arm(link)
+
+    async def _send(self, message: bytes) -> None:
+        link = await self._line.link()
+        await link.drain()
+        link.send(message)
+
+    async def _restore(self, link: Link) -> None:
+        """A broker knows nothing of earlier connections: neither the question nor the topics."""
+        if self._ticket is not None or (self.topics and self._opened):
+            self._arm(link)
+
+    def _lost(self, error: ConnectionLostError, coming_back: bool) -> None:
+        for check in self._checks.values():
+            if not check.done():
+                check.set_exception(error)
+        if not coming_back:
+            self._end(error)
+
+    def _end(self, error: RacewayError | None) -> None:
+        if not self._over:
+            self._over, self._error = True, error
+            self._wake_all()
+
+    def _wake_all(self) -> None:
+        while self._readers:
+            self._wake()
+
+    async def close(self) -> None:
+        """May be repeated."""
+        self._end(None)
+        if self._came:
+            log.warning("%d messages of %s came and were not read; they are lost", len(self._came), self.queue)
+            self._came.clear()
+        await self._line.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()

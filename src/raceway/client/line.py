@@ -1,0 +1,57 @@
+"""A kept connection to a zbus broker, with the heartbeats that tell both sides when it is dead."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from raceway.client.address import Address
+from raceway.client.keeper import Keeper
+from raceway.client.link import Link
+from raceway.client.options import Options
+from raceway.codec import zbus_client as codec
+from raceway.errors import ConnectionLostError
+
+
+class Line:
+    """See `Keeper` for the callbacks."""
+
+    def __init__(
+        self,
+        address: Address,
+        options: Options,
+        received: Callable[[list[Any]], None],
+        restore: Callable[[Link], Awaitable[None]],
+        gone: Callable[[ConnectionLostError, bool], None],
+    ) -> None:
+        self.address = address
+        self._heartbeat_s = options.heartbeat_s
+        self._keeper = Keeper(address, options, received, restore, gone)
+        self._beating: asyncio.TimerHandle | None = None
+        self.link, self.maybe_link = self._keeper.link, self._keeper.maybe_link
+
+    @property
+    def reconnects(self) -> int:
+        return self._keeper.reconnects
+
+    async def open(self) -> None:
+        """Raises ConnectionLostError; no further attempt is made then."""
+        await self._keeper.open()
+        self._schedule()
+
+    async def close(self) -> None:
+        """May be repeated."""
+        if self._beating is not None:
+            self._beating.cancel()
+        await self._keeper.close()
+
+    def _schedule(self) -> None:
+        self._beating = asyncio.get_running_loop().call_later(self._heartbeat_s, self._beat)
+
+    def _beat(self) -> None:
+        """Nothing answers it: it is written so that the kernel notices a peer that is gone (see `link`)."""
+        link = self.maybe_link()
+        if link is not None:
+            link.send(codec.heartbeat())
+        self._schedule()

@@ -1,0 +1,385 @@
+"""A client of all zbus brokers that trackers know of: the same verbs as `ZbusClient`, and it chooses the broker.
+
+By the queue: those brokers that have it. A message goes to the least loaded of them, on a publish/subscribe queue to
+all; a request also needs somebody who serves the queue there. A consumer goes where messages wait; where none do, each
+client keeps to its own choice, so that many spread out. `broker=` overrides the choice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+from weakref import WeakSet
+
+import msgspec
+
+from raceway.client.address import Address, parse_url
+from raceway.client.deliveries import Consumer, Delivery
+from raceway.client.line import Line
+from raceway.client.link import Link
+from raceway.client.messages import Payload, fresh_ids
+from raceway.client.options import Options
+from raceway.client.queue_service import Handler, QueueService
+from raceway.client.zbus import QUEUE, QueueRow, ZbusClient
+from raceway.codec import zbus_client as codec
+from raceway.codec.zbus_client import Received
+from raceway.errors import ConnectionLostError, RemoteError
+
+log = logging.getLogger("raceway.client")
+
+# Broker address to queue name to what the broker said of the queue.
+Table = dict[str, dict[str, QueueRow]]
+
+# How long a new queue may take to be known to the trackers; brokers report at once, this is for slow ones.
+KNOWN_S = 5.0
+
+
+class Follower:
+    """Follows one tracker's table."""
+
+    def __init__(self, address: Address, options: Options, changed: Any) -> None:
+        self._line = Line(address, options, self._receive, self._subscribe, lambda error, coming: None)
+        self._token = options.admin_token.encode()
+        self._changed = changed
+        self._first = asyncio.Event()
+        self._options = options
+        self.table: Table = {}
+        self.refusal: RemoteError | None = None
+
+    async def open(self) -> None:
+        """Returns with a table. Raises ConnectionLostError, RemoteError."""
+        await self._line.open()
+        try:
+            async with asyncio.timeout(self._options.patience_s):
+                await self._first.wait()
+        except TimeoutError:
+            await self.close()
+            raise ConnectionLostError(str(self._line.address), "the tracker does not answer") from None
+        if self.refusal is not None:
+            await self.close()
+            raise self.refusal
+
+    async def close(self) -> None:
+        await self._line.close()
+
+    @property
+    def connected(self) -> bool:
+        return self._line.maybe_link() is not None
+
+    async def _subscribe(self, link: Link) -> None:
+        link.send(codec.track(b"track_sub", fresh_ids(1)[0], self._token))
+
+    def _receive(self, messages: list[Received]) -> None:
+        for received in messages:
+            if received.status >= 400:
+                self.refusal = RemoteError(str(received.status), received.body.decode("utf-8", "replace"))
+            else:
+                self.table = read_table(received.body)
+            self._first.set()
+        self._changed()
+
+
+def read_table(body: bytes) -> Table:
+    """Old trackers write references in place of repeated objects, so only the brokers' own reports are read; what
+    cannot be understood is left out."""
+    try:
+        reports = msgspec.json.decode(body)["brokerTable"].items()
+    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+        log.warning("a tracker sent no table of brokers")
+        return {}
+    table: Table = {}
+    for address, report in reports:
+        with contextlib.suppress(msgspec.ValidationError, KeyError, TypeError):
+            table[address] = msgspec.convert(report["mqTable"], dict[str, QueueRow])
+    return table
+
+
+class TrackedClient:
+    """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
+
+    def __init__(self, address: Address, options: Options) -> None:
+        self.address = address
+        self._options = options
+        self._followers: list[Follower] = []
+        self._opening: dict[str, asyncio.Task[ZbusClient]] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+        self._changed: asyncio.Future[None] | None = None
+        self._users: WeakSet[TrackedConsumer | QueueService] = WeakSet()
+        # Stable for this client, different between clients.
+        self._own = random.random()  # noqa: S311 - not a secret
+
+    # ---- life -------------------------------------------------------------------------------------------------------
+
+    async def open(self) -> Self:
+        """Raises ConnectionLostError when no tracker is there, RemoteError when they refuse."""
+        errors: list[Exception] = []
+        for address in (self.address, *self.address.others):
+            follower = Follower(address, self._options, self._note_change)
+            try:
+                await follower.open()
+            except (ConnectionLostError, RemoteError) as error:
+                errors.append(error)
+            else:
+                self._followers.append(follower)
+        if not self._followers:
+            raise errors[0]
+        return self
+
+    async def close(self) -> None:
+        """May be repeated."""
+        await asyncio.gather(*(user.close() for user in list(self._users)))
+        followers, self._followers = self._followers, []
+        for follower in followers:
+            await follower.close()
+        opening, self._opening = self._opening, {}
+        for result in await asyncio.gather(*opening.values(), return_exceptions=True):
+            if isinstance(result, ZbusClient):
+                await result.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.open()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    # ---- verbs of ZbusClient ----------------------------------------------------------------------------------------
+
+    async def publish(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        topic: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        confirm: bool = True,
+        broker: str | None = None,
+    ) -> None:
+        for client in await self._producers(queue, broker):
+            await client.publish(queue, payload, topic=topic, headers=headers, confirm=confirm)
+
+    async def publish_many(
+        self,
+        queue: str,
+        payloads: Iterable[Payload],
+        *,
+        topic: str | None = None,
+        confirm: bool = True,
+        broker: str | None = None,
+    ) -> int:
+        clients = await self._producers(queue, broker)
+        if len(clients) == 1:
+            return await clients[0].publish_many(queue, payloads, topic=topic, confirm=confirm)
+        all_payloads = list(payloads)
+        for client in clients:
+            await client.publish_many(queue, all_payloads, topic=topic, confirm=confirm)
+        return len(all_payloads)
+
+    async def request(
+        self,
+        queue: str,
+        payload: Payload = b"",
+        *,
+        timeout_ms: int | None = None,
+        headers: Mapping[str, str] | None = None,
+        broker: str | None = None,
+    ) -> bytes:
+        found = self._having(queue)
+        served = {address: row for address, row in found.items() if row.consumer_count}
+        client = await self._first_reachable([broker] if broker else _by_load(served or found))
+        return await client.request(queue, payload, timeout_ms=timeout_ms, headers=headers)
+
+    async def consume(self, queue: str, topics: Iterable[str] = (), *, broker: str | None = None) -> TrackedConsumer:
+        consumer = TrackedConsumer(self, queue, tuple(topics), broker)
+        if consumer.topics:
+            await consumer.join()
+        self._users.add(consumer)
+        return consumer
+
+    async def serve(self, queue: str, handler: Handler, *, at_once: int = 64) -> QueueService:
+        consumer = TrackedConsumer(self, queue, (), None)
+        await consumer.join()
+        service = QueueService(consumer, handler, at_once)
+        self._users.add(service)
+        return service
+
+    async def create_queue(self, name: str, mode: int = QUEUE, token: str = "", *, broker: str | None = None) -> None:
+        """On the broker with the fewest queues, unless one has it; returns when the trackers know of it."""
+        table = self.table
+        fewest = [*self._maybe_having(name), *sorted(table, key=lambda address: (len(table[address]), address))]
+        client = await self._first_reachable([broker] if broker else fewest)
+        await client.create_queue(name, mode, token)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(KNOWN_S):
+                while not self._maybe_having(name):
+                    await self.changed()
+
+    async def queues(self) -> list[QueueRow]:
+        """Of all brokers, as they last reported."""
+        return [row for rows in self.table.values() for row in rows.values()]
+
+    async def heartbeat(self) -> None:
+        """Returns when every broker in use has read what was sent to it."""
+        for opening in list(self._opening.values()):
+            await (await opening).heartbeat()
+
+    # ---- choosing ---------------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> Table:
+        """Of the trackers that are there; if none is, what was last known."""
+        there = [each for each in self._followers if each.connected] or self._followers
+        return {address: rows for follower in there for address, rows in follower.table.items()}
+
+    async def changed(self) -> None:
+        """Wait until a tracker says something new."""
+        if self._changed is None:
+            self._changed = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._changed)
+
+    def _note_change(self) -> None:
+        if self._changed is not None:
+            changed, self._changed = self._changed, None
+            changed.set_result(None)
+        table = self.table
+        for address in [address for address in self._opening if address not in table]:
+            opening = self._opening.pop(address)
+            if opening.done() and not opening.cancelled() and opening.exception() is None:
+                closing = asyncio.get_running_loop().create_task(opening.result().close())
+                self._closing.add(closing)
+                closing.add_done_callback(self._closing.discard)
+
+    def _maybe_having(self, queue: str) -> dict[str, QueueRow]:
+        return {address: rows[queue] for address, rows in self.table.items() if queue in rows}
+
+    def _having(self, queue: str) -> dict[str, QueueRow]:
+        """Raises RemoteError, as a broker without the queue would answer."""
+        found = self._maybe_having(queue)
+        if not found:
+            raise RemoteError("404", f"MQ({queue}) Not Found")
+        return found
+
+    async def _producers(self, queue: str, broker: str | None) -> list[ZbusClient]:
+        if broker is not None:
+            return [await self.client_of(broker)]
+        found = self._having(queue)
+        if any(row.is_pubsub for row in found.values()):
+            return [await self.client_of(address) for address in found]
+        return [await self._first_reachable(_by_load(found))]
+
+    async def _first_reachable(self, addresses: list[str]) -> ZbusClient:
+        error = ConnectionLostError(str(self.address), "the tracker knows no broker")
+        for address in addresses:
+            try:
+                return await self.client_of(address)
+            except ConnectionLostError as failure:
+                error = failure
+        raise error
+
+    async def client_of(self, broker: str) -> ZbusClient:
+        """Opened when it is first needed. Raises ConnectionLostError, ConfigError."""
+        opening = self._opening.get(broker)
+        if opening is None:
+            client = ZbusClient(parse_url(f"zbus://{broker}", {"zbus": 15555}), self._options)
+            opening = self._opening[broker] = asyncio.get_running_loop().create_task(client.open())
+        try:
+            return await asyncio.shield(opening)
+        except ConnectionLostError:
+            self._opening.pop(broker, None)
+            raise
+
+    def choose_source(self, queue: str) -> str:
+        """The broker to consume from. Raises RemoteError when none has the queue."""
+        found = self._having(queue)
+        waiting = [(row.unconsumed_msg_count, address) for address, row in found.items() if row.unconsumed_msg_count]
+        if waiting:
+            return max(waiting)[1]
+        return sorted(found)[int(self._own * len(found))]
+
+
+def _by_load(found: Mapping[str, QueueRow]) -> list[str]:
+    return sorted(found, key=lambda address: (found[address].load_factor, address))
+
+
+class TrackedConsumer:
+    """A consumer whose broker may change. One that has been asked is never forgotten: it stays asked beside the new
+    one, and whatever comes first is the next message."""
+
+    def __init__(self, client: TrackedClient, queue: str, topics: tuple[str, ...], broker: str | None) -> None:
+        self.queue, self.topics = queue, topics
+        self._client, self._broker = client, broker
+        self._consumers: dict[str, Consumer] = {}
+        self._came: deque[Delivery] = deque()
+        self._over = False
+
+    async def join(self) -> None:
+        """Have a consumer at the broker that is best now. Raises RemoteError, ConnectionLostError."""
+        address = self._broker or self._client.choose_source(self.queue)
+        for gone in [each for each in self._consumers if each not in self._client.table and each != address]:
+            await self._consumers.pop(gone).close()
+        # A subscriber stays where it is: publishers go to every broker, and what waits elsewhere is not for it.
+        if address in self._consumers or (self.topics and self._consumers):
+            return
+        client = await self._client.client_of(address)
+        self._consumers[address] = await client.consume(self.queue, self.topics)
+
+    async def get(self, timeout_s: float | None = None) -> Delivery | None:
+        """The next message; None when there will be none. After a TimeoutError the next caller gets what comes late.
+
+        Raises TimeoutError, RemoteError, ConnectionLostError.
+        """
+        async with asyncio.timeout(timeout_s):
+            return await anext(self, None)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        while not self._came:
+            if self._over:
+                raise StopAsyncIteration
+            await self.join()
+            await self._wait()
+        return self._came.popleft()
+
+    async def _wait(self) -> None:
+        """Until a message comes, or the trackers say something new."""
+        loop = asyncio.get_running_loop()
+        getting = {loop.create_task(self._take(address)) for address in self._consumers}
+        changed = loop.create_task(self._client.changed())
+        try:
+            await asyncio.wait({*getting, changed}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            # To cancel is safe: a consumer keeps its question, and `_take` has put what came where it belongs.
+            for task in (*getting, changed):
+                task.cancel()
+            results = await asyncio.gather(*getting, changed, return_exceptions=True)
+        for result in results:
+            if isinstance(result, RemoteError):
+                raise result
+
+    async def _take(self, address: str) -> None:
+        try:
+            delivery = await self._consumers[address].get()
+        except ConnectionLostError:
+            delivery = None
+        if delivery is not None:
+            self._came.append(delivery)
+        else:
+            self._consumers.pop(address, None)
+
+    async def close(self) -> None:
+        """May be repeated."""
+        self._over = True
+        for consumer in list(self._consumers.values()):
+            await consumer.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
