@@ -29,7 +29,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+) run\n(.*?)^```\n(?:\n*```text output\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#([^)\s]+))?\)|\[[^\]]*\]\(#([^)\s]+)\)")
 WITH_BUS = "<!-- run: with a bus -->"
-DEFAULT_PORTS: dict[str, Door] = {"3001": "tcp", "3000": "websocket", "8600": "console"}
+DEFAULT_PORTS: dict[str, Door] = {"3001": "tcp", "3000": "websocket", "15555": "zbus", "8600": "console"}
 DEADLINE_S = 60
 
 
@@ -48,7 +48,7 @@ def blocks(page: Path) -> list[Block]:
 
 
 def run(block: Block, folder: Path, ports: dict[str, str]) -> str:
-    code = re.sub(r"\b(3001|3000|8600)\b", lambda found: ports.get(found[0], found[0]), block.code)
+    code = re.sub(r"\b\d{4,5}\b", lambda found: ports.get(found[0], found[0]), block.code)
     command = {"shell": ["bash", "-euo", "pipefail", "-c"], "python": [sys.executable, "-c"]}[block.language]
     env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
     env["NO_PROXY"] = env["no_proxy"] = "127.0.0.1"

@@ -52,6 +52,22 @@ def test_read_journal_prints_the_rows_of_a_topic(server: Server) -> None:
     assert len(lines) == 5
 
 
+def test_zbus_queue_prints_what_came_late_first(server: Server) -> None:
+    assert run("zbus_queue.py", f"zbus://127.0.0.1:{server.port('zbus')}").splitlines() == [
+        "nothing yet",
+        "{'bag': 17} 3",
+        "{'bag': 18} None",
+        "{'bag': 19, 'last': True} None",
+    ]
+
+
+def test_zbus_service_prints_an_answer_and_a_refusal(server: Server) -> None:
+    assert run("zbus_service.py", f"zbus://127.0.0.1:{server.port('zbus')}").splitlines() == [
+        'answer: {"seat":"7C"}',
+        "refused: 409: seat 12A is taken",
+    ]
+
+
 def test_no_example_is_forgotten() -> None:
     here = Path(__file__).read_text("utf-8")
     assert [path.name for path in EXAMPLES.glob("*.py") if f'run("{path.name}"' not in here] == []

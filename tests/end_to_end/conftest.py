@@ -3,7 +3,8 @@
 A file that needs other settings defines its own `server` fixture; `join` uses that one.
 
 Tests of the MB wire name the decisions D1 to D26 that they prove: the places where MB's text and its first
-implementation differ, or both are silent, and this server had to choose.
+implementation differ, or both are silent, and this server had to choose. What the names in tests of the zbus wire mean
+stands in `test_zbus_rules.py` and `test_zbus_decisions.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 
 from tests.mb_wire import Join, Peer, Transport, connect
 from tests.server import Server, running_server
+from tests.zbus_wire import Client, Dial, dial_server
 
 
 @pytest.fixture(scope="module")
@@ -40,3 +42,21 @@ def join(server: Server, transport: Transport) -> Iterator[Join]:
 @pytest.fixture
 def peer(join: Join) -> Peer:
     return join()
+
+
+@pytest.fixture
+def dial(server: Server) -> Iterator[Dial]:
+    """Each call opens one more zbus connection; all leave at the end of the test."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(dial_server(server))
+
+
+@pytest.fixture
+def client(dial: Dial) -> Client:
+    return dial()
+
+
+@pytest.fixture
+def mq(client: Client) -> str:
+    """An ordinary queue of the test's own."""
+    return client.create()
