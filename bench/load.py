@@ -19,7 +19,8 @@ from typing import Any
 
 import msgspec
 
-from bench.wires import ACK, END, TIMEOUT_S, Acknowledging, Answering, Asking, Publishing, Wire
+from bench.queue_wires import Queueing
+from bench.wires import END, TIMEOUT_S, Acknowledged, Answering, Asking, Publishing, Wire
 
 READ_BYTES = 1 << 18
 _fork = multiprocessing.get_context("fork")
@@ -142,11 +143,11 @@ def drain(pipe: Connection, peer: socket.socket, wire: Publishing, topic: bytes,
 
 
 def acknowledge(
-    pipe: Connection, peer: socket.socket, wire: Acknowledging, buffer: bytes, size: int, window: int
+    pipe: Connection, peer: socket.socket, wire: Acknowledged, buffer: bytes, size: int, window: int
 ) -> Work:
     """Publish with at most `window` unacknowledged; ends when all are acknowledged."""
     wire.await_acknowledgements(peer)
-    return _send_in_window(pipe, peer, buffer, size, window, ACK)
+    return _send_in_window(pipe, peer, buffer, size, window, wire.ack_mark)
 
 
 def ask(pipe: Connection, peer: socket.socket, wire: Asking, buffer: bytes, size: int, window: int) -> Work:
@@ -184,6 +185,29 @@ def _send_in_window(
         answered += into.count(reply_mark, 0, got) * size
     if answered > end:
         raise ConnectionError(f"{(answered - end) // size} replies too many: {bytes(into[:300])!r}")
+    return Work(began, time.monotonic(), time.process_time() - cpu)
+
+
+def consume(pipe: Connection, peer: socket.socket, wire: Queueing, name: bytes, rows: int, count: int) -> Work:
+    """Take `count` messages by requests for `rows` of them; with more than one, the next request is always there."""
+    wire.await_messages(peer)
+    cpu = _wait_for_go(pipe)
+    request, mark, into = wire.take(name, rows), wire.reply_mark, bytearray(READ_BYTES)
+    left, unasked = count, 0
+    began = time.monotonic()
+    peer.sendall(request * (2 if rows > 1 else 1))
+    while left > 0:
+        size = peer.recv_into(into)
+        if not size:
+            raise ConnectionError(f"closed with {left:,} of {count:,} messages missing")
+        came = into.count(END, 0, size)
+        left -= came
+        unasked += into.count(mark, 0, size) * rows if mark else came
+        if unasked >= rows:
+            peer.sendall(request * (unasked // rows))
+            unasked %= rows
+    if left < 0:
+        raise ConnectionError(f"{-left} messages too many")
     return Work(began, time.monotonic(), time.process_time() - cpu)
 
 

@@ -49,7 +49,7 @@ class Deliver:
         wire = system.publishing
         assert wire is not None
         buffer, _ = load.encode(count, wire.publishes, TOPIC)
-        with _clients() as clients:
+        with connected() as clients:
             subscriber = Client(load.drain, wire, system.port, TOPIC, count)
             publisher = Client(load.flood, wire, system.port, buffer)
             clients += [subscriber, publisher]
@@ -60,7 +60,7 @@ class Deliver:
             used = system.cpu_s() - before
             publisher.go()
             sent = publisher.result()
-        return _sample(count, received.ended - sent.began, used, [received, sent])
+        return sample_of(count, received.ended - sent.began, used, [received, sent])
 
 
 class Acknowledge:
@@ -83,7 +83,7 @@ class Acknowledge:
         wire = system.acknowledging
         assert wire is not None
         buffer, size = load.encode(count, wire.acknowledged_publishes, TOPIC)
-        with _clients() as clients:
+        with connected() as clients:
             subscribers = [Client(load.drain, wire, system.port, TOPIC, count)] if self._subscribed else []
             publisher = Client(load.acknowledge, wire, system.port, buffer, size, self._window)
             clients += [*subscribers, publisher]
@@ -93,7 +93,7 @@ class Acknowledge:
             work = publisher.result()
             used = system.cpu_s() - before
             others = [subscriber.result() for subscriber in subscribers]
-        return _sample(count, work.ended - work.began, used, [work, *others])
+        return sample_of(count, work.ended - work.began, used, [work, *others])
 
 
 class Ask:
@@ -111,7 +111,7 @@ class Ask:
         wire = system.asking
         assert wire is not None
         buffer, size = load.encode(count, wire.requests)
-        with _clients() as clients:
+        with connected() as clients:
             if system.answering:
                 clients.append(Client(load.respond, system.answering, system.port))
             if self._window == 1:
@@ -123,7 +123,7 @@ class Ask:
             requester.go()
             work = requester.result()
             used = system.cpu_s() - before
-        sample = _sample(count, work.ended - work.began, used, [work])
+        sample = sample_of(count, work.ended - work.began, used, [work])
         if work.latencies_us:
             cuts = statistics.quantiles(work.latencies_us, n=100)
             sample.p50_us, sample.p95_us, sample.p99_us = cuts[49], cuts[94], cuts[98]
@@ -131,7 +131,7 @@ class Ask:
 
 
 @contextmanager
-def _clients() -> Iterator[list[Client]]:
+def connected() -> Iterator[list[Client]]:
     """Clients that end with the measure, whatever happens."""
     clients: list[Client] = []
     try:
@@ -141,7 +141,7 @@ def _clients() -> Iterator[list[Client]]:
             client.stop()
 
 
-def _sample(count: int, seconds: float, server_cpu_s: float, works: list[Work]) -> Sample:
+def sample_of(count: int, seconds: float, server_cpu_s: float, works: list[Work]) -> Sample:
     load_cpu_s = sum(work.cpu_s for work in works)
     return Sample(count / seconds, server_cpu_s / count * 1e6, load_cpu_s / count * 1e6)
 

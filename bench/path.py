@@ -29,6 +29,13 @@ from bench.measures import MEASURES, Measure, Sample
 from bench.systems import Start, System
 from tests.ports import free_port_base
 
+GOALS: list[report.Goal] = [
+    ("deliver", "rate", "Mosquitto QoS 0", 2.0, True),
+    ("deliver", "rate", "trial", 0.6, True),
+    ("ack8000", "rate", "trial", 0.6, True),
+    ("ack8000", "rate", "JetStream file", 1.0, True),
+    ("ask1", "p50_us", "uvloop echo", 4.0, False),
+]
 RESULTS = Path(__file__).parent / "results"
 # Above this share of one core used by others before a run, figures are not worth keeping.
 BUSY_PERCENT = 15.0
@@ -50,19 +57,34 @@ def main(
     """Measure the path of a message, here and through the peers that are present."""
     if quick:
         repeats, seconds, save = 2, 0.3, False
+    chosen = [m for m in MEASURES if is_chosen(m.key, measures)]
+    compare("path", data, _starts(trial), only, chosen, GOALS, repeats, seconds, save)
+
+
+def compare(
+    name: str,
+    data: Path,
+    starts: dict[str, Start],
+    only: str,
+    chosen: list[Measure],
+    goals: list[report.Goal],
+    repeats: int,
+    seconds: float,
+    save: bool,
+) -> None:
+    """One run of a comparison: start, measure in turns, print, and keep under `name` if wanted."""
     data.mkdir(parents=True, exist_ok=True)
     data = data.resolve()
     facts = machine.describe(data) | systems.versions()
-    folder = Path(tempfile.mkdtemp(prefix="path-", dir=data))
-    chosen = [m for m in MEASURES if _is_chosen(m.key, measures)]
+    folder = Path(tempfile.mkdtemp(prefix=f"{name}-", dir=data))
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, folder)
-        running, absent = _start_all(undo, folder, trial, only)
+        running, absent = _start_all(undo, folder, starts, only)
         runs = Runs(running, chosen, repeats, seconds)
         runs.measure_all()
     facts["busiest moment before a run"] = f"{runs.busiest:.0f} % of one core used by others"
     facts["runs"] = f"{repeats} of about {seconds} s each, alternating; median and range are shown"
-    result = report.Report(facts, [(m.key, m.title) for m in chosen], runs.samples, absent)
+    result = report.Report(name, facts, [(m.key, m.title) for m in chosen], goals, runs.samples, absent)
     result.print(console)
     if runs.busiest > BUSY_PERCENT:
         console.print(f"[yellow]The machine was busy ({runs.busiest:.0f} %): repeat this when it is alone.[/]")
@@ -70,12 +92,12 @@ def main(
         console.print(f"Saved: {result.save(RESULTS)}")
 
 
-def _is_chosen(name: str, wanted: str) -> bool:
+def is_chosen(name: str, wanted: str) -> bool:
     return not wanted or any(name.lower().startswith(start.strip().lower()) for start in wanted.split(","))
 
 
-def _start_all(undo: ExitStack, folder: Path, trial: Path | None, only: str) -> tuple[list[System], list[str]]:
-    starts: dict[str, Start] = {
+def _starts(trial: Path | None) -> dict[str, Start]:
+    return {
         "Raceway": systems.raceway,
         "trial": systems.trial(trial) if trial else systems.absent,
         "Mosquitto QoS 0": systems.mosquitto,
@@ -84,10 +106,14 @@ def _start_all(undo: ExitStack, folder: Path, trial: Path | None, only: str) -> 
         "JetStream file, synced": systems.jetstream("always"),
         "uvloop echo": systems.echo,
     }
+
+
+def _start_all(undo: ExitStack, folder: Path, starts: dict[str, Start], only: str) -> tuple[list[System], list[str]]:
+    """The servers whose names begin as `only` says; those that run, and the names of those that are not installed."""
     port = free_port_base()
     running, absent = [], []
     for number, (name, start) in enumerate(starts.items()):
-        if not _is_chosen(name, only):
+        if not is_chosen(name, only):
             continue
         own = folder / str(number)
         own.mkdir()

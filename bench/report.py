@@ -17,22 +17,23 @@ OURS = "Raceway"
 Samples = dict[str, dict[str, list[Sample]]]
 
 # Measure, figure, peer, wanted ratio ours / peer, and whether larger is better.
-GOALS: list[tuple[str, str, str, float, bool]] = [
-    ("deliver", "rate", "Mosquitto QoS 0", 2.0, True),
-    ("deliver", "rate", "trial", 0.6, True),
-    ("ack8000", "rate", "trial", 0.6, True),
-    ("ack8000", "rate", "JetStream file", 1.0, True),
-    ("ask1", "p50_us", "uvloop echo", 4.0, False),
-]
+Goal = tuple[str, str, str, float, bool]
 
 
 class Report:
-    """`samples` is measure key → system name → runs; `titles` has the measures in order."""
+    """`samples` is measure key → system name → runs; `titles` has the measures in order; `name` is the script's."""
 
     def __init__(
-        self, facts: dict[str, Any], titles: list[tuple[str, str]], samples: Samples, absent: list[str]
+        self,
+        name: str,
+        facts: dict[str, Any],
+        titles: list[tuple[str, str]],
+        goals: list[Goal],
+        samples: Samples,
+        absent: list[str],
     ) -> None:
-        self._facts, self._titles, self._samples, self._absent = facts, titles, samples, absent
+        self._name, self._facts, self._titles, self._wanted = name, facts, titles, goals
+        self._samples, self._absent = samples, absent
 
     def print(self, console: Console) -> None:
         for name, value in self._facts.items():
@@ -49,17 +50,17 @@ class Report:
         console.print(goals)
 
     def save(self, folder: Path) -> Path:
-        """Write `path.json` and `path.md`; gives the Markdown's path."""
+        """Write a JSON and a Markdown file with the script's name; gives the Markdown's path."""
         folder.mkdir(exist_ok=True)
         runs = {key: {name: msgspec.to_builtins(s) for name, s in rows.items()} for key, rows in self._samples.items()}
         document = {"facts": self._facts, "not present": self._absent, "runs": runs}
-        (folder / "path.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
-        page = folder / "path.md"
+        (folder / f"{self._name}.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+        page = folder / f"{self._name}.md"
         page.write_text(self._markdown())
         return page
 
     def _markdown(self) -> str:
-        lines = ["# The path of a message, measured", "", "Made by `python -m bench.path`.", ""]
+        lines = ["# The path of a message, measured", "", f"Made by `python -m bench.{self._name}`.", ""]
         lines += [f"- {name}: {value}" for name, value in self._facts.items()]
         for key, title in self._titles:
             lines += ["", f"## {title[0].upper()}{title[1:]}", "", *_markdown_table(*self._rows(key))]
@@ -98,7 +99,7 @@ class Report:
     def _goals(self) -> list[list[str]]:
         titles = dict(self._titles)
         rows = []
-        for key, figure, peer, wanted, more in GOALS:
+        for key, figure, peer, wanted, more in self._wanted:
             ratio = self._maybe_ratio(key, figure, peer)
             if ratio is None:
                 continue

@@ -17,7 +17,9 @@ from pathlib import Path
 
 import psutil
 
+from bench.queue_wires import JetStream, Queueing, Redis, Zbus
 from bench.wires import TIMEOUT_S, Acknowledging, Answering, Asking, Echo, Mb, Mqtt, Nats, Publishing
+from raceway.listen.server import ZBUS
 from tests.server import Server
 
 TOPIC = b"bench.path"
@@ -40,11 +42,13 @@ class System:
         asking: Asking | None = None,
         answering: Answering | None = None,
         acknowledges_unrouted: bool = False,
+        queueing: Queueing | None = None,
     ) -> None:
         self.name, self._folder, self.port, self._process = name, folder, port, process
         self.publishing, self.acknowledging = publishing, acknowledging
         self.asking, self.answering = asking or answering, answering
         self.acknowledges_unrouted = acknowledges_unrouted
+        self.queueing = queueing
         self._figures = psutil.Process(process.pid)
 
     def cpu_s(self) -> float:
@@ -71,10 +75,15 @@ class System:
 Start = Callable[[str, Path, int], System | None]
 
 
-def raceway(name: str, folder: Path, _port: int) -> System:
+def _start_raceway(folder: Path) -> Server:
     # Sealing belongs to the hour after a burst; here its child process would run during the next system's turn.
     server = Server(folder / "journal", folder, {"RACEWAY_JOURNAL__SEAL": "false"})
     server.start()
+    return server
+
+
+def raceway(name: str, folder: Path, _port: int) -> System:
+    server = _start_raceway(folder)
     wire = Mb()
     return System(name, folder, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire)
 
@@ -119,8 +128,7 @@ def nats(name: str, folder: Path, port: int) -> System | None:
 
 def jetstream(sync_interval: str) -> Start:
     def start(name: str, folder: Path, port: int) -> System | None:
-        store = f'jetstream {{ store_dir: "{folder}", sync_interval: {sync_interval} }}\n'
-        process = _spawn_nats(folder, port, store)
+        process = _spawn_nats(folder, port, _store(folder, sync_interval))
         if process is None:
             return None
         wire = Nats()
@@ -132,9 +140,43 @@ def jetstream(sync_interval: str) -> Start:
     return start
 
 
+def raceway_queues(wire: Zbus) -> Start:
+    def start(name: str, folder: Path, port: int) -> System:
+        server = _start_raceway(folder)
+        return System(name, folder, server.port_base + ZBUS, server.process, queueing=wire)
+
+    return start
+
+
+def redis(name: str, folder: Path, port: int) -> System | None:
+    """Every command is in the file and synced before its reply; nothing else is done in the background."""
+    program = _maybe_program("redis-server")
+    if program is None:
+        return None
+    settings = folder / "redis.conf"
+    settings.write_text(
+        f'bind 127.0.0.1\nport {port}\ndir "{folder}"\nsave ""\nappendonly yes\nappendfsync always\n'
+        "auto-aof-rewrite-percentage 0\nloglevel warning\n"
+    )
+    process = _spawn([program, str(settings)], folder, port)
+    return System(name, folder, port, process, queueing=Redis())
+
+
+def jetstream_queues(sync_interval: str) -> Start:
+    def start(name: str, folder: Path, port: int) -> System | None:
+        process = _spawn_nats(folder, port, _store(folder, sync_interval))
+        return None if process is None else System(name, folder, port, process, queueing=JetStream())
+
+    return start
+
+
 def echo(name: str, folder: Path, port: int) -> System:
     process = _spawn([sys.executable, "-m", "bench.echo", str(port)], folder, port, cwd=Path.cwd())
     return System(name, folder, port, process, asking=Echo())
+
+
+def _store(folder: Path, sync_interval: str) -> str:
+    return f'jetstream {{ store_dir: "{folder}", sync_interval: {sync_interval} }}\n'
 
 
 def _maybe_program(name: str) -> str | None:
@@ -175,7 +217,12 @@ def _answers(port: int) -> bool:
 def versions() -> dict[str, str]:
     """What the peers say of themselves; absent ones are left out."""
     found = {}
-    for name, argument, line_start in (("mosquitto", "-h", "mosquitto version"), ("nats-server", "--version", "nats")):
+    peers = (
+        ("mosquitto", "-h", "mosquitto version"),
+        ("nats-server", "--version", "nats"),
+        ("redis-server", "--version", "Redis server"),
+    )
+    for name, argument, line_start in peers:
         program = _maybe_program(name)
         if program:
             text = subprocess.run([program, argument], capture_output=True, text=True, check=False).stdout

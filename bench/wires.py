@@ -55,11 +55,18 @@ class Publishing(Wire, Protocol):
         """`DISTINCT` messages that nobody answers."""
 
 
-class Acknowledging(Publishing, Protocol):
-    """A wire whose server says when a publish is safe."""
+class Acknowledged(Wire, Protocol):
+    """A wire whose server says when a message is safe."""
+
+    # A byte that occurs once in each acknowledgement.
+    ack_mark: bytes
 
     def await_acknowledgements(self, peer: socket.socket) -> None:
         """Prepare a connection to receive the acknowledgements of what it publishes."""
+
+
+class Acknowledging(Publishing, Acknowledged, Protocol):
+    """A wire whose server says when a publish is safe."""
 
     def acknowledged_publishes(self, topic: bytes) -> list[bytes]:
         """`DISTINCT` messages, each answered by one acknowledgement."""
@@ -95,6 +102,8 @@ def receive_until(peer: socket.socket, wanted: bytes) -> bytes:
 
 class Mb:
     """MB Server Node over TCP: length word, header line, payload."""
+
+    ack_mark = ACK
 
     def __init__(self, talks: bool = True) -> None:
         """`talks=False`: a server that neither greets a connection nor answers a subscription."""
@@ -181,6 +190,8 @@ class Mqtt:
 
 class Nats:
     """NATS text protocol. With a stream over the topic, JetStream acknowledges publishes that name a reply subject."""
+
+    ack_mark = ACK
 
     def greet(self, peer: socket.socket) -> None:
         options = {"verbose": False, "pedantic": False, "lang": "raw", "version": "1", "protocol": 1, "echo": True}
