@@ -38,10 +38,12 @@ from raceway.model.envelope import (
 )
 
 CURSORS = "cursors"
-# Rows that wait in memory, and their bytes: enough to keep consumers busy while more is read back.
-KEPT_ROWS, KEPT_BYTES = 1000, 8 * 1024 * 1024
+# Columns that are lists in every batch, also where all rows agree.
+ROW_BY_ROW = ("message_id", "offset")
+# Rows that wait in memory, and their bytes. One commit may bring thousands, and reading back costs more than keeping.
+KEPT_ROWS, KEPT_BYTES = 16_384, 8 * 1024 * 1024
 # One read from the journal, and how many of them in one go: small, because other connections wait meanwhile.
-READ_ROWS, READ_BYTES, READS_AT_ONCE = 256, 1024 * 1024, 4
+READ_ROWS, READ_BYTES, READS_AT_ONCE = 1000, 1024 * 1024, 2
 # What a consumer with a window may hold and not have taken: its socket decides how fast a backlog leaves. Half of what
 # a connection may let wait before it counts as too slow.
 HELD_ROWS, HELD_BYTES = 1000, 8 * 1024 * 1024
@@ -293,7 +295,9 @@ def batch_of(rows: pa.RecordBatch) -> Batch:
     for name in (*TEXT_COLUMNS, *NUMBER_COLUMNS):
         column = rows.column(name)
         if column.null_count < len(column):
-            setattr(batch, name, (column.cast(pa.binary()) if name in TEXT_COLUMNS else column).to_pylist())
+            values = (column.cast(pa.binary()) if name in TEXT_COLUMNS else column).to_pylist()
+            same = name not in ROW_BY_ROW and values.count(values[0]) == len(values)
+            setattr(batch, name, values[0] if same else values)
     attributes, hops = rows.column("attributes"), rows.column("hops")
     if _has_items(attributes):
         batch.attributes = [encode_attributes(each) for each in attributes.to_pylist(maps_as_pydicts="strict")]
