@@ -230,6 +230,11 @@ class QueueTable:
             self._bus.turn.owe(self)
         self._moved[queue] = None
 
+    def pause(self) -> None:
+        """The bus stops: nothing more is handed out."""
+        for queue in self._queues.values():
+            queue.paused = True
+
     def flush(self) -> None:
         """The end of a turn in which cursors moved. A journal that takes nothing more takes no cursors either."""
         moved, self._moved = self._moved, {}

@@ -109,6 +109,8 @@ class Queue:
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
         # In order of service. Who wants more and is not here holds enough for now.
+        # While the bus stops nothing more is handed out: what left must be told from what did not.
+        self.paused = False
         self._armed: OrderedDict[Consumer, _Seat] = OrderedDict()
         self._handed: dict[int, tuple[Entry, _Seat]] = {}
         self._expected: dict[int, Pending] = {}
@@ -216,6 +218,8 @@ class Queue:
 
     def pump(self) -> None:
         """Hand out what waits to whoever armed first."""
+        if self.paused:
+            return
         while self._armed and (self._waiting or self._fill()):
             entry = self._waiting.popleft()
             self._waiting_bytes -= entry.size

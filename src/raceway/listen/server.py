@@ -97,6 +97,7 @@ class Doors:
         for server in self._servers:
             server.close()
         self._broker.draining = True
+        self._broker.queues.pause()
         try:
             async with asyncio.timeout(self._broker.settings.drain_s):
                 while self._is_busy():  # noqa: ASYNC110 - two things are waited for, neither knows of the other
@@ -116,6 +117,8 @@ class Doors:
             timer.cancel()
         for session in self._sessions():
             session.flush()
+        self._broker.queues.flush()  # cursors behind everything that has left
+        for session in self._sessions():
             session.close("the bus stops")
 
     def _sessions(self) -> list[Session]:
