@@ -17,6 +17,7 @@ from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.queue_table import QueueResponder, QueueTable
 from raceway.broker.replies import Answer, Replies
 from raceway.broker.runs import Refused, Span, keep_named, name_rows
+from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop, random_id
 from raceway.errors import (
     NoRouteError,
@@ -46,15 +47,18 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
-        for topic, sent, start, stop in spans:
-            if not bus.routing.route(topic).responders and not (intent.waits and self._queues.holds(topic)):
-                refused.append((start, stop, NoRouteError(sent.decode())))
-                bus.meter.counts["router.request.error"] += stop - start
+        chosen: list[Responder | None] = []
+        for span in spans:
+            responders = self._responders(span.topic, intent.waits)
+            count = span.stop - span.start
+            if not responders:
+                refused.append((span.start, span.stop, NoRouteError(span.sent.decode())))
+                bus.meter.counts["router.request.error"] += count
+            chosen += _choose(responders, count)
         batch, spans = keep_named(batch, spans, peer.wire)
         if batch.count:
             batch.producer = peer.producer
             bus.chains.unmask_parents(batch)
-            chosen = self._choose(spans, intent.waits)
             masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             requests: list[Pending] = []
@@ -70,18 +74,12 @@ class Exchanges:
                 self.correlation.add(request, timeout_ms)
         return Taken(tuple(refused))
 
-    def _choose(self, spans: list[Span], waits: bool) -> list[Responder | None]:
-        """For each row one of the responders of the highest priority, at random; None where there is nobody."""
-        chosen: list[Responder | None] = []
-        for topic, _, start, stop in spans:
-            responders = self._bus.routing.route(topic).responders
-            if not responders and waits and (queue := self._queues.maybe_responder(topic)) is not None:
-                responders = (queue,)
-            if len(responders) > 1:
-                chosen += random.choices(responders, k=stop - start)  # noqa: S311 - a choice, not a secret
-            else:
-                chosen += [responders[0] if responders else None] * (stop - start)
-        return chosen
+    def _responders(self, topic: Topic, waits: bool) -> tuple[Responder, ...]:
+        """Those of the highest priority; a queue that nobody consumes from if there is nobody else."""
+        responders = self._bus.routing.route(topic).responders
+        if not responders and waits and (queue := self._queues.maybe_responder(topic)) is not None:
+            return (queue,)
+        return responders
 
     def _open(
         self,
@@ -184,10 +182,13 @@ class Exchanges:
 
     def _match(self, peer: Peer, batch: Batch, row: int) -> tuple[Pending | None, bytes | None]:
         """The request an answer is for, by its id, else by its parent; and `late` or `duplicate` if it was closed."""
-        names = [name for name in (batch.item("message_id", row), batch.item("parent_id", row)) if name is not None]
-        for name in names:
-            if (request := self.correlation.take(peer, name)) is not None:
-                return request, None
+        message_id = batch.item("message_id", row)
+        if message_id is not None and (request := self.correlation.take(peer, message_id)) is not None:
+            return request, None
+        parent_id = batch.item("parent_id", row)
+        if parent_id is not None and (request := self.correlation.take(peer, parent_id)) is not None:
+            return request, None
+        names = [name for name in (message_id, parent_id) if name is not None]
         for name in names:
             if (finished := self.correlation.finished(peer, name)) is not None:
                 return finished
@@ -270,6 +271,13 @@ class Exchanges:
                     self._fail(request, error)
         if done is not None:
             done(error)
+
+
+def _choose(responders: tuple[Responder, ...], count: int) -> list[Responder | None]:
+    """One of them for each of so many requests, at random; None where there is nobody."""
+    if len(responders) > 1:
+        return random.choices(responders, k=count)  # noqa: S311 - a choice, not a secret
+    return [responders[0] if responders else None] * count
 
 
 def _without_queued(masked: list[bytes | None], chosen: list[Responder | None]) -> list[bytes | None]:

@@ -22,7 +22,7 @@ from raceway.listen.gate import Gate
 from raceway.listen.rates import RateLimits
 from raceway.listen.session import Session
 from raceway.model.envelope import MB, Batch, Column
-from raceway.model.intents import Done, PeerRow, Publish, Request, Respond, Taken
+from raceway.model.intents import Done, Publish, Request, Respond, Taken
 from raceway.model.topics import is_mb_topic
 
 FOREIGN_VERSION = b"1.0.0"
@@ -118,12 +118,6 @@ class MbSession(Session, LivePeer):
             self._asked = True
             fresh_id = random_id()
             self._say(lambda frame: mb.heartbeat(fresh_id, frame))
-
-    def row(self) -> PeerRow:
-        """When it was heard is known by the monotonic clock; the wall clock is asked only when it is to be shown."""
-        heard_us = self.broker.clock_us() - round((self.gate.time() - self._heard) * 1_000_000)
-        self.heard_us = max(heard_us, self.connected_us)
-        return super().row()
 
     def hear(self) -> None:
         super().hear()

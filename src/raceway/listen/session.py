@@ -21,6 +21,7 @@ from raceway import config
 from raceway.broker.peers import Encoder, Peer
 from raceway.broker.tracing import random_id
 from raceway.listen.gate import Gate
+from raceway.model.intents import PeerRow
 
 # Where the transport says stop and go on. Small against the limit, large against a socket buffer.
 HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
@@ -142,24 +143,29 @@ class Session(Peer):
 
     def take(self, events: Iterable[Any]) -> None:
         """Everything one read brought, in order."""
-        now = self._gate.time()
-        finished = False
+        finished = heard = False
         for event in events:
             finished = True
             if not self.open:
                 return
-            if self.is_sign_of_life(event):
-                self.hear()
-                self.heard_us = self.broker.clock_us()
+            heard = heard or self.is_sign_of_life(event)
             self.handlers[type(event)](event)
+        if heard:
+            self.hear()
         if not self._pending():
             self._began = None
         elif finished or self._began is None:
-            self._began = now
+            self._began = self._gate.time()
 
     def is_sign_of_life(self, event: Any) -> bool:
         """Does this event end a silence?"""
         return True
+
+    def row(self) -> PeerRow:
+        """When it was heard is known by the monotonic clock; the wall clock is asked only when it is to be shown."""
+        heard_us = self.broker.clock_us() - round((self._gate.time() - self._heard) * 1_000_000)
+        self.heard_us = max(heard_us, self.connected_us)
+        return super().row()
 
     def hear(self) -> None:
         """Silence begins anew."""
