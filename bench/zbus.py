@@ -62,7 +62,9 @@ class Produce:
         self._window, self._connections = window // connections, connections
 
     def suits(self, system: System) -> bool:
-        return system.queueing is not None
+        """JetStream's acknowledgements come under a subject of ours, which several connections would all read."""
+        shares_acks = system.name.startswith("JetStream") and self._connections > 1
+        return system.queueing is not None and not shares_acks
 
     def run(self, system: System, count: int) -> Sample:
         wire, name = system.queueing, _make_queue(system)
