@@ -108,7 +108,7 @@ class Queue:
         # In order of offsets; so are those that came back.
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
-        # In order of service. Who wants more and is not here holds enough for now.
+        # In order of service. Who wants more and is not here holds enough already.
         # While the bus stops nothing more is handed out: what left must be told from what did not.
         self.paused = False
         self._armed: OrderedDict[Consumer, _Seat] = OrderedDict()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Generic, Protocol, TypeVar
 
@@ -27,7 +28,7 @@ class Waiting(Protocol[A_contra]):
     def failed(self, error: RacewayError) -> None: ...
 
 
-class OneAnswer(Generic[A]):
+class OneAnswer(ABC, Generic[A]):
     """One message, one answer. Each wire says which answers are refusals."""
 
     __slots__ = ("_future", "deadline", "repeat", "topic")
@@ -36,8 +37,9 @@ class OneAnswer(Generic[A]):
         self._future: asyncio.Future[A] = asyncio.get_running_loop().create_future()
         self.topic, self.deadline, self.repeat = topic, deadline, repeat
 
+    @abstractmethod
     def maybe_refusal(self, answer: A) -> RemoteError | None:
-        raise NotImplementedError
+        """What the answer says went wrong, if anything."""
 
     def answered(self, answer: A) -> None:
         refusal = self.maybe_refusal(answer)
@@ -55,7 +57,7 @@ class OneAnswer(Generic[A]):
         return await self._future
 
 
-class ManyAnswers(Generic[A]):
+class ManyAnswers(ABC, Generic[A]):
     """Many publishes sent together; done when the last one is acknowledged or refused."""
 
     __slots__ = ("_error", "_future", "_left", "deadline", "repeat", "topic")
@@ -67,8 +69,9 @@ class ManyAnswers(Generic[A]):
         self.topic, self.deadline = topic, deadline
         self.repeat: bytes | None = None
 
+    @abstractmethod
     def maybe_refusal(self, answer: A) -> RemoteError | None:
-        raise NotImplementedError
+        """What the answer says went wrong, if anything."""
 
     def answered(self, answer: A) -> None:
         refusal = self.maybe_refusal(answer)
