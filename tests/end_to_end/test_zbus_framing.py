@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import pytest
 
 from tests.zbus_wire import Client, Dial, compose
@@ -90,6 +92,15 @@ def test_a_first_line_that_is_none_is_refused(dial: Dial, first: bytes) -> None:
     client = dial()
     client.write(first + b"\r\n\r\n")
     assert client.receive().status in (200, 400)
+
+
+def test_what_came_before_the_clients_farewell_is_answered(dial: Dial, mq: str) -> None:
+    """As from `nc -N`: it has said all, and listens."""
+    client = dial()
+    client.write(compose({"cmd": "produce", "mq": mq, "msgid": "p"}, "x") + b"GET / HTTP/1.1\r\n\r\nPOST / HT")
+    client.socket.shutdown(socket.SHUT_WR)
+    replies = client.until_closed()
+    assert sorted(str(reply.msgid) for reply in replies if reply.status == 200) == ["None", "p"]
 
 
 # ---- injected lines --------------------------------------------------------------------------------------------------

@@ -423,6 +423,29 @@ def test_consumers_that_take_and_leave(server: Server, dial: Dial, mq: str) -> N
     assert set(got) <= set(range(count))
 
 
+# ---- too much to remember --------------------------------------------------------------------------------------------
+
+
+def test_a_queue_that_nobody_reads_costs_no_memory(client: Client, mq: str, flat: None) -> None:
+    """100 MB of messages: they are in the journal, and come from there in order."""
+    ids = [str(number) for number in range(100_000)]
+    for start in range(0, len(ids), 1000):
+        chunk = ids[start : start + 1000]
+        client.write(b"".join(compose({"cmd": "produce", "mq": mq, "msgid": i}, i.rjust(1000)) for i in chunk))
+        assert [client.receive().msgid for _ in chunk] == chunk
+    client.send("consume", mq=mq, msgid="c", window="-1")
+    assert [client.receive().body.strip().decode() for _ in ids] == ids
+
+
+def test_answers_that_nobody_fetches_cost_no_memory(dial: Dial, mq: str, flat: None) -> None:
+    caller, service = dial(), dial()
+    caller.request(mq)
+    delivery = service.take(mq)
+    for number in range(2000):
+        service.answer(delivery, bytes(65_536), msgid=str(number))
+    service.synchronise()
+
+
 # ---- nonsense --------------------------------------------------------------------------------------------------------
 
 

@@ -95,6 +95,14 @@ def test_mb_spells_a_queue_with_capitals_its_own_way(client: Client, peer: Peer)
     assert peer.receive().payload == b"y"
 
 
+def test_a_queue_whose_name_differs_from_mbs_in_case_alone_is_refused(client: Client, peer: Peer) -> None:
+    topic = fresh_topic()
+    peer.publish(topic)
+    refusal = client.admin("create_mq", f'{{"mqName":"{topic.title()}","mqMode":1}}')
+    assert (refusal.status, topic in refusal.body.decode()) == (400, True)
+    assert client.ask("produce", mq=topic.title()).status == 404
+
+
 def test_a_queue_starts_with_what_comes_after_it(client: Client, peer: Peer) -> None:
     topic = fresh_topic()
     peer.publish(topic, "before")

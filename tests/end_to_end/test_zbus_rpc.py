@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from tests.server import Server, wait_until
+from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import (
     EVERY_BYTE,
     UUID,
@@ -15,6 +15,7 @@ from tests.zbus_wire import (
     Message,
     broker_address,
     compose,
+    dial_server,
     fresh_name,
     new_id,
     zbus_port,
@@ -276,6 +277,21 @@ def test_a_request_of_a_caller_that_has_gone_is_still_delivered(dial: Dial, mq: 
     caller.synchronise()
     caller.close()
     assert service.take(mq).body == b"last will"
+
+
+def test_a_request_waits_over_a_restart_and_its_caller_does_not() -> None:
+    with running_server() as server:
+        with dial_server(server) as caller:
+            mq = caller.create()
+            caller.request(mq, "last will", msgid="r-1", x_user="anna")
+            caller.synchronise()
+        server.restart()
+        with dial_server(server) as service:
+            delivery = service.take(mq)
+            assert (delivery.body, delivery.raw_id, delivery.headers["cmd"]) == (b"last will", "r-1", "request")
+            assert delivery.headers["x-user"] == "anna"
+            service.answer(delivery, "too late", ack="1")
+            assert service.reply("r-1").status == 404
 
 
 # ---- answers nobody waits for ----------------------------------------------------------------------------------------
