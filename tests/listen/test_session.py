@@ -36,8 +36,8 @@ class PlainSession(Session, LivePeer):
     def deliver(self, run: Run, data: bytes) -> None:
         self.write(data)
 
-    def forward(self, request: Pending, payload: bytes) -> None:
-        self.write(payload)
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        self.write(batch.item("payload", row))
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         self.write(batch.item("payload", row))

@@ -17,10 +17,12 @@ from raceway.broker.peers import LivePeer, Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.queue_table import QueueTable
 from raceway.broker.routing import patterns
+from raceway.broker.undeliverable import Parking
 from raceway.errors import NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import (
+    AskAll,
     Done,
     Heartbeat,
     Intent,
@@ -60,9 +62,11 @@ class Broker(Bus):
         publishing, exchanges = Publishing(self, self.queues), Exchanges(self, self.queues)
         self.correlation, self.replies = exchanges.correlation, exchanges.replies
         self._exchanges = exchanges
+        self.parking = Parking(self)
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
             Publish: publishing.publish,
             Request: exchanges.request,
+            AskAll: exchanges.ask_all,
             Respond: exchanges.respond,
             Reply: exchanges.reply,
         }

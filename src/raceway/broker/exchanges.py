@@ -29,7 +29,7 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done
 from raceway.model.envelope import LATE, RESPONSE, Batch
-from raceway.model.intents import Reply, Request, Respond, Taken
+from raceway.model.intents import AskAll, Asked, Reply, Request, Respond, Taken
 
 
 class Exchanges:
@@ -66,13 +66,45 @@ class Exchanges:
             told = self._queues.watch(batch, spans, settle)
             # A queue hands out what is committed, so somebody waits for it there.
             first = bus.append(batch, told, awaited=done is not None or told is not settle)
-            for request, payload, timeout_ms in self._open(peer, batch, spans, chosen, masked, first):
+            for request, row in self._open(peer, batch, spans, chosen, masked, first):
                 requests.append(request)
-                bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
-                request.responder.forward(request, payload)
-                request.handed_us = max(bus.clock_us(), request.accepted_us)
-                self.correlation.add(request, timeout_ms)
+                self._hand_over(request, batch, row)
         return Taken(tuple(refused))
+
+    def ask_all(self, peer: Peer, intent: AskAll, done: Done | None) -> Asked:
+        """Raises NoRouteError if nobody is there, after the request was stored, or what the name is refused for."""
+        bus, batch = self._bus, intent.batch
+        bus.admit("request", peer, batch)
+        spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        if refused:
+            raise refused[0][2]
+        topic = spans[0].topic
+        found = [one for responder in bus.routing.all_responders(topic.name) for one in responder.members()]
+        asked = list(dict.fromkeys(found))[: intent.limit]
+        batch, spans = keep_named(batch, spans, peer.wire)
+        batch.producer = peer.producer
+        bus.chains.unmask_parents(batch)
+        requests: list[Pending] = []
+        settle = partial(self._settle, requests, done)
+        told = self._queues.watch(batch, spans, settle)
+        first = bus.append(batch, told, awaited=done is not None or told is not settle)
+        if not asked:
+            bus.meter.counts["router.request.error"] += 1
+            raise NoRouteError(spans[0].sent.decode())
+        for responder in asked:
+            request = self._pending(peer, batch, spans[0], 0, responder, random_id(), first)
+            requests.append(request)
+            self._hand_over(request, batch, 0)
+        return Asked(len(asked))
+
+    def _hand_over(self, request: Pending, batch: Batch, row: int) -> None:
+        bus, timeout_ms = self._bus, batch.item("timeout_ms", row)
+        if timeout_ms is None:
+            timeout_ms = request.requester.timeout_ms(request.responder, bus.settings.request_timeout_ms)
+        bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
+        request.responder.forward(request, batch, row)
+        request.handed_us = max(bus.clock_us(), request.accepted_us)
+        self.correlation.add(request, timeout_ms)
 
     def _responders(self, topic: Topic, waits: bool) -> tuple[Responder, ...]:
         """Those of the highest priority; a queue that nobody consumes from if there is nobody else."""
@@ -89,27 +121,23 @@ class Exchanges:
         chosen: list[Responder | None],
         masked: list[bytes | None],
         first: int,
-    ) -> Iterator[tuple[Pending, bytes, int | None]]:
-        """The requests that have a responder, with payload and timeout in milliseconds."""
-        default_ms, time_us = self._bus.settings.request_timeout_ms, batch.item("time_us", 0)
-        ids: list[bytes] = batch.message_id  # type: ignore[assignment]  # every request has one
-        payloads: list[bytes] = batch.payload  # type: ignore[assignment]
+    ) -> Iterator[tuple[Pending, int]]:
+        """The requests that have a responder, each with its row."""
         for span in spans:
             for row in range(span.start, span.stop):
                 responder, masked_id = chosen[row], masked[row]
-                if responder is None or masked_id is None:
-                    continue
-                message_id = ids[row]
-                root = batch.item("correlation_id", row) or message_id
-                version = batch.item("version", row)
-                request = Pending(
-                    peer, responder, span.topic, span.sent, version, message_id, masked_id, root, first + row, time_us,
-                    batch.offset[row], batch.item("reply_to", row),  # type: ignore[index]
-                )  # fmt: skip
-                timeout_ms = batch.item("timeout_ms", row)
-                if timeout_ms is None:
-                    timeout_ms = peer.timeout_ms(responder, default_ms)
-                yield request, payloads[row], timeout_ms
+                if responder is not None and masked_id is not None:
+                    yield self._pending(peer, batch, span, row, responder, masked_id, first), row
+
+    def _pending(
+        self, peer: Peer, batch: Batch, span: Span, row: int, responder: Responder, masked_id: bytes, first: int
+    ) -> Pending:
+        message_id = batch.message_id[row]  # type: ignore[index]  # every request has one
+        return Pending(
+            peer, responder, span.topic, span.sent, batch.item("version", row), message_id, masked_id,
+            batch.item("correlation_id", row) or message_id, first + row, batch.item("time_us", row),
+            batch.offset[row], batch.item("reply_to", row),  # type: ignore[index]
+        )  # fmt: skip
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -220,7 +248,7 @@ class Exchanges:
             len(rows),
             wire=peer.wire,
             kind=RESPONSE,
-            producer=peer.producer,
+            producer=_maybe_column(batch, "producer", rows) or peer.producer,
             topic=requests[0].topic.encoded if len(rows) == 1 else [request.topic.encoded for request in requests],
             version=batch.version if len(rows) == batch.count else [batch.item("version", row) for row, _, _ in rows],
             message_id=ids,
@@ -228,8 +256,9 @@ class Exchanges:
             correlation_id=[request.correlation_id for request in requests],
             answers=[request.sequence for request in requests],
             hops=[
-                answer_hop(r.requester_id, peer.id, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
-                for r in requests
+                batch.item("hops", row)
+                or answer_hop(r.sid, peer.sid, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
+                for row, r, _ in rows
             ],
             error=errors if any(errors) else None,
             encoding=_maybe_column(batch, "encoding", rows),

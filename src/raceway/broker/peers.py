@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Protocol
 
 from raceway.broker.runs import Run
@@ -37,8 +37,11 @@ class Subscriber(Party, Protocol):
 class Responder(Party, Protocol):
     """Who may be asked: a peer, or something that stands for several, such as a queue with its consumers."""
 
-    def forward(self, request: Pending, payload: bytes) -> None:
-        """Hand over a request to answer."""
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        """Hand over a request to answer: that row, as its requester sent it. The answer comes later, never at once."""
+
+    def members(self) -> Sequence[Responder]:
+        """Whom it stands for, each of whom may be asked by itself."""
 
 
 class Peer(ABC):
@@ -50,6 +53,8 @@ class Peer(ABC):
 
     def __init__(self, peer_id: str, encoder: Encoder, time_us: int) -> None:
         self.id = peer_id
+        # Under which name it stands in hops.
+        self.sid = peer_id
         self.encoder = encoder
         self.name = ""
         self.description = ""
@@ -88,8 +93,11 @@ class LivePeer(Peer):
         """Hand over publishes: `data` is what this peer's encoder made of the run."""
 
     @abstractmethod
-    def forward(self, request: Pending, payload: bytes) -> None:
-        """Hand over a request to answer."""
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        """Hand over a request to answer: that row, as its requester sent it."""
+
+    def members(self) -> Sequence[Responder]:
+        return (self,)
 
     @abstractmethod
     def announce(self, topic: str, payload: bytes) -> None:
@@ -109,7 +117,7 @@ class Pending:
 
     __slots__ = (
         "accepted_us", "correlation_id", "forwarded_id", "handed_us", "message_id", "offset", "open", "reply_to",
-        "requester", "requester_id", "responder", "responder_id", "sent", "sequence", "topic", "version",
+        "requester", "requester_id", "responder", "responder_id", "sent", "sequence", "sid", "topic", "version",
     )  # fmt: skip
 
     def __init__(
@@ -128,7 +136,7 @@ class Pending:
         reply_to: bytes | None = None,
     ) -> None:
         self.requester, self.responder, self.topic, self.sent, self.version = requester, responder, topic, sent, version
-        self.requester_id, self.responder_id = requester.id, responder.id
+        self.requester_id, self.responder_id, self.sid = requester.id, responder.id, requester.sid
         self.message_id, self.forwarded_id, self.correlation_id = message_id, forwarded_id, correlation_id
         self.sequence: int | None = sequence
         self.accepted_us = self.handed_us = accepted_us

@@ -67,8 +67,11 @@ class QueueResponder:
     def spells(self, name: str) -> bool:
         return True
 
-    def forward(self, request: Pending, payload: bytes) -> None:
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
         self.queue.expect(request)
+
+    def members(self) -> Sequence[QueueResponder]:
+        return (self,)
 
 
 class QueueTable:

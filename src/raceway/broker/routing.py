@@ -78,15 +78,24 @@ class Routing:
         return tuple(dict.fromkeys(self._tries["publish"].find(name)))
 
     def responders(self, name: str) -> tuple[Responder, ...]:
-        priorities = {
+        """Those of the highest priority."""
+        priorities = self._priorities(name)
+        best = max(priorities.values(), default=0)
+        return tuple(peer for peer, priority in priorities.items() if priority == best)
+
+    def all_responders(self, name: str) -> tuple[Responder, ...]:
+        """Everybody who would answer, those of the highest priority first."""
+        priorities = self._priorities(name)
+        return tuple(sorted(priorities, key=lambda peer: -priorities[peer]))
+
+    def _priorities(self, name: str) -> dict[Responder, float]:
+        return {
             peer: max(
                 p for (kind, pattern), p in peer.subscriptions.items() if kind == "request" and matches(pattern, name)
             )
             for peer in dict.fromkeys(self._tries["request"].find(name))
             if peer.spells(name)
         }
-        best = max(priorities.values(), default=0)
-        return tuple(peer for peer, priority in priorities.items() if priority == best)
 
     def _forget(self, pattern: str) -> None:
         if has_wildcard(pattern):

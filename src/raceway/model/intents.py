@@ -40,6 +40,13 @@ class Request(msgspec.Struct, gc=False):
     waits: bool = False
 
 
+class AskAll(msgspec.Struct, gc=False):
+    """One request, a batch of one row, to everybody who would answer it, `limit` at most."""
+
+    batch: Batch
+    limit: int
+
+
 class Respond(msgspec.Struct, gc=False):
     """Answers to forwarded requests, matched by `message_id`, else by `parent_id`."""
 
@@ -117,7 +124,7 @@ Call = (
     Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | ListPeers | ListSubscriptions | ListTopics
     | ReadMetrics
 )  # fmt: skip
-Intent = Publish | Request | Respond | Reply | Call
+Intent = Publish | Request | AskAll | Respond | Reply | Call
 
 
 # ---- outcomes -------------------------------------------------------------------------------------------------------
@@ -127,6 +134,12 @@ class Taken(_Record, frozen=True):
     """The batch was taken, except for these rows: (start, stop, why). Rows without a route are stored all the same."""
 
     refused: tuple[tuple[int, int, RacewayError], ...] = ()
+
+
+class Asked(_Record, frozen=True):
+    """So many were asked; each answers or fails by itself."""
+
+    count: int
 
 
 class Done(_Record, frozen=True):
@@ -189,4 +202,4 @@ class Metrics(_Record, frozen=True):
     rows: tuple[Metric, ...]
 
 
-Outcome = Taken | Done | Peers | Subscriptions | Patterns | Metrics
+Outcome = Taken | Asked | Done | Peers | Subscriptions | Patterns | Metrics
