@@ -156,12 +156,15 @@ class NodePeers:
         dialect: Dialect,
         port: int,
         *,
+        role: str = "math",
         extra: Mapping[str, Any] | None = None,
         clients: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """An instance that hosts the actions of `peers.js`. `extra`: pattern to a fixed result, or to
-        `{"ask": message, "result": …}` for one that asks further through `clients` (dialect, port, pin each)."""
-        self._obey("listen", name=name, dialect=dialect, port=port, extra=extra or {}, clients=list(clients))
+        """An instance that hosts the actions of `peers.js` under `role:ROLE,cmd:*`. `extra`: pattern to a fixed
+        result, or to `{"ask": message, "result": …}` for one that asks further through `clients` (dialect, port, pin
+        each)."""
+        further = {"extra": extra or {}, "clients": list(clients)}
+        self._obey("listen", name=name, dialect=dialect, port=port, role=role, **further)
 
     def client(
         self, name: str, dialect: Dialect, port: int, *, timeout_ms: int | None = None, pin: str | None = None

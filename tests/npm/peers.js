@@ -34,22 +34,20 @@ const place = ({ dialect, port, path }) =>
 
 const failure = (code, message, details) => Object.assign(new Error(message), { code, details })
 
-// What every listener here serves.
+// What every listener here serves, under a role of its own.
 const actions = {
-  'role:math,cmd:sum': (msg, reply) => reply(null, { sum: msg.a + msg.b }),
-  'role:math,cmd:div': (msg, reply) =>
+  sum: (msg, reply) => reply(null, { sum: msg.a + msg.b }),
+  div: (msg, reply) =>
     msg.b === 0 ? reply(failure('div_zero', 'division by zero', { a: msg.a })) : reply(null, { q: msg.a / msg.b }),
-  'role:math,cmd:range': (msg, reply) => reply(null, Array.from({ length: msg.count }, (_, i) => i)),
-  'role:math,cmd:nothing': (_msg, reply) => reply(),
-  'role:math,cmd:echo': (msg, reply) => reply(null, { data: msg.data }),
-  'role:math,cmd:slow': (msg, reply) => setTimeout(() => reply(null, { waited: msg.ms }), msg.ms),
-  'role:math,cmd:custom': (_msg, reply, meta) => {
+  range: (msg, reply) => reply(null, Array.from({ length: msg.count }, (_, i) => i)),
+  nothing: (_msg, reply) => reply(),
+  echo: (msg, reply) => reply(null, { data: msg.data }),
+  slow: (msg, reply) => setTimeout(() => reply(null, { waited: msg.ms }), msg.ms),
+  custom: (_msg, reply, meta) => {
     const got = { ...meta.custom }
     meta.custom.region = 'eu'
     reply(null, { got })
   },
-  'role:math,cmd:meta': (_msg, reply, meta) =>
-    reply(null, { id: meta.id, sync: meta.sync, instance: meta.instance, custom: meta.custom }),
 }
 
 function keep(name, message, meta) {
@@ -57,15 +55,15 @@ function keep(name, message, meta) {
   kept.get(name).push({ message: data, id: meta.id, sync: meta.sync, custom: { ...meta.custom } })
 }
 
-function host(seneca, name, extra) {
-  for (const [pattern, action] of Object.entries(actions)) {
-    seneca.add(pattern, (message, reply, meta) => {
+function host(seneca, { name, role, extra }) {
+  for (const [cmd, action] of Object.entries(actions)) {
+    seneca.add({ role: role || 'math', cmd }, (message, reply, meta) => {
       keep(name, message, meta)
       action(message, reply, meta)
     })
   }
-  // Patterns of one test: each answers with a fixed result, or what a further call through a client of this instance
-  // gave.
+  // Patterns of one test: each answers with a fixed result, or with what a further call through a client of this
+  // instance gave.
   for (const [pattern, answer] of Object.entries(extra || {})) {
     seneca.add(pattern, function (message, reply, meta) {
       keep(name, message, meta)
@@ -109,7 +107,7 @@ const listening = (seneca) => new Promise((resolve) => seneca.ready(resolve))
 const commands = {
   async listen(order) {
     const seneca = make(order)
-    host(seneca, order.name, order.extra)
+    host(seneca, order)
     for (const client of order.clients || []) seneca.client({ ...place(client), pin: client.pin })
     seneca.listen(place(order))
     await listening(seneca)

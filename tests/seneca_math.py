@@ -1,0 +1,60 @@
+"""The actions of `tests/npm/peers.js`, hosted by `raceway.client`: callers must not be able to tell the difference."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from raceway.client import ActionMessage, SenecaService
+from raceway.errors import RemoteError
+
+
+def math_service(role: str, kept: list[ActionMessage] | None = None) -> SenecaService:
+    """What comes in is added to `kept`."""
+    service = SenecaService()
+    seen: list[ActionMessage] = [] if kept is None else kept
+
+    def action(cmd: str) -> Any:
+        def register(handler: Any) -> Any:
+            def keeping(message: ActionMessage) -> Any:
+                seen.append(message)
+                return handler(message)
+
+            return service.action({"role": role, "cmd": cmd})(keeping)
+
+        return register
+
+    @action("sum")
+    def add(message: ActionMessage) -> dict[str, Any]:
+        return {"sum": message["a"] + message["b"]}
+
+    @action("div")
+    def divide(message: ActionMessage) -> dict[str, Any]:
+        if message["b"] == 0:
+            raise RemoteError("div_zero", "division by zero", {"a": message["a"]})
+        return {"q": message["a"] / message["b"]}
+
+    @action("range")
+    def count(message: ActionMessage) -> list[int]:
+        return list(range(message["count"]))
+
+    @action("nothing")
+    def nothing(message: ActionMessage) -> None:
+        return None
+
+    @action("echo")
+    def echo(message: ActionMessage) -> dict[str, Any]:
+        return {"data": message["data"]}
+
+    @action("slow")
+    def slow(message: ActionMessage) -> dict[str, Any]:
+        time.sleep(message["ms"] / 1000)
+        return {"waited": message["ms"]}
+
+    @action("custom")
+    def custom(message: ActionMessage) -> dict[str, Any]:
+        got = dict(message.custom)
+        message.custom["region"] = "eu"
+        return {"got": got}
+
+    return service
