@@ -6,6 +6,8 @@
     │   ├── NameInvalidError        a topic or pattern that cannot be spelled
     │   ├── NameReservedError       `system.` and `raceway.` belong to the broker
     │   ├── NameTakenError          differs from an existing name only in case
+    │   ├── PatternTextError        text that is no Seneca pattern
+    │   ├── PinTakenError           another Seneca pin has the name
     │   ├── NoRouteError            nobody there
     │   ├── RequestTimeoutError     the responder did not answer in time
     │   ├── UnmatchedAnswerError    an answer to a request that is not open
@@ -21,6 +23,7 @@
         │   ├── ReadOnlyError         a sync failed; until restart
         │   ├── DiskFullError         no space left; tried again each second
         │   ├── BusyError             evicted, or too much is waiting
+        │   ├── UnreachableError      no connection to an attached service
         │   └── DrainingError         the bus is stopping
         ├── JournalError            the journal's files
         │   ├── LockedError           another process holds the data folder
@@ -98,6 +101,35 @@ class NameTakenError(PeerError):
 
     def __str__(self) -> str:
         return f"{self.name!r} differs only in case from the existing topic {self.existing!r}"
+
+
+class PatternTextError(PeerError):
+    """`text` is no pattern of Seneca because of `reason`."""
+
+    code = "pattern_text"
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text, reason)
+        self.text, self.reason = text, reason
+
+    def __str__(self) -> str:
+        return f"{self.text!r} is not a pattern: {self.reason}"
+
+
+class PinTakenError(PeerError):
+    """The pin `text` would be called `name`, but the pin `holder`, called `holder_name`, is in the way."""
+
+    code = "pin_taken"
+
+    def __init__(self, text: str, name: str, holder: str, holder_name: str) -> None:
+        super().__init__(text, name, holder, holder_name)
+        self.text, self.name, self.holder, self.holder_name = text, name, holder, holder_name
+
+    def __str__(self) -> str:
+        return (
+            f"the pin {self.text!r} would be the topic {self.name!r}, but the pin {self.holder!r} is attached as "
+            f"{self.holder_name!r}; configure another name for one of them"
+        )
 
 
 class NoRouteError(PeerError):
@@ -272,6 +304,16 @@ class BusyError(UnavailableError):
     """Too much is waiting already."""
 
     code = "busy"
+
+
+class UnreachableError(UnavailableError):
+    """No connection to `address` can be had: nothing was sent there."""
+
+    code = "unreachable"
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"{address} cannot be reached: {reason}")
+        self.address = address
 
 
 class DrainingError(UnavailableError):

@@ -1,0 +1,317 @@
+"""Seneca from the caller's side: requests to a listener in its dialect, and what it answers.
+
+Who calls may be the bus on behalf of anybody, or a client of ours. What a listener answers is never a reason to break:
+an answer that makes no sense is a failure with Seneca's code for it. Only a line that is no JSON ends a connection.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from raceway.codec.seneca_answer import (
+    JSON_LINE,
+    NO_TAG,
+    NULL,
+    WEB_VERSION,
+    Stamp,
+    header_value,
+    kind_of,
+    one_line,
+)
+from raceway.codec.seneca_call import VERSION_INCREMENT, Dialect, Headers
+from raceway.codec.seneca_document import (
+    DocumentError,
+    Members,
+    is_true,
+    maybe_members,
+    maybe_text,
+    raw_items,
+    read_members,
+    read_value,
+)
+from raceway.codec.seneca_failure import ACT_EXECUTE, RESULT_NOT_OBJARR, Failure, read_failure
+from raceway.codec.seneca_request import maybe_meta, read_custom, read_time
+from raceway.codec.seneca_trk import Hops, answered, parents_of, read_trace, read_trk, received, with_children
+from raceway.errors import MalformedError
+from raceway.model.envelope import encode_json
+
+# A real instance refuses a call with more than 33 parents; each hop may be two.
+MAX_PARENTS = 30
+
+
+class Outgoing(msgspec.Struct):
+    """A request to send. `hops` has its own entry at the end. `parents` is the web dialect's call chain as it came;
+    None: made from the hops. `unknown` is meta data of a newer version that goes on as it is."""
+
+    mid: str
+    cid: str
+    sid: str
+    members: Members
+    sync: bool = True
+    custom: Members = {}
+    hops: Hops = ()
+    sent_ms: int | None = None
+    pattern: str | None = None
+    urn: str | None = None
+    multiple: bool = False
+    timeout_ms: int | None = None
+    vin: int = VERSION_INCREMENT
+    unknown: Members = {}
+    parents: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.mid}/{self.cid}"
+
+
+class HttpRequest(NamedTuple):
+    """`lines` are headers, each with its end; host, length and connection are missing."""
+
+    lines: bytes
+    body: bytes
+
+
+def http_request_bytes(request: HttpRequest, host: bytes, path: bytes = b"/act", close: bool = False) -> bytes:
+    """The whole request. `host` and `path` are of the configured address."""
+    connection = b"close" if close else b"keep-alive"
+    lines = (path, host, request.lines, len(request.body), connection)
+    head = b"POST %b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\n%bcontent-length: %d\r\nconnection: %b\r\n\r\n"
+    return head % lines + request.body
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+def call_http(dialect: Dialect, outgoing: Outgoing) -> HttpRequest:
+    """To a listener of unknown kind both headers and meta data: one of L keeps the headers and answers plain, one of W
+    answers with meta data."""
+    lines = JSON_LINE
+    if dialect in (Dialect.LEGACY, Dialect.ANY):
+        lines += _legacy_lines(outgoing)
+    document: dict[str, Any] = dict(outgoing.members)
+    if dialect is Dialect.LEGACY:
+        document["custom$"] = outgoing.custom
+    elif dialect in (Dialect.WEB, Dialect.ANY):
+        document["meta$"] = _web_meta(outgoing)
+    elif dialect is Dialect.SEED:
+        document["meta$"] = _seed_meta(outgoing)
+    return HttpRequest(lines, encode_json(document))
+
+
+def call_line(dialect: Dialect, outgoing: Outgoing) -> bytes:
+    if dialect is Dialect.TCP:
+        return one_line(encode_json(_wrapped(outgoing)))
+    return one_line(encode_json({**outgoing.members, "meta$": _seed_meta(outgoing)}))
+
+
+def _legacy_lines(outgoing: Outgoing) -> bytes:
+    origin = header_value(outgoing.sid)
+    track = header_value(encode_json([outgoing.sid]).decode())
+    sent = b"" if outgoing.sent_ms is None else b"seneca-time-client-sent: %d\r\n" % outgoing.sent_ms
+    lines = (header_value(outgoing.id), origin, track, sent)
+    return b"seneca-id: %b\r\nseneca-kind: req\r\nseneca-origin: %b\r\nseneca-track: %b\r\n%b" % lines
+
+
+def _web_meta(outgoing: Outgoing) -> dict[str, Any]:
+    meta: dict[str, Any] = {
+        "id": outgoing.id,
+        "mi": outgoing.mid,
+        "tx": outgoing.cid,
+        "sync": outgoing.sync,
+        "custom": outgoing.custom,
+        "parents": _parents(outgoing),
+        "instance": outgoing.sid,
+        "tag": NO_TAG,
+        "version": WEB_VERSION,
+        "start": outgoing.sent_ms,
+        "pattern": outgoing.pattern,
+    }
+    return meta if outgoing.timeout_ms is None else meta | {"timeout": outgoing.timeout_ms}
+
+
+def _parents(outgoing: Outgoing) -> Raw | list[list[Any]]:
+    if outgoing.parents is not None:
+        return Raw(outgoing.parents.encode())
+    return parents_of(outgoing.hops[:-1], outgoing.cid)[:MAX_PARENTS]
+
+
+def _seed_meta(outgoing: Outgoing) -> dict[str, Any]:
+    meta: dict[str, Any] = dict(outgoing.unknown)
+    meta |= {"vin": outgoing.vin, "sid": outgoing.sid, "act": True, "mid": outgoing.mid, "cid": outgoing.cid}
+    meta |= {"snc": outgoing.sync, "pat": outgoing.pattern, "trk": outgoing.hops}
+    if outgoing.urn is not None:
+        meta["rtn"] = {"urn": outgoing.urn}
+    if outgoing.custom:
+        meta["ctm"] = outgoing.custom
+    if outgoing.multiple:
+        meta["multiple"] = True
+    return meta
+
+
+def _wrapped(outgoing: Outgoing) -> dict[str, Any]:
+    side = {"vin": outgoing.vin, "sid": outgoing.sid, "out": True, "mid": outgoing.mid, "cid": outgoing.cid}
+    return {
+        "id": outgoing.id,
+        "kind": "act",
+        "origin": outgoing.sid,
+        "track": [outgoing.sid],
+        "time": {} if outgoing.sent_ms is None else {"client_sent": outgoing.sent_ms},
+        "act": {**outgoing.members, "custom$": outgoing.custom},
+        "sync": outgoing.sync,
+        "msg$": side | {"snc": outgoing.sync, "pat": outgoing.pattern},
+    }
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
+
+
+class Reply(msgspec.Struct):
+    """What a listener answered; what its dialect does not say is None.
+
+    `payload` is an object, an array or null. `hops` is `trk` of a responder that keeps it, `children` are the calls
+    that one of W made, `trace` the same as it came. `accepted`: nothing comes back in-band. `several`: the answers to
+    a call with `multiple`.
+    """
+
+    payload: bytes = NULL
+    failure: Failure | None = None
+    mid: str | None = None
+    cid: str | None = None
+    rid: str | None = None
+    custom: Members | None = None
+    hops: Hops | None = None
+    children: Hops = ()
+    trace: bytes | None = None
+    received_ms: int | None = None
+    answered_ms: int | None = None
+    accepted: bool = False
+    several: tuple[Reply, ...] = ()
+
+
+def filled_hops(hops: Hops, sid: str, mid: str, reply: Reply, stamp: Stamp) -> Hops:
+    """The history of an answered request: the responder's own, or, where it keeps none, what the stamp tells."""
+    if reply.hops is not None:
+        return reply.hops
+    hops = answered(received(hops, sid, mid, stamp.rid, stamp.received_ms), mid, stamp.answered_ms)
+    return with_children(hops, [reply.children]) if reply.children else hops
+
+
+def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: bytes) -> Reply:
+    """`dialect` is that of the request; a listener of unknown kind shows by its answer what it is."""
+    if dialect is Dialect.SEED and status == 202:
+        return Reply(accepted=True)
+    try:
+        value = read_value(body) if body.strip() else Raw(NULL)
+    except DocumentError:
+        return _no_result(status)
+    document = maybe_members(value)
+    meta = None if document is None or dialect is Dialect.BARE else maybe_members(document.get("meta$"))
+    if document is not None and meta is not None and dialect is not Dialect.LEGACY:
+        return _with_meta(document, meta)
+    if dialect is Dialect.WEB:
+        return _plain(value) if document is not None or kind_of(bytes(value)) else _no_result(status)
+    return _legacy_reply(status, headers, value, document)
+
+
+def _no_result(status: int) -> Reply:
+    message = f"seneca: the result is neither object nor array (status {status})."
+    return Reply(failure=Failure(RESULT_NOT_OBJARR, message, is_seneca=True))
+
+
+def _legacy_reply(status: int, headers: Headers, value: Raw, document: Members | None) -> Reply:
+    if status != 200:
+        told = Failure(ACT_EXECUTE, f"seneca: Response Error: {status}.", is_seneca=True)
+        reply = Reply(failure=read_failure(document) if document else told)
+    else:
+        reply = _plain(value)
+    accept = headers.get(b"seneca-accept")
+    reply.rid = accept.decode("utf-8", "replace") if accept else None
+    reply.mid, reply.cid = _maybe_ids((headers.get(b"seneca-id") or b"").decode("utf-8", "replace"))
+    reply.received_ms = _header_time(headers, b"seneca-time-listen-recv")
+    reply.answered_ms = _header_time(headers, b"seneca-time-listen-sent")
+    return reply
+
+
+def _header_time(headers: Headers, name: bytes) -> int | None:
+    value = headers.get(name)
+    return None if value is None else read_time(Raw(value))
+
+
+def _maybe_ids(identity: str) -> tuple[str | None, str | None]:
+    mid, _, cid = identity.partition("/")
+    return mid or None, cid.partition("/")[0] or None
+
+
+def _plain(value: Raw | None) -> Reply:
+    """A result without meta data."""
+    payload = NULL if value is None else bytes(value)
+    if kind_of(payload) in (b"{", b"[", b""):
+        return Reply(payload)
+    return _no_result(200)
+
+
+def _with_meta(document: Members, meta: Members) -> Reply:
+    reply = _several(document, meta) if is_true(meta.get("multiple")) else _result(document, meta)
+    reply.mid = maybe_text(meta.get("mid")) or maybe_text(meta.get("mi"))
+    reply.cid = maybe_text(meta.get("cid")) or maybe_text(meta.get("tx"))
+    reply.rid = maybe_text(meta.get("rid")) or maybe_text(meta.get("instance"))
+    reply.custom = read_custom(meta, "custom", "ctm", "usr")
+    reply.received_ms, reply.answered_ms = read_time(meta.get("start")), read_time(meta.get("end"))
+    if "trk" in meta:
+        reply.hops = read_trk(meta["trk"])
+    if (trace := meta.get("trace")) is not None and (children := read_trace(trace)):
+        reply.trace, reply.children = bytes(trace), children
+    return reply
+
+
+def _result(document: Members, meta: Members) -> Reply:
+    data = {name: value for name, value in document.items() if name != "meta$"}
+    if is_true(meta.get("error")):
+        return Reply(failure=read_failure(data))
+    if "array$" in data:
+        return _plain(data["array$"])
+    return Reply(NULL if is_true(meta.get("empty")) else encode_json(data))
+
+
+def _several(document: Members, meta: Members) -> Reply:
+    documents = [maybe_members(each) or {} for each in raw_items(document.get("array$"))]
+    replies = [_with_meta(each, maybe_members(each.get("meta$")) or {}) for each in documents]
+    return Reply(several=tuple(replies))
+
+
+# ---- answers on lines and return paths ------------------------------------------------------------------------------
+
+
+def read_answer_line(line: bytes) -> Reply | None:
+    """None for a line that is no answer. Raises MalformedError for one that is no JSON object."""
+    document = read_members(line)
+    if "kind" in document:
+        return _wrapped_reply(document) if maybe_text(document["kind"]) == "res" else None
+    meta = maybe_meta(document)
+    return _with_meta(document, meta) if meta is not None and is_true(meta.get("res")) else None
+
+
+def _wrapped_reply(document: Members) -> Reply:
+    error = document.get("error")
+    if error is None or bytes(error) in (b"null", b'""', b"false", b"0"):
+        reply = _plain(document.get("res"))
+    else:
+        reply = Reply(failure=read_failure(maybe_members(error) or {"message": error}))
+    time: Mapping[str, Raw] = maybe_members(document.get("time")) or {}
+    reply.mid, reply.cid = _maybe_ids(maybe_text(document.get("id")) or "")
+    reply.rid = maybe_text(document.get("accept"))
+    reply.received_ms, reply.answered_ms = read_time(time.get("listen_recv")), read_time(time.get("listen_sent"))
+    return reply
+
+
+def read_returned(body: bytes) -> Reply:
+    """A response that came by the return path. Raises MalformedError for anything else."""
+    document = read_members(body)
+    meta = maybe_members(document.get("meta$"))
+    if meta is None or not is_true(meta.get("res")):
+        raise MalformedError("seneca: a return path takes responses only")
+    return _with_meta(document, meta)
