@@ -149,6 +149,30 @@ class ZbusWire(_Section, frozen=True):
     )
 
 
+class SenecaWire(_Section, frozen=True):
+    http_port: Annotated[Port, Meta(description="Seneca over HTTP: `POST /act`, every dialect.")] = 10101
+    tcp_port: Annotated[Port, Meta(description="Seneca over TCP: one JSON document per line.")] = 10201
+    head_limit: Annotated[Positive, Meta(description="Largest head of an HTTP request in bytes.")] = 64 * KIB
+    body_limit: Annotated[Positive, Meta(description="Largest document in bytes.")] = 8 * MIB
+    request_timeout_ms: Annotated[
+        Positive, Meta(description="Deadline of a call; also how long a repeated id gets the first result.")
+    ] = 22_222
+    legacy_timeout_ms: Annotated[
+        Positive, Meta(description="Deadline of a call of a legacy HTTP client, which gives up after 5,555 ms.")
+    ] = 5000
+    hold_ms: Annotated[
+        Positive, Meta(description="A call with a return path (`rtn.urn`) is held so long; then its answer goes there.")
+    ] = 5000
+    return_timeout_ms: Annotated[
+        Positive, Meta(description="Deadline of a call whose answer goes to its `rtn.urn`.")
+    ] = 600_000
+    several_limit: Annotated[Positive, Meta(description="Most answers to a call with `multiple`.")] = 100
+    repeat_ids: Annotated[Positive, Meta(description="Calls whose results are kept for repeats.")] = 100_000
+    repeat_bytes: Annotated[Positive, Meta(description="Bytes of results kept for repeats.")] = 64 * MIB
+    idle_ms: Annotated[Count, Meta(description="Silence after which a connection is closed. 0: never.")] = 600_000
+    sweep_ms: Annotated[Positive, Meta(description="How often unfinished requests are looked for.")] = 500
+
+
 class Listen(_Section, frozen=True):
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port_base: Annotated[
@@ -167,6 +191,54 @@ class Listen(_Section, frozen=True):
     backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
     mb: MbWire = MbWire()
     zbus: ZbusWire = ZbusWire()
+    seneca: SenecaWire = SenecaWire()
+
+
+class SenecaService(_Section, frozen=True):
+    pin: str
+    url: str
+    dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
+
+
+class Seneca(_Section, frozen=True):
+    services: Annotated[
+        tuple[SenecaService, ...],
+        Meta(description="Services to attach at each start: `pin`, `url` and perhaps `dialect` (L, W, T or S)."),
+    ] = ()
+    names: Annotated[
+        dict[str, str], Meta(description="Pin to topic, for pins whose values cannot be spelled as a topic.")
+    ] = {}
+    connect_ms: Annotated[Positive, Meta(description="Longest time to connect to a service.")] = 2000
+    retry_ms: Annotated[
+        Positive, Meta(description="How soon a service that is down is tried again; twice as long each time.")
+    ] = 1000
+    retry_max_ms: Annotated[Positive, Meta(description="The longest it gets.")] = 30_000
+    idle_ms: Annotated[
+        Positive, Meta(description="A connection unused for longer is not used again: Node closes after 5 s.")
+    ] = 4000
+    connections: Annotated[Positive, Meta(description="Most connections to one service.")] = 256
+    waiting: Annotated[Positive, Meta(description="Most calls that wait for a connection to one service.")] = 10_000
+    answer_limit: Annotated[Positive, Meta(description="Largest answer of a service in bytes.")] = 8 * MIB
+    retries_ms: Annotated[
+        tuple[Count, ...],
+        Meta(description="Pauses before what an observer or a return path did not take is sent again."),
+    ] = (1000, 2000, 4000)
+    observer_messages: Annotated[
+        Positive, Meta(description="Messages that wait for one observer; one more is undeliverable.")
+    ] = 10_000
+    observer_bytes: Annotated[Positive, Meta(description="Their bytes.")] = 16 * MIB
+    return_ms: Annotated[Positive, Meta(description="Longest time for an answer of a return path.")] = 2000
+    return_limit: Annotated[Positive, Meta(description="Largest answer of a return path in bytes.")] = 64 * KIB
+
+
+class Dial(_Section, frozen=True):
+    allow: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Addresses (host:port, or a host for all its ports) that the bus may connect to by itself. "
+            "Loopback is allowed besides, as long as the bus listens on loopback only."
+        ),
+    ] = ()
 
 
 class Log(_Section, frozen=True):
@@ -181,6 +253,8 @@ class Log(_Section, frozen=True):
 class Config(_Section, frozen=True):
     listen: Listen = Listen()
     broker: Broker = Broker()
+    seneca: Seneca = Seneca()
+    dial: Dial = Dial()
     journal: Journal = Journal()
     log: Log = Log()
 

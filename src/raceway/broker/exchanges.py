@@ -132,7 +132,7 @@ class Exchanges:
     def _pending(
         self, peer: Peer, batch: Batch, span: Span, row: int, responder: Responder, masked_id: bytes, first: int
     ) -> Pending:
-        message_id = batch.message_id[row]  # type: ignore[index]  # every request has one
+        message_id: bytes = batch.message_id[row]  # type: ignore[index, assignment]  # every request has one
         return Pending(
             peer, responder, span.topic, span.sent, batch.item("version", row), message_id, masked_id,
             batch.item("correlation_id", row) or message_id, first + row, batch.item("time_us", row),

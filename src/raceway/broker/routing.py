@@ -97,6 +97,10 @@ class Routing:
             if peer.spells(name)
         }
 
+    def forget_routes(self) -> None:
+        """Something changed that subscriptions do not show: all routes are computed again."""
+        self._routes.clear()
+
     def _forget(self, pattern: str) -> None:
         if has_wildcard(pattern):
             self._routes.clear()

@@ -80,9 +80,9 @@ class _Reader:
         self._head_size = self._body_size = 0
 
     @property
-    def pending(self) -> bool:
-        """Is a message begun and not complete?"""
-        return self._in_body or self._head_size > 0
+    def pending(self) -> int:
+        """Bytes of a message that is begun and not complete."""
+        return self._head_size + self._body_size
 
     def _feed(self, data: bytes) -> list[Any]:
         refusal = self._maybe_refusal(data)
@@ -141,7 +141,7 @@ class _Reader:
 
     def _take_body(self) -> bytes:
         self._in_body = False
-        self._head_size = 0
+        self._head_size = self._body_size = 0
         pieces, self._pieces = self._pieces, []
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

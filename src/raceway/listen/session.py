@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 
@@ -40,6 +40,8 @@ class Session(Peer):
     `pending` tells how many bytes of an unfinished message there are.
     """
 
+    # A wire that opens a connection for each call: then they are not worth a line of the log.
+    is_brief: ClassVar[bool] = False
     # What to do with an event of the codec, by its type.
     handlers: dict[type, Callable[[Any], None]]
 
@@ -63,7 +65,7 @@ class Session(Peer):
     def start(self) -> None:
         """Call once, when the connection is ready to be written to."""
         self.broker.connect(self)
-        log.info("opened", wire=self.wire.decode(), peer=self.id, address=self.address)
+        self._log("opened")
         self._gate.sessions.add(self)
         if self._gate.paused:
             self.pause()
@@ -72,11 +74,15 @@ class Session(Peer):
         """The connection is gone. May be repeated."""
         self._gate.sessions.discard(self)
         if self.open:
-            log.info("closed", wire=self.wire.decode(), peer=self.id, address=self.address, reason=reason)
+            self._log("closed", reason=reason)
             if self.transport.get_write_buffer_size():
                 self.broker.loop.call_later(LINGER_S, self.transport.abort)
         self.broker.disconnect(self)
         self._outbox.clear()
+
+    def _log(self, event: str, **facts: str) -> None:
+        note = log.debug if self.is_brief else log.info
+        note(event, wire=self.wire.decode(), peer=self.id, address=self.address, **facts)
 
     @abstractmethod
     def close(self, reason: str) -> None:

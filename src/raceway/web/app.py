@@ -16,14 +16,17 @@ from raceway.broker.routing import patterns
 from raceway.web.guard import Guard
 from raceway.web.metrics import exposition
 from raceway.web.queues import queue_routes, refusal
+from raceway.web.seneca import ServiceTable, seneca_routes
 
 # Topics on a page: what a browser and the loop both take in their stride.
 PAGE = 1000
 
 
-def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> Starlette:
+def build_app(
+    broker: Broker, hosts: tuple[str, ...], admin_token: str = "", services: ServiceTable | None = None
+) -> Starlette:
     """`hosts` are names, beside loopback, under which this port may be reached; `admin_token` guards what waits in
-    queues."""
+    queues and what services are attached."""
 
     async def healthz(request: Request) -> Response:
         """The process lives and its loop turns."""
@@ -76,6 +79,7 @@ def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> 
         Route("/api/subscriptions", subscriptions),
         Route("/api/peers", peers),
         *queue_routes(broker, admin_token),
+        *(seneca_routes(services, admin_token) if services is not None else ()),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts)])
     app.add_exception_handler(404, _not_found)

@@ -27,13 +27,9 @@ STATUSES = {UnknownQueueError.code: 404, ForbiddenError.code: 403, QueueKindErro
 
 
 def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
-    def check_admin(request: Request) -> None:
-        if admin_token and not hmac.compare_digest(_token(request).encode(), admin_token.encode()):
-            raise ForbiddenError("the token", "administrate this bus")
-
     def find(request: Request) -> Queue:
         """The queue of the address, if the sender may see what is in it."""
-        check_admin(request)
+        check_admin(request, admin_token)
         name = request.path_params["name"]
         if not admin_token or not broker.queues.exists(name):
             broker.queues.find(name, _token(request))
@@ -43,7 +39,7 @@ def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
         return queue
 
     async def list_queues(request: Request) -> Response:
-        check_admin(request)
+        check_admin(request, admin_token)
         rows = [
             {"name": name, "mode": record.mode, "guarded": bool(record.token), "creator": record.maker,
              "created_ms": record.made_ms, "waiting": queue.backlog if isinstance(queue, Queue) else 0,
@@ -62,8 +58,8 @@ def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
         return JSONResponse({"waiting": queue.backlog, "messages": _peek(broker, queue, min(int(limit), PEEK_ROWS))})
 
     return [
-        Route("/api/queues", _refusing(list_queues)),
-        Route("/api/queues/{name:path}/messages", _refusing(messages), methods=["GET", "DELETE"]),
+        Route("/api/queues", refusing(list_queues)),
+        Route("/api/queues/{name:path}/messages", refusing(messages), methods=["GET", "DELETE"]),
     ]
 
 
@@ -76,12 +72,18 @@ def _peek(broker: Broker, queue: Queue, limit: int) -> list[dict[str, Any]]:
     return [row | {"payload": b64encode(row["payload"] or b"").decode()} for row in rows[:limit]]
 
 
+def check_admin(request: Request, admin_token: str) -> None:
+    """Raises ForbiddenError if the bus has a token and the request another one, or none."""
+    if admin_token and not hmac.compare_digest(_token(request).encode(), admin_token.encode()):
+        raise ForbiddenError("the token", "administrate this bus")
+
+
 def _token(request: Request) -> str:
     scheme, _, token = request.headers.get("authorization", "").partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
 
-def _refusing(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+def refusing(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
     async def answer(request: Request) -> Response:
         try:
             return await handle(request)
