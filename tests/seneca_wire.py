@@ -127,6 +127,15 @@ class Http:
 
     def post(self, body: Any, headers: Mapping[str, str] = JSON, path: str = "/act", method: str = "POST") -> Answer:
         self._connection.request(method, path, encode(body), dict(headers))
+        return self.read()
+
+    def announce(self, length: int) -> None:
+        """The head of a request alone."""
+        self._connection.putrequest("POST", "/act")
+        self._connection.putheader("Content-Length", str(length))
+        self._connection.endheaders()
+
+    def read(self) -> Answer:
         response = self._connection.getresponse()
         found = response.read()
         lowered = {name.lower(): value for name, value in response.getheaders()}

@@ -70,6 +70,10 @@ def is_zbus(url: str) -> bool:
     return url.startswith(("zbus://", "zbus+"))
 
 
+def is_seneca(url: str) -> bool:
+    return url.startswith(("seneca://", "seneca+"))
+
+
 def ask_console(running: Running, path: str) -> Any:
     """What the console port answers, as JSON. Raises ConnectionLostError."""
     return call_console(running.urls["console"], path)

@@ -25,7 +25,7 @@ NO_ROUTE = "NO_ROUTE_FOUND"
 # Messages between two looks at the progress bar: about a hundredth of a second's worth.
 CHUNK = 4096
 
-Topic = Annotated[str, typer.Argument(help="The topic; over zbus the queue.")]
+Topic = Annotated[str, typer.Argument(help="The topic; over zbus the queue, over Seneca a pattern.")]
 Payload = Annotated[str | None, typer.Argument(help="The message. Without it, or with `-`: standard input.")]
 PayloadFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Take the message from a file.")]
 Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Version of the message's format.")]
@@ -57,14 +57,15 @@ def pub(
     """Publish a message, or many. Done means: the bus has it on disk.
 
     A topic that nobody has subscribed to is no error here: the bus keeps the message all the same. Over zbus
-    (`--url zbus://…`) it goes into a queue, and a queue that nobody made is an error.
+    (`--url zbus://…`) it goes into a queue, and a queue that nobody made is an error. Over Seneca (`--url seneca://…`)
+    the topic is a pattern such as `role:math,cmd:sum`, and the message an object that its keys are added to.
     """
     messages = list(_read_messages(payload, file, lines))
     began = time.monotonic()
 
     async def send() -> bool:
         address = bus.find_url(url, data)
-        keywords = {"topic": subject} if bus.is_zbus(address) else {"version": version}
+        keywords = {"topic": subject} if bus.is_zbus(address) else _versioned(address, version)
         async with _connect(address, ca_file, token, reconnect=False) as client:
             return await _publish(client, topic, messages, count, keywords | {"confirm": not no_ack})
 
@@ -151,6 +152,7 @@ def sub(
 
     async def receive() -> int:
         address = bus.find_url(url, data)
+        _refuse_seneca(address)
         async with _connect(address, ca_file, token, reconnect=True) as client:
             if bus.is_zbus(address):
                 return await _consume(client, patterns, tuple(subjects or "*"), count, timeout, show)
@@ -268,7 +270,7 @@ def request(
 
     async def ask() -> bytes:
         address = bus.find_url(url, data)
-        keywords = {} if bus.is_zbus(address) else {"version": version}
+        keywords = _versioned(address, version)
         async with _connect(address, ca_file, token, reconnect=False) as client:
             answer: bytes = await client.request(topic, question, timeout_ms=timeout_ms, **keywords)
             return answer
@@ -290,6 +292,7 @@ def topics(
 ) -> None:
     """List what is subscribed and by whom; for a bus found through its data folder also what is stored."""
     address = bus.find_url(url, data)
+    _refuse_seneca(address)
     if bus.is_zbus(address):
         output.fail("zbus has queues, not topics: see `raceway queue list`", ExitCode.USAGE)
 
@@ -327,6 +330,16 @@ def _maybe_stored(data: Path | None) -> list[dict[str, Any]] | None:
         found += page["topics"]
         after = page["after"]
     return found
+
+
+def _versioned(address: str, version: str) -> dict[str, Any]:
+    """Only MB has versions of formats."""
+    return {} if bus.is_zbus(address) or bus.is_seneca(address) else {"version": version}
+
+
+def _refuse_seneca(address: str) -> None:
+    if bus.is_seneca(address):
+        output.fail("Seneca has no subscriptions: see `raceway seneca list` for what is attached", ExitCode.USAGE)
 
 
 def _connect(url: str, ca_file: str | None, token: str, reconnect: bool) -> Any:

@@ -16,6 +16,7 @@ from raceway.client.address import Address
 from raceway.client.options import Options
 from raceway.codec.mb_encode import tcp_frame
 from raceway.codec.mb_inbox import MbInbox
+from raceway.codec.seneca import LineReceiver
 from raceway.codec.websocket import masked_frame
 from raceway.codec.zbus_client import ZbusClientReceiver
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, TooLargeError
@@ -121,6 +122,8 @@ async def open_link(address: Address, options: Options, owner: Owner) -> Link:
 def _opener(scheme: str) -> Callable[[Address, Options, Owner, ssl.SSLContext | None], Awaitable[Link]]:
     if scheme.startswith("zbus"):
         return _open_zbus
+    if scheme.startswith("seneca"):
+        return _open_lines
     return _open_websocket if scheme.endswith(("+ws", "+wss")) else _open_tcp
 
 
@@ -156,6 +159,24 @@ async def _open_zbus(address: Address, options: Options, owner: Owner, context: 
     silence_ms = max(1, int(2000 * options.heartbeat_s))
     transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms)
     return protocol.link
+
+
+async def _open_lines(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(
+        lambda: _TcpProtocol(owner, _bounded(LineReceiver(options.frame_limit)), b"".join), address.host, address.port
+    )
+    return protocol.link
+
+
+def _bounded(lines: LineReceiver) -> Callable[[bytes], list[Any]]:
+    def receive(data: bytes) -> list[Any]:
+        found = lines.receive_data(data)
+        if lines.overflow:
+            raise MalformedError("a line that does not end")
+        return found
+
+    return receive
 
 
 def _tcp_frames(messages: list[bytes]) -> bytes:

@@ -22,6 +22,9 @@ from raceway.client.deliveries import Consumer, Delivery
 from raceway.client.mb import VERSION, MbClient
 from raceway.client.messages import Message, Payload, Service, SubscriptionRow, TopicRow
 from raceway.client.queue_service import QueueService
+from raceway.client.seneca import Answer, SenecaClient
+from raceway.client.seneca_actions import SenecaService
+from raceway.client.seneca_host import SenecaHost
 from raceway.client.services import Serving
 from raceway.client.subscription import Subscription
 from raceway.client.tracked import TrackedClient, TrackedConsumer
@@ -32,9 +35,11 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def connect(url: str, **options: Any) -> Any:
-    """A SyncClient (MB) or SyncZbusClient, connected. `options`: see `Options`. Raises ConfigError,
+    """A SyncClient (MB), SyncZbusClient or SyncSenecaClient, connected. `options`: see `Options`. Raises ConfigError,
     ConnectionLostError."""
     wrapped = client.connect(url, **options)
+    if isinstance(wrapped, SenecaClient):
+        return SyncSenecaClient(wrapped)
     return SyncClient(wrapped) if isinstance(wrapped, MbClient) else SyncZbusClient(wrapped)
 
 
@@ -186,6 +191,78 @@ class SyncZbusClient(_Blocking[ZbusClient | TrackedClient]):
         self._run(self._client.heartbeat())
 
 
+class SyncSenecaClient(_Blocking[SenecaClient]):
+    """Seneca; see the module."""
+
+    @property
+    def sid(self) -> str:
+        return self._client.sid
+
+    def act(
+        self,
+        message: str | Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        *,
+        custom: Mapping[str, Any] | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        return self._run(self._client.act(message, data, custom=custom, timeout_ms=timeout_ms))
+
+    def ask(
+        self,
+        message: str | Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        *,
+        custom: Mapping[str, Any] | None = None,
+        timeout_ms: int | None = None,
+    ) -> Answer:
+        return self._run(self._client.ask(message, data, custom=custom, timeout_ms=timeout_ms))
+
+    def ask_all(
+        self,
+        message: str | Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        *,
+        custom: Mapping[str, Any] | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[Answer]:
+        return self._run(self._client.ask_all(message, data, custom=custom, timeout_ms=timeout_ms))
+
+    def send(
+        self,
+        message: str | Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        *,
+        custom: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._run(self._client.send(message, data, custom=custom))
+
+    def publish(self, pattern: str, payload: Payload = b"", *, confirm: bool = True) -> None:
+        self._run(self._client.publish(pattern, payload, confirm=confirm))
+
+    def publish_many(self, pattern: str, payloads: Iterable[Payload], *, confirm: bool = True) -> int:
+        return self._run(self._client.publish_many(pattern, payloads, confirm=confirm))
+
+    def request(self, pattern: str, payload: Payload = b"", *, timeout_ms: int | None = None) -> bytes:
+        return self._run(self._client.request(pattern, payload, timeout_ms=timeout_ms))
+
+    def host(
+        self,
+        service: SenecaService,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tcp_port: int | None = None,
+        attach: bool = True,
+    ) -> SyncSenecaHost:
+        """Actions are called in threads of a pool; they may use this client."""
+        hosting = self._client.host(service, host=host, port=port, tcp_port=tcp_port, attach=attach, run=_in_thread)
+        return SyncSenecaHost(self._run(hosting), self._run)
+
+    def heartbeat(self) -> None:
+        self._run(self._client.heartbeat())
+
+
 def _in_thread(handler: Callable[[T], Payload]) -> Callable[[T], Coroutine[Any, Any, Payload]]:
     async def handle(message: T) -> Payload:
         context = contextvars.copy_context()
@@ -262,6 +339,30 @@ class SyncServing:
 
     def close(self) -> None:
         self._run(self._serving.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SyncSenecaHost:
+    """A listening service that runs until it or its client is closed."""
+
+    def __init__(self, host: SenecaHost, run: Run) -> None:
+        self._host, self._run = host, run
+
+    @property
+    def url(self) -> str:
+        return self._host.url
+
+    @property
+    def tcp_url(self) -> str:
+        return self._host.tcp_url
+
+    def close(self) -> None:
+        self._run(self._host.close())
 
     def __enter__(self) -> Self:
         return self
