@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
 
 from raceway.client import ActionMessage, SenecaService
+from raceway.client.seneca_actions import Handler
 from raceway.errors import RemoteError
 
 
@@ -14,13 +16,14 @@ def math_service(role: str, kept: list[ActionMessage] | None = None) -> SenecaSe
     service = SenecaService()
     seen: list[ActionMessage] = [] if kept is None else kept
 
-    def action(cmd: str) -> Any:
-        def register(handler: Any) -> Any:
+    def action(cmd: str) -> Callable[[Handler], Handler]:
+        def register(handler: Handler) -> Handler:
             def keeping(message: ActionMessage) -> Any:
                 seen.append(message)
                 return handler(message)
 
-            return service.action({"role": role, "cmd": cmd})(keeping)
+            service.add({"role": role, "cmd": cmd}, keeping)
+            return handler
 
         return register
 

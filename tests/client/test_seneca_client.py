@@ -32,7 +32,7 @@ def node() -> Iterator[NodePeers]:
 @pytest.fixture(scope="module")
 def listeners(node: NodePeers) -> dict[str, int]:
     base = free_port_base()
-    ports = {dialect: base + number for number, dialect in enumerate(DIALECTS)}
+    ports: dict[str, int] = {dialect: base + number for number, dialect in enumerate(DIALECTS)}
     for dialect in DIALECTS:
         node.listen(f"listener-{dialect}", dialect, ports[dialect])
     return ports
@@ -152,7 +152,7 @@ def test_a_real_client_calls_our_service_directly(node: NodePeers, dialect: Dial
             node.client(name, dialect, port_of(host.tcp_url if dialect == "T" else host.url))
 
             def call() -> list[Outcome]:
-                asked = [
+                asked: list[dict[str, Any]] = [
                     {"cmd": "sum", "a": 1, "b": 2}, {"cmd": "range", "count": 2}, {"cmd": "nothing"},
                     {"cmd": "custom", "custom$": {"tenant": "t1"}}, {"cmd": "div", "a": 1, "b": 0}, {"cmd": "unknown"},
                 ]  # fmt: skip

@@ -225,7 +225,17 @@ def test_meta_data_that_is_no_object_or_empty_is_as_good_as_none(server: Server,
 
 
 def test_fields_of_the_meta_data_that_are_of_another_type_are_as_good_as_absent(server: Server) -> None:
-    meta = {"mid": 7, "cid": None, "sid": [], "snc": "yes", "trk": "x", "rtn": 5, "ctm": [1], "vin": "1", "pat": {}}
+    meta: dict[str, Any] = {
+        "mid": 7,
+        "cid": None,
+        "sid": [],
+        "snc": "yes",
+        "trk": "x",
+        "rtn": 5,
+        "ctm": [1],
+        "vin": "1",
+        "pat": {},
+    }
     answer = post(server, {**ECHO, "a": 1, "meta$": meta})
     assert (answer.status, answer.data) == (200, {"a": 1})
     assert re.fullmatch("[0-9a-z]{12}", answer.meta["mid"])

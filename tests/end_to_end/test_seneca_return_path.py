@@ -51,6 +51,12 @@ def late(result: dict[str, Any], rid: str = "B", **meta: Any) -> Any:
     return react
 
 
+def too_late(got: Got) -> tuple[int, Any]:
+    """A service that answers when the call is over."""
+    time.sleep(TIMEOUT_MS / 1000 + 0.3)
+    return 200, {}
+
+
 def taking(*statuses: int) -> Service:
     """A return path that answers with these statuses in turn, the last one for ever."""
     left = list(statuses)
@@ -153,7 +159,7 @@ def test_an_address_off_the_list_is_refused_and_logged(server: Server, urn: str)
     with serving(server, f"role:{word}", answering({"ok": 1})):
         # An answer in time needs no return path.
         assert post(server, request(word, urn)).data == {"ok": 1}
-    with serving(server, f"role:{word}", lambda got: (time.sleep(TIMEOUT_MS / 1000 + 0.3), (200, {}))[1]):
+    with serving(server, f"role:{word}", too_late):
         began = time.monotonic()
         answer = post(server, request(word, urn))
         assert (answer.status, answer.json()["code"]) == (500, "action_timeout")
@@ -165,7 +171,7 @@ def test_an_address_off_the_list_is_refused_and_logged(server: Server, urn: str)
 def test_the_bus_does_not_call_itself(server: Server, door: Any) -> None:
     word, before = fresh_word(), len(server.stderr)
     urn = f"http://127.0.0.1:{server.port(door)}/act"
-    with serving(server, f"role:{word}", lambda got: (time.sleep(TIMEOUT_MS / 1000 + 0.3), (200, {}))[1]):
+    with serving(server, f"role:{word}", too_late):
         answer = post(server, request(word, urn))
         assert (answer.status, answer.json()["code"]) == (500, "action_timeout")
     assert str(server.port(door)) in server.stderr[before:]
