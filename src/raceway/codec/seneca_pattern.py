@@ -220,6 +220,8 @@ class _Reader:
         return value
 
     def _items(self) -> list[Any]:
+        if self._next.kind == _END:  # what should have followed is null
+            return [None]
         items: list[Any] = []
         while self._next.kind not in ("]", _END):
             if self._is_pair:  # an array cannot have it in JSON, and leaves it out

@@ -6,8 +6,6 @@ as an alias where `meta$` is absent.
 
 from __future__ import annotations
 
-from urllib.parse import parse_qsl
-
 import msgspec
 from msgspec import Raw
 
@@ -38,6 +36,7 @@ from raceway.codec.seneca_document import (
 )
 from raceway.codec.seneca_pattern import parse_pattern
 from raceway.codec.seneca_trk import read_parents, read_trk
+from raceway.codec.zbus_head import maybe_unescape
 from raceway.errors import PatternTextError, TooLargeError
 from raceway.model.envelope import encode_json
 
@@ -85,14 +84,30 @@ def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -
 def _with_query(body: bytes, query: bytes) -> Members:
     """`msg$` is jsonic text and comes first; every other parameter is text."""
     document = read_members(body) if body else {}
+    parameters = _read_query(query)
     try:
-        pairs = dict(parse_qsl(query.decode(), True, errors="strict", max_num_fields=_MAX_PARAMETERS))
-        document |= raw_members(parse_pattern(pairs.pop("msg$", "")))
-    except ValueError:
-        raise DocumentError("invalid_message", "seneca: the query cannot be read") from None
+        document |= raw_members(parse_pattern(parameters.pop("msg$", "")))
     except PatternTextError as error:
         raise DocumentError("invalid_message", f"seneca: {error}") from None
-    return document | raw_members(pairs)
+    return document | raw_members(parameters)
+
+
+def _read_query(query: bytes) -> dict[str, str]:
+    pieces = [piece for piece in query.split(b"&") if piece]
+    parameters: dict[str, str] = {}
+    for piece in pieces[: _MAX_PARAMETERS + 1]:
+        name, _, value = (maybe_unescape(part.replace(b"+", b" ")) for part in piece.partition(b"="))
+        if name is None or value is None or len(pieces) > _MAX_PARAMETERS:
+            raise _unreadable_query()
+        try:
+            parameters[name.decode()] = value.decode()
+        except UnicodeDecodeError:
+            raise _unreadable_query() from None
+    return parameters
+
+
+def _unreadable_query() -> DocumentError:
+    return DocumentError("invalid_message", "seneca: the query cannot be read")
 
 
 # ---- L --------------------------------------------------------------------------------------------------------------

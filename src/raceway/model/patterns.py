@@ -78,7 +78,7 @@ def compile_glob(glob: str) -> Callable[[str], bool]:
     """`*` any run, `?` one UTF-16 unit. Parts between stars are found at their first place, and that is final
     (an atomic group), so no text can make the search backtrack."""
     parts = [""]
-    for piece in _GLOB_PIECE.findall(glob):
+    for piece in _GLOB_PIECE.findall(_units(glob)):
         if piece == "*":
             parts.append("")
         else:
