@@ -50,7 +50,7 @@ def outcome_of(call: Call, status: int | None, document: Any) -> Outcome:
     if status == 500 and data["code"] == "act_not_found":
         return seneca.not_found(call.members)
     if status == 500:
-        details = data.get("details")
+        details: Any = data.get("details")
         is_wrapped = "orig" in data
         code, message = (data["orig"]["code"], details["message"]) if is_wrapped else (data["code"], data["message"])
         return Failure(code, message, None if is_wrapped else seneca.raw_of(details), custom=members)

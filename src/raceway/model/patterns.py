@@ -257,20 +257,25 @@ class Pin(msgspec.Struct, frozen=True):
         """The topic of a message that matches. Raises NameInvalidError where a value cannot be a level."""
         if self.is_named or ANY_LEVEL not in self.topic:
             return self.topic
-        return ".".join([value if value != ANY_VALUE else _single_level(look(key)) for key, value in self.pairs])
+        return ".".join([self._spelled(key, value, look) for key, value in self.pairs])
+
+    @staticmethod
+    def _spelled(key: str, value: str, look: Look) -> str:
+        return _single_level(look(key)) if value == ANY_VALUE else canonical_name(value)
 
     def maybe_keys(self, topic: str) -> Pattern | None:
         """What a message of that topic must say to match; None if the topic is not this pin's."""
         if self.is_named or ANY_LEVEL not in self.topic:
             return self._literals() if fold(topic) == fold(self.topic) else None
-        levels, keys = topic.split("."), self.pattern
+        wanted, levels = self.topic.split("."), topic.split(".")
+        if len(wanted) != len(levels) or not all(map(_is_level, wanted, levels)):
+            return None
+        keys, at = self._literals(), 0
         for key, value in self.pairs:
-            taken, levels = levels[: value.count(".") + 1], levels[value.count(".") + 1 :]
-            if value == ANY_VALUE and taken:
-                keys[key] = taken[0]
-            elif fold(".".join(taken)) != fold(canonical_name(value)):
-                return None
-        return None if levels else keys
+            if value == ANY_VALUE:
+                keys[key] = levels[at]
+            at += value.count(".") + 1
+        return keys
 
     def _literals(self) -> Pattern:
         return {key: value for key, value in self.pairs if not is_glob(value)}
@@ -286,6 +291,10 @@ def _level(text: str, value: str) -> str:
     if is_glob(value):
         raise NameInvalidError(text, f"the glob {value!r} is more than one level; a name must be configured for it")
     return canonical_name(value)
+
+
+def _is_level(wanted: str, level: str) -> bool:
+    return wanted == ANY_LEVEL or fold(wanted) == fold(level)
 
 
 def _single_level(value: str) -> str:
