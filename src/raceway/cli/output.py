@@ -54,6 +54,8 @@ REPORTED_EXIT_CODES = {
     # The same in zbus's words: no such queue, another token, not now, no answer.
     "404": ExitCode.FAILED,
     "403": ExitCode.FAILED,
+    "400": ExitCode.FAILED,
+    "409": ExitCode.FAILED,
     "503": ExitCode.FAILED,
     "504": ExitCode.TIMEOUT,
 }

@@ -101,7 +101,7 @@ def peek(
     as_json: options.Json = False,
 ) -> None:
     """Look at the messages that wait, without taking them."""
-    answer = bus.call_console(_console(url, data), f"{_messages_path(name)}?limit={count}", token=token)
+    answer = bus.call_console(bus.find_console(url, data), f"{_messages_path(name)}?limit={count}", token=token)
     messages = [row | {"payload": b64decode(row["payload"])} for row in answer["messages"]]
     if as_json:
         for message in messages:
@@ -125,7 +125,7 @@ def purge(
     as_json: options.Json = False,
 ) -> None:
     """Drop all messages that wait in a queue. The journal keeps them; consumers will not get them."""
-    address = _console(url, data)
+    address = bus.find_console(url, data)
     if not yes:
         typer.confirm(f"Drop everything that waits in {output.printable(name)}?", abort=True, err=True)
     purged = bus.call_console(address, _messages_path(name), "DELETE", token)["purged"]
@@ -147,18 +147,6 @@ def _ask(url: str | None, data: Path | None, admin_token: str, call: Callable[[A
             return await call(client)
 
     return asyncio.run(run())
-
-
-def _console(url: str | None, data: Path | None) -> str:
-    if url is None:
-        folder = bus.data_folder(data)
-        running = bus.maybe_running(folder)
-        if running is None:
-            output.fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
-        return running.urls["console"]
-    if not url.startswith("http://"):
-        output.fail("this speaks to the console port: --url http://HOST:PORT", ExitCode.USAGE)
-    return url.rstrip("/")
 
 
 def _messages_path(name: str) -> str:

@@ -116,6 +116,7 @@ class SenecaGate(Gate[SenecaSession]):
     def take(self, call: SenecaCall) -> None:
         """A call has come in. It will be told what became of it."""
         if self.repeats.is_repeat(call):
+            self.broker.meter.counts["bus.repeated"] += 1
             return
         try:
             self._perform(call, self._name(call).encode())

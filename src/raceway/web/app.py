@@ -40,7 +40,7 @@ def build_app(
         return JSONResponse(body, status_code=200 if status == "ok" else 503)
 
     async def metrics(request: Request) -> Response:
-        return Response(exposition(broker), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(exposition(broker, services), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def topics(request: Request) -> Response:
         """Topics with their offsets, a page at a time; `after` is the last topic of the page before."""

@@ -9,6 +9,7 @@ from prometheus_client.core import CollectorRegistry, CounterMetricFamily, Gauge
 from prometheus_client.exposition import generate_latest
 
 from raceway.broker.broker import Broker
+from raceway.web.seneca import ServiceTable
 
 # The meter's own names, which follow MB, and what Prometheus users expect to read. Labels are few and fixed.
 COUNTERS = {
@@ -30,6 +31,9 @@ COUNTERS = {
         "bus.unspelled",
         "Copies not made: the subscriber's wire cannot say the name.",
     ),
+    "raceway_undeliverable_messages_total": ("bus.undeliverable", "Messages that a receiver did not take in the end."),
+    "raceway_seneca_repeated_calls_total": ("bus.repeated", "Calls with an id that was there a moment before."),
+    "raceway_seneca_refused_returns_total": ("bus.return_refused", "Return paths that the bus may not use."),
     "raceway_connections_total": ("connection.connected", "Connections accepted."),
     "raceway_rejected_connections_total": ("connection.rejected", "Connections over the limit."),
     "raceway_failed_connections_total": ("connection.failed", "Connections that ended in an error."),
@@ -39,8 +43,8 @@ COUNTERS = {
 class BusCollector:
     """One scrape reads everything; nothing is kept between scrapes."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, services: ServiceTable | None) -> None:
+        self._broker, self._services = broker, services
 
     def collect(self) -> Iterable[Metric]:
         broker, counts = self._broker, self._broker.meter.counts
@@ -55,7 +59,15 @@ class BusCollector:
         yield GaugeMetricFamily(
             "raceway_open_requests", "Requests that wait for an answer.", value=len(broker.correlation)
         )
+        yield from self._seneca()
         yield from self._journal()
+
+    def _seneca(self) -> Iterable[Metric]:
+        rows = self._services.rows() if self._services is not None else ()
+        found = GaugeMetricFamily("raceway_seneca_services", "Attached Seneca services.", labels=("state",))
+        for state in ("up", "down", "unknown"):
+            found.add_metric((state,), sum(row.state == state for row in rows))
+        yield found
 
     def _journal(self) -> Iterable[Metric]:
         journal = self._broker.journal
@@ -71,7 +83,7 @@ class BusCollector:
                 yield GaugeMetricFamily(f"raceway_journal_{name}", f"Journal: {name.replace('_', ' ')}.", value=value)
 
 
-def exposition(broker: Broker) -> bytes:
+def exposition(broker: Broker, services: ServiceTable | None = None) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(BusCollector(broker))
+    registry.register(BusCollector(broker, services))
     return generate_latest(registry)

@@ -18,12 +18,12 @@ from starlette.routing import Route
 from raceway.broker.broker import Broker
 from raceway.broker.pubsub import PubSubQueue
 from raceway.broker.queues import Queue
-from raceway.errors import ForbiddenError, PeerError, QueueKindError, RacewayError, UnknownQueueError
+from raceway.errors import ForbiddenError, PeerError, PinTakenError, QueueKindError, RacewayError, UnknownQueueError
 
 # Messages shown at most, and their bytes: the loop reads them, and others wait meanwhile.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
 COLUMNS = ("offset", "time_us", "wire", "kind", "message_id", "producer", "payload")
-STATUSES = {UnknownQueueError.code: 404, ForbiddenError.code: 403, QueueKindError.code: 409}
+STATUSES = {UnknownQueueError.code: 404, ForbiddenError.code: 403, QueueKindError.code: 409, PinTakenError.code: 409}
 
 
 def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
