@@ -1,8 +1,8 @@
 """The three flows of Seneca's protocol text, with a process for each instance, through the bus. What the instances saw
 and what the journal recorded is compared entry by entry with the text; times by their order, not by their values.
 
-Contradictions of the text that show here: 4 (the last response is `{x: 2}`), 6 and 7 (an entry has its own hop's id, and
-the first request has one too), 8 and 9 (entries are requests, found by their id), 10 (four times), 11 and 13 (each
+Contradictions of the text that show here: 4 (the last response is `{x: 2}`), 6 and 7 (an entry has its own hop's id,
+and the first request has one too), 8 and 9 (entries are requests, found by their id), 10 (four times), 11 and 13 (each
 receiver has a copy of its own), 16 (`rid` is the same instance in both places).
 """
 
