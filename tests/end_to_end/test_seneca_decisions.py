@@ -1,4 +1,4 @@
-"""Where Seneca's protocol text contradicts itself or the implementation: what this bus does, numbered, seen from outside.
+"""Where Seneca's protocol text contradicts itself or the implementation: what this bus does, by number, from outside.
 
 Some show elsewhere too: 4, 6 to 11, 13 and 16 in `test_seneca_flows.py` with a process per instance, 14 and 15 in
 `test_seneca_return_path.py`, 17 and 20 in `test_seneca_hostile.py`.
@@ -120,7 +120,7 @@ def test_3_custom_data_is_one_thing_under_three_names(server: Server) -> None:
                 {"usr": {"tenant": "t1"}},
                 {"custom": {"tenant": "t1"}},
                 {"ctm": {"tenant": "t1"}, "usr": {"tenant": "other"}},
-            ]  # fmt: skip
+            ]
         ):
             answer = ask(server, role, **given)
             assert service.got[number].meta["ctm"] == {"tenant": "t1"}
