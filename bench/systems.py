@@ -75,7 +75,7 @@ class System:
 Start = Callable[[str, Path, int], System | None]
 
 
-def _start_raceway(folder: Path) -> Server:
+def start_raceway(folder: Path) -> Server:
     # Sealing belongs to the hour after a burst; here its child process would run during the next system's turn.
     server = Server(folder / "journal", folder, {"RACEWAY_JOURNAL__SEAL": "false"})
     server.start()
@@ -83,7 +83,7 @@ def _start_raceway(folder: Path) -> Server:
 
 
 def raceway(name: str, folder: Path, _port: int) -> System:
-    server = _start_raceway(folder)
+    server = start_raceway(folder)
     wire = Mb()
     return System(name, folder, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire)
 
@@ -142,7 +142,7 @@ def jetstream(sync_interval: str) -> Start:
 
 def raceway_queues(wire: Zbus) -> Start:
     def start(name: str, folder: Path, port: int) -> System:
-        server = _start_raceway(folder)
+        server = start_raceway(folder)
         return System(name, folder, server.port_base + ZBUS, server.process, queueing=wire)
 
     return start

@@ -112,7 +112,7 @@ def pair(
     return Pair(caller, clients[caller], callers, services[host])
 
 
-# ---- what a call gives -----------------------------------------------------------------------------------------------
+# ---- what a call gives ----------------------------------------------------------------------------------------------
 
 
 def test_a_call_is_answered(pair: Pair) -> None:
@@ -197,7 +197,7 @@ def test_slow_and_quick_calls_do_not_wait_for_each_other(pair: Pair) -> None:
     assert time.monotonic() - began < 10
 
 
-# ---- what nobody serves, and what dies -------------------------------------------------------------------------------
+# ---- what nobody serves, and what dies ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("caller", DIALECTS)
@@ -302,7 +302,7 @@ def test_the_dialect_of_a_service_is_found_out(
         hosts.close_instance(role)
 
 
-# ---- the journal -----------------------------------------------------------------------------------------------------
+# ---- the journal ----------------------------------------------------------------------------------------------------
 
 
 def test_every_call_and_answer_is_in_the_journal_with_its_hop(pair: Pair, server: Server) -> None:
@@ -338,7 +338,7 @@ def test_an_asynchronous_message_is_a_publish(
         )
 
 
-# ---- the packages ----------------------------------------------------------------------------------------------------
+# ---- the packages ---------------------------------------------------------------------------------------------------
 
 
 def test_the_lock_file_has_exact_versions_and_hashes_and_no_addresses() -> None:

@@ -146,7 +146,7 @@ def test_real_clients_and_services_go_on_after_a_kill(node: NodePeers) -> None:
         pairs = [(caller, host) for caller in DIALECTS for host in DIALECTS]
 
         def answers(caller: str, host: str) -> bool:
-            return node.act(f"A{caller}", role=f"kill{host}", cmd="sum", a=1, b=2).result == {"sum": 3}
+            return bool(node.act(f"A{caller}", role=f"kill{host}", cmd="sum", a=1, b=2).result == {"sum": 3})
 
         assert all(answers(*pair) for pair in pairs)
         server.kill()
