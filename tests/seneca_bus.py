@@ -5,6 +5,7 @@ to stand behind them, which do exactly what a test tells them to.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import socket
 import threading
@@ -13,16 +14,19 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
 import uvloop
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.queues import batch_of
 from raceway.dial.allowed import AllowList
 from raceway.dial.seneca_returns import Returns
 from raceway.dial.seneca_services import ServiceRow, ServiceTable
 from raceway.journal import wall_clock_us
 from raceway.listen.server import Doors
 from raceway.model.envelope import Batch, Envelope
+from raceway.model.intents import Respond, Subscribe
 from tests.doubles import FaultyJournal, RecordingPeer
 from tests.ports import free_port_base
 from tests.server import wait_until
@@ -106,9 +110,11 @@ class SenecaBus:
 
 
 def _envelopes(found: Any) -> list[Envelope]:
-    from raceway.broker.queues import batch_of
-
-    return list(batch_of(found))
+    sequences = found.column("sequence").to_pylist()
+    return [
+        msgspec.structs.replace(row, sequence=sequence)
+        for row, sequence in zip(batch_of(found), sequences, strict=True)
+    ]
 
 
 class Responder(RecordingPeer):
@@ -118,8 +124,6 @@ class Responder(RecordingPeer):
         super().__init__()
         self._bus = bus
         bus.broker.connect(self)
-        from raceway.model.intents import Subscribe
-
         bus.broker.perform(self, Subscribe("request", pattern))
 
     def asked(self, count: int = 1) -> list[bytes]:
@@ -128,8 +132,6 @@ class Responder(RecordingPeer):
         return [payload for _, payload in self.requests]
 
     def reply(self, row: int, payload: bytes, error: bytes | None = None) -> None:
-        from raceway.model.intents import Respond
-
         masked = self.requests[row][0].forwarded_id
         batch = Batch(1, wire=self.wire, message_id=[masked], payload=[payload], version=b"1.0.0")
         batch.error = None if error is None else [error]
@@ -264,13 +266,15 @@ class RawService:
 
     def close(self) -> None:
         """Stop listening and break every connection, as a killed process does."""
+        for each in (self._listener, *self._connections):
+            hang_up(each)
         self._listener.close()
-        for connection in self._connections:
-            try:
-                connection.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
-            connection.close()
+
+
+def hang_up(connection: socket.socket) -> None:
+    """Whoever reads from it, here or there, meets its end; the reading thread closes it."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 def _is_probe(document: Any) -> bool:
