@@ -102,7 +102,7 @@ def _depth(data: bytes) -> int:
 
 def with_member(document: bytes, name: bytes, value: bytes) -> bytes:
     """An object with one member more. If it has one of that name, readers take the last."""
-    head = document.rstrip()[:-1]
+    head = document.strip()[:-1]
     comma = b"" if head.rstrip() == b"{" else b","
     return b'%b%b"%b":%b}' % (head, comma, name, value)
 

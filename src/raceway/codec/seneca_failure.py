@@ -130,7 +130,13 @@ def wrapped_error(failure: Failure, pattern: str | None) -> bytes:
             "msg": message,
             "message": message,
             "name": "Error",
-            "details": {"message": failure.message, "pattern": pattern, "orig$": original},
+            # As the real one does: the action's own details among those of the wrapping.
+            "details": {
+                **(maybe_members(failure.details) or {}),
+                "message": failure.message,
+                "pattern": pattern,
+                "orig$": original,
+            },
         }
     )
 

@@ -41,9 +41,10 @@ from raceway.codec.seneca_document import (
     read_value,
     text_of,
 )
-from raceway.codec.seneca_failure import Failure, failure_payload, read_failure_payload
+from raceway.codec.seneca_failure import Failure, failure_of, failure_payload, read_failure_payload
 from raceway.codec.seneca_outgoing import Outgoing, Reply
 from raceway.codec.seneca_trk import maybe_own, started
+from raceway.errors import TooLargeError
 from raceway.model.envelope import (
     MB,
     REQUEST,
@@ -152,11 +153,14 @@ def answer_batch(reply: Reply, message_id: bytes, form: Form | None = None) -> B
     `hops` are only those of a responder that keeps them: the caller fills in what others do not tell.
     """
     failure = reply.failure
+    trace = None if reply.trace is None else reply.trace.decode()
+    try:
+        attributes = encode_attributes(attributes_of(reply.custom or {}, {}, {TRACE: trace}))
+    except TooLargeError as error:
+        attributes, failure = None, failure_of(error, {})
     payload = reply.payload if failure is None else failure_payload(failure)
     if form is not None and failure is None:
         payload = payload_of(payload, form)
-    trace = None if reply.trace is None else reply.trace.decode()
-    attributes = encode_attributes(attributes_of(reply.custom or {}, {}, {TRACE: trace}))
     batch = Batch(1, wire=SENECA, message_id=[message_id], payload=[payload], encoding=JSON_ENCODING)
     if failure is not None:
         batch.error = [failure.code.encode()]
