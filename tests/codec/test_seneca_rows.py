@@ -120,6 +120,11 @@ def test_a_seneca_message_goes_on_as_it_came() -> None:
     assert (again.reply_to, again.multiple) == (None, False), "the bus fulfils these itself"
 
 
+def test_a_message_that_names_no_pattern_is_told_the_one_that_matched() -> None:
+    batch = seneca.batch_of(call_of({"role": "math"}), b"math")
+    assert seneca.outgoing_of(batch, 0, {}, fresh_ids(), NOW, "role:math")[0].pattern == "role:math"
+
+
 def test_a_web_call_keeps_its_callers_on_the_way_to_a_web_service() -> None:
     parents = [["p", "m0/c1", "Z", "-", "0.1.0", 1, None, True, "z"]]
     call = call_of({"a": 1, "meta$": {"id": "m1/c1", "instance": "A", "start": 5, "parents": parents}})

@@ -120,7 +120,7 @@ def test_what_can_be_read_of_a_broken_entry_is_read() -> None:
     assert read_trk(raw(entries)) == (
         Hop(),
         Hop(mid="m1"),
-        Hop(sid="A", mid="m2", tms=(1, None, None, None)),
+        Hop(sid="A", mid="m2", tms=(1, None, None, -1)),
         Hop(sid="A", mid="m3", tms=(None, None, None, 7)),
     )
 

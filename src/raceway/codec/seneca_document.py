@@ -27,7 +27,7 @@ T = TypeVar("T")
 Members = dict[str, Raw]
 
 MAX_DEPTH = 512
-INT64_MAX = 2**63 - 1
+INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _members = msgspec.json.Decoder(Members).decode
@@ -150,11 +150,11 @@ def maybe_decoded(decode: Any, value: Raw | None) -> Any:
         return None
 
 
-def maybe_whole(value: object, limit: int = INT64_MAX) -> int | None:
-    """A number that is whole and not negative, in digits or not: JavaScript does not tell 1 from 1.0."""
+def maybe_whole(value: object, least: int = 0) -> int | None:
+    """A whole number that a column holds, in digits or not: JavaScript does not tell 1 from 1.0."""
     if type(value) is float and math.isfinite(value) and value.is_integer():
         value = int(value)
-    return value if type(value) is int and 0 <= value <= limit else None
+    return value if type(value) is int and least <= value <= INT64_MAX else None
 
 
 def raw_of(value: object) -> Raw:

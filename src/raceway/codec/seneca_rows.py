@@ -176,8 +176,11 @@ def answer_batch(reply: Reply, message_id: bytes, form: Form | None = None) -> B
 # ---- requests and publishes to services -----------------------------------------------------------------------------
 
 
-def outgoing_of(batch: Batch, row: int, keys: Pattern, fresh: Fresh, now_ms: int) -> tuple[Outgoing, Form]:
-    """A row of any wire, for a service attached with a pin: `keys` are what a message to it must say.
+def outgoing_of(
+    batch: Batch, row: int, keys: Pattern, fresh: Fresh, now_ms: int, pattern: str | None = None
+) -> tuple[Outgoing, Form]:
+    """A row of any wire, for a service attached with a pin: `keys` are what a message to it must say, `pattern` is the
+    pin's text, for a message that names no pattern itself.
 
     The bus passes ids on and adds no entry of its own; a message of another wire gets the entry it would have had. Its
     return path and its wish for several answers are the bus's to fulfil, and do not go on.
@@ -201,7 +204,7 @@ def outgoing_of(batch: Batch, row: int, keys: Pattern, fresh: Fresh, now_ms: int
         custom=_maybe_custom(batch, row, attributes) or {},
         hops=hops,
         sent_ms=now_ms if sent_ms is None else sent_ms,
-        pattern=attributes.get(PAT),
+        pattern=attributes.get(PAT, pattern),
         vin=int(attributes.get(VIN, VERSION_INCREMENT)),
         unknown=unknown_of(attributes),
         parents=attributes.get(PARENTS),

@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from raceway.codec.seneca_document import maybe_decoded, maybe_whole
+from raceway.codec.seneca_document import INT64_MIN, maybe_decoded, maybe_whole
 from raceway.model.envelope import Hop
 
 Hops = tuple[Hop, ...]
@@ -105,7 +105,12 @@ def read_trk(value: Raw | None) -> Hops:
 
 
 def _is_sound(hop: Hop) -> bool:
-    return len(hop.tms) <= _TIMES and all(time is None or maybe_whole(time) is not None for time in hop.tms)
+    return len(hop.tms) <= _TIMES and all(time is None or _maybe_time(time) is not None for time in hop.tms)
+
+
+def _maybe_time(value: Any) -> int | None:
+    """Kept as given, also from before 1970: nobody compares it with another clock."""
+    return maybe_whole(value, INT64_MIN)
 
 
 def _hop(entry: dict[str, Any]) -> Hop:
@@ -114,7 +119,7 @@ def _hop(entry: dict[str, Any]) -> Hop:
         sid=_str(entry.get("sid")),
         rid=_str(entry.get("rid")),
         mid=_str(entry.get("mid")),
-        tms=tuple(map(maybe_whole, times[:_TIMES])) if isinstance(times, list) else (),
+        tms=tuple(map(_maybe_time, times[:_TIMES])) if isinstance(times, list) else (),
     )
 
 
