@@ -34,7 +34,6 @@ class Instance:
         self._said: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
-        assert self.next() == {"ready": name}
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -68,7 +67,8 @@ Instances = dict[str, Instance]
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with running_server() as server:
+    # Both `a:1` and `b:1` would be the topic `1`.
+    with running_server(RACEWAY_SENECA__NAMES='{"b:1" = "b.1"}') as server:
         yield server
 
 
@@ -79,6 +79,7 @@ def instances(server: Server) -> Iterator[Instances]:
         for name in ("A", "B", "C"):
             found[name] = Instance(name, server)
             stack.callback(found[name].close)
+            assert found[name].next() == {"ready": name}
         yield found
 
 
