@@ -8,6 +8,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import msgspec
 import typer.main
 from msgspec import Meta
 
@@ -150,6 +151,8 @@ def _kind_name(kind: Any) -> str:
         return f"list of {_allowed(inside[0])}"
     if origin is dict:
         return f"table of {_allowed(inside[1])}"
+    if issubclass(kind, msgspec.Struct):
+        return f"tables of {', '.join(f'`{field.name}`' for field in msgspec.structs.fields(kind))}"
     return {bool: "true or false", int: "whole number", float: "number", str: "text"}[kind]
 
 

@@ -69,4 +69,4 @@ def test_facts_are_attributes(error: RacewayError) -> None:
 
 def test_only_what_passes_by_itself_is_retriable() -> None:
     retriable = {kind.code for kind in CLASSES if kind.retriable}
-    assert retriable == {"timeout", "unavailable", "disk_full", "busy", "draining", "connection_lost"}
+    assert retriable == {"timeout", "unavailable", "disk_full", "busy", "draining", "unreachable", "connection_lost"}

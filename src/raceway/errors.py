@@ -312,8 +312,12 @@ class UnreachableError(UnavailableError):
     code = "unreachable"
 
     def __init__(self, address: str, reason: str) -> None:
-        super().__init__(f"{address} cannot be reached: {reason}")
+        super().__init__(reason)
+        self.args = (address, reason)
         self.address = address
+
+    def __str__(self) -> str:
+        return f"{self.address} cannot be reached: {self.reason}"
 
 
 class DrainingError(UnavailableError):

@@ -49,8 +49,8 @@ def test_a_line_may_come_byte_by_byte_and_blank_ones_are_nothing() -> None:
         for byte in b"\r\n\n" + line().replace(b"\n", b"\r\n"):
             connection.sendall(bytes((byte,)))
         responder.asked()
-        responder.reply(0, b"null")
-        assert read(connection)["res"] is None
+        responder.reply(0, b'{"sum":3}')
+        assert read(connection)["res"] == {"sum": 3}
 
 
 def test_a_message_that_wants_no_answer_gets_none() -> None:

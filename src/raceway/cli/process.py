@@ -122,7 +122,7 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event)
 class Console:
     """uvicorn on our own socket, in our own loop, without its signal handlers."""
 
-    def __init__(self, broker: Broker, listen: config.Listen, port: int, services: ServiceTable) -> None:
+    def __init__(self, broker: Broker, listen: config.Listen, port: int, services: ServiceTable | None = None) -> None:
         self._socket = bind(config.plain_host(listen), port)
         app = build_app(broker, (*listen.hosts, listen.host), listen.zbus.admin_token, services)
         settings = uvicorn.Config(

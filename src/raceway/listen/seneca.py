@@ -76,6 +76,7 @@ class SenecaSession(Session):
             self.cut("unfinished message", "bus.stalled_closed")
         elif idle_ms and not self.in_flight and self.silence_ms(now) >= idle_ms:
             self.broker.meter.counts["bus.silent_closed"] += 1
+            self.flush()
             self.close("silent")
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:

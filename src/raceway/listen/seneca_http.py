@@ -175,6 +175,7 @@ class SenecaHttpSession(SenecaSession):
         if not self.open:
             return
         place.data = http_bytes(answer, place.closes)
+        self.hear()  # an answer may be followed by the next call: silence begins with it
         places = self._places
         while places and (data := places[0].data) is not None:
             closes = places.popleft().closes

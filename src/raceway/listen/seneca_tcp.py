@@ -104,6 +104,7 @@ class SenecaTcpSession(SenecaSession):
         if not self.open:
             return
         self.in_flight -= 1
+        self.hear()  # an answer may be followed by the next call: silence begins with it
         if line is not None:
             self.write(line)
         if self.in_flight == MAX_IN_FLIGHT - 1:
