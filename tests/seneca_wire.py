@@ -215,6 +215,12 @@ class Got(NamedTuple):
         return meta
 
 
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    # The bus opens many connections at once; Python's own default is 5.
+    request_queue_size = 1024
+
+
 Reaction = Callable[[Got], tuple[int, Any]]
 
 
@@ -245,8 +251,7 @@ class Service:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", free_port_base()), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", free_port_base()), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True)
         self._thread.start()
         self.port: int = self._server.server_address[1]

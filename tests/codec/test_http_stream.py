@@ -165,5 +165,5 @@ def test_what_is_no_response_raises() -> None:
 
 
 def test_a_response_over_the_limit_raises() -> None:
-    with pytest.raises(TooLargeError):
+    with pytest.raises(TooLargeError, match="of 1001 bytes is over the limit of 1000"):
         read_responses([b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"])

@@ -26,9 +26,9 @@ from tests.seneca_wire import (
 )
 from tests.server import Server, running_server, wait_until
 
-HOLD_MS, TIMEOUT_MS = 150, 900
+HOLD_MS, TIMEOUT_MS = 100, 500
 RETRIES_MS = (30, 60, 120)
-LATE_S = 0.4
+LATE_S = 0.25
 
 
 @pytest.fixture(scope="module")

@@ -181,7 +181,8 @@ class ResponseReader(_Reader):
             refusal = out[-1]
             if refusal.status == 400:
                 raise MalformedError(f"no HTTP response: {refusal.reason}")
-            raise TooLargeError("an HTTP response", self._head_size + self._body_size, self._body_limit)
+            size = max(self._head_size + self._body_size, int(self._headers.get(b"content-length", b"0")))
+            raise TooLargeError("an HTTP response", size, self._body_limit)
         return out
 
     def on_message_complete(self) -> None:
