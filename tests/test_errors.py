@@ -26,6 +26,7 @@ EXAMPLES = [
     (errors.ConfigError("a.b", "is wrong", "flag"), "a.b: is wrong (from flag)"),
     (errors.ConfigError("a.b", "is wrong"), "a.b: is wrong"),
     (errors.DiskFullError("no space"), "no space"),
+    (errors.UnreachableError("127.0.0.1:1", "refused"), "127.0.0.1:1 cannot be reached: refused"),
     (
         errors.LockedError("data", 7),
         "the data folder data is in use by process 7; stop it, or choose another folder with --data",

@@ -45,6 +45,7 @@ MB_CODES = {
     "disk_full": "SERVICE_UNAVAILABLE",
     "busy": "SERVICE_UNAVAILABLE",
     "draining": "SERVICE_UNAVAILABLE",
+    "unreachable": "SERVICE_UNAVAILABLE",
     "forbidden": "FORBIDDEN",
 }
 
@@ -178,9 +179,22 @@ def error_reply(refused: Refused, fresh_id: bytes, time_us: int, frame: Frame) -
     return message(_reply_header(refused, fresh_id), encode_json({"error": error_body(refused, time_us)}), frame)
 
 
+class _FailureTold(msgspec.Struct):
+    message: str
+    details: Any = None
+
+
+_failure_told = msgspec.json.Decoder(_FailureTold)
+
+
 def failure_payload(code: bytes, text: bytes, time_us: int) -> bytes:
-    """What a service of another wire said when it failed, as MB says it."""
-    refused = Refused(code.decode("utf-8", "replace"), text.decode("utf-8", "replace"))
+    """What a service of another wire said when it failed, as MB says it. An object that has a message and perhaps
+    details is taken apart; anything else is the message."""
+    try:
+        told = _failure_told.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        told = _FailureTold(text.decode("utf-8", "replace"))
+    refused = Refused(code.decode("utf-8", "replace"), told.message, told.details)
     return encode_json({"error": error_body(refused, time_us)})
 
 

@@ -58,6 +58,7 @@ ZBUS_STATUSES = {
     "disk_full": 503,
     "busy": 503,
     "draining": 503,
+    "unreachable": 503,
     "forbidden": 403,
 }
 
