@@ -132,6 +132,8 @@ def _legacy_lines(call: Call, stamp: Stamp) -> bytes:
 
 def header_value(text: str) -> bytes:
     """A responder may call itself anything; in a header it stays one line."""
+    if text.isprintable():
+        return text.encode()
     return _misfit("\ufffd".encode(), text.encode("utf-8", "replace"))
 
 

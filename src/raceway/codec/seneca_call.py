@@ -16,10 +16,10 @@ from enum import Enum
 
 import msgspec
 
-from raceway.codec.seneca_custom import HOPS_CUT, MULTIPLE, PARENTS, PAT, RTN, VIN, attributes_of, split_schema
+from raceway.codec.seneca_custom import HOPS_CUT, MULTIPLE, PARENTS, PAT, RTN, VIN, encoded_attributes, split_schema
 from raceway.codec.seneca_document import Members, maybe_members, maybe_text, text_of
 from raceway.codec.seneca_trk import Hops, limited, maybe_own, started
-from raceway.model.envelope import PUBLISH, REQUEST, SENECA, Batch, encode_attributes, encode_hops, encode_json
+from raceway.model.envelope import PUBLISH, REQUEST, SENECA, Batch, Hop, encode_hops, encode_json
 
 Headers = Mapping[bytes, bytes]
 Fresh = Callable[[], str]
@@ -102,7 +102,7 @@ class Call(msgspec.Struct):
     @property
     def parent_id(self) -> str | None:
         """The message whose handling caused this one."""
-        own = maybe_own(self.hops, self.mid)
+        own = maybe_own(self.hops, self.mid) if len(self.hops) > 1 else None
         return self.hops[own - 1].mid or None if own else None
 
     def look(self, key: str) -> str:
@@ -118,37 +118,44 @@ def make_call(
     dialect: Dialect, document: Members, told: Told, echo: Echo | None = None, track: tuple[str, ...] = ()
 ) -> Call:
     """From a document and what it (or its envelope) tells. Raises TooLargeError for too much custom data."""
-    members = {name: value for name, value in document.items() if not name.endswith("$")}
+    members = {name: value for name, value in document.items() if name[-1:] != "$"}
     custom = told.custom if told.custom is not None else maybe_members(document.get("custom$")) or {}
-    hops, cut = _own_hops(told)
-    plain, schema = split_schema(custom)
-    own = maybe_own(hops, told.mid)
+    plain, schema = split_schema(custom) if custom else (custom, {})
+    hops, cut, sent_ms = _own_hops(told)
     return Call(
-        dialect, told.mid, told.cid, told.sid, told.sync, members, encode_json(members), custom, hops, cut,
-        sent_ms=hops[own].tms[0] if own is not None and hops[own].tms else None,
-        timeout_ms=told.timeout_ms, reply_to=told.reply_to, multiple=told.multiple, vin=told.vin, pattern=told.pattern,
-        unknown=told.unknown, track=track, echo=echo or Echo(),
-        attributes=encode_attributes(attributes_of(plain, told.unknown, _remembered(told, cut))), schema=schema,
+        dialect, told.mid, told.cid, told.sid, told.sync, members, encode_json(members), custom, hops, cut, sent_ms,
+        told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, track, echo or Echo(),
+        encoded_attributes(plain, told.unknown, _remembered(told, cut)), schema,
     )  # fmt: skip
 
 
-def _own_hops(told: Told) -> tuple[Hops, int]:
-    """With the request's own entry; not more than are kept."""
+def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
+    """With the request's own entry, not more than are kept; how many are left out; when the request was sent."""
+    if not told.hops:
+        return (Hop(sid=told.sid, mid=told.mid, tms=(told.sent_ms,)),), 0, told.sent_ms
     hops = told.hops
-    if maybe_own(hops, told.mid) is None:
-        hops = started(hops, told.sid, told.mid, told.sent_ms)
-    return limited(hops, told.mid)
+    own = maybe_own(hops, told.mid)
+    if own is None:
+        hops, own = started(hops, told.sid, told.mid, told.sent_ms), -1
+    times = hops[own].tms
+    return *limited(hops, told.mid), times[0] if times else None
 
 
-def _remembered(told: Told, hops_cut: int) -> dict[str, str | None]:
-    return {
-        VIN: str(told.vin) if told.vin != VERSION_INCREMENT else None,
-        PAT: told.pattern,
-        MULTIPLE: "true" if told.multiple else None,
-        HOPS_CUT: str(hops_cut) if hops_cut else None,
-        PARENTS: told.parents,
-        RTN: told.rtn,
-    }
+def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
+    remembered: dict[str, str] = {}
+    if told.vin != VERSION_INCREMENT:
+        remembered[VIN] = str(told.vin)
+    if told.pattern is not None:
+        remembered[PAT] = told.pattern
+    if told.multiple:
+        remembered[MULTIPLE] = "true"
+    if hops_cut:
+        remembered[HOPS_CUT] = str(hops_cut)
+    if told.parents is not None:
+        remembered[PARENTS] = told.parents
+    if told.rtn is not None:
+        remembered[RTN] = told.rtn
+    return remembered
 
 
 def batch_of(call: Call, topic: bytes) -> Batch:

@@ -40,8 +40,20 @@ _names = msgspec.json.Decoder(list[str]).decode
 _number = msgspec.json.Decoder(int).decode
 
 
-def attributes_of(custom: Members, unknown: Members, remembered: Mapping[str, str | None]) -> dict[str, str]:
-    """All that a message's row keeps as attributes. Raises TooLargeError."""
+def encoded_attributes(custom: Members, unknown: Members, remembered: dict[str, str]) -> bytes | None:
+    """The column of all that a message's row keeps as attributes. Raises TooLargeError."""
+    attributes = attributes_of(custom, unknown) | remembered if custom or unknown else remembered
+    if not attributes:
+        return None
+    encoded = encode_json(attributes)
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise TooLargeError("custom data, by entries,", len(attributes), MAX_ATTRIBUTES)
+    if len(encoded) > MAX_ATTRIBUTE_BYTES:
+        raise TooLargeError("custom data", len(encoded), MAX_ATTRIBUTE_BYTES)
+    return encoded
+
+
+def attributes_of(custom: Members, unknown: Members) -> dict[str, str]:
     attributes: dict[str, str] = {}
     typed: list[str] = []
     for name, value in custom.items():
@@ -55,22 +67,12 @@ def attributes_of(custom: Members, unknown: Members, remembered: Mapping[str, st
         attributes[TYPED] = encode_json(typed).decode()
     for name, value in unknown.items():
         attributes[META + name] = bytes(value).decode()
-    attributes.update({name: text for name, text in remembered.items() if text is not None})
-    _check_size(attributes)
     return attributes
-
-
-def _check_size(attributes: dict[str, str]) -> None:
-    if len(attributes) > MAX_ATTRIBUTES:
-        raise TooLargeError("custom data, entries instead", len(attributes), MAX_ATTRIBUTES)
-    size = sum(len(name) + len(text) for name, text in attributes.items())
-    if size > MAX_ATTRIBUTE_BYTES:
-        raise TooLargeError("custom data", size, MAX_ATTRIBUTE_BYTES)
 
 
 def custom_of(attributes: Mapping[str, str]) -> Members:
     """The custom data among attributes, of this wire or another."""
-    typed = set(_typed(attributes))
+    typed = set(_typed(attributes)) if TYPED in attributes else ()
     custom: Members = {}
     for key, text in attributes.items():
         if key.startswith(_OF_WIRES) and not key.startswith(CUSTOM):
@@ -80,8 +82,7 @@ def custom_of(attributes: Mapping[str, str]) -> Members:
 
 
 def _typed(attributes: Mapping[str, str]) -> list[str]:
-    text = attributes.get(TYPED)
-    return [] if text is None else maybe_decoded(_names, Raw(text.encode())) or []
+    return maybe_decoded(_names, Raw(attributes[TYPED].encode())) or []
 
 
 def unknown_of(attributes: Mapping[str, str]) -> Members:

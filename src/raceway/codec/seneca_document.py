@@ -28,6 +28,8 @@ Members = dict[str, Raw]
 
 MAX_DEPTH = 512
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
+# Null says as much as nothing.
+ABSENT = Raw(b"null")
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 _members = msgspec.json.Decoder(Members).decode
@@ -65,7 +67,7 @@ def not_message() -> DocumentError:
 
 def read_members(data: bytes) -> Members:
     """The members of an object. Raises DocumentError for anything else."""
-    _check_text(data)
+    check_text(data)
     try:
         return _members(data)
     except msgspec.ValidationError:
@@ -77,14 +79,15 @@ def read_members(data: bytes) -> Members:
 
 def read_value(data: bytes) -> Raw:
     """Any JSON value, whole and without blanks around it. Raises DocumentError."""
-    _check_text(data)
+    check_text(data)
     try:
         return _raw(data)
     except UNREADABLE:
         raise not_json() from None
 
 
-def _check_text(data: bytes) -> None:
+def check_text(data: bytes) -> None:
+    """What decoding to raw values does not check. Raises DocumentError."""
     try:
         data.isascii() or data.decode()
     except UnicodeDecodeError:
@@ -132,12 +135,9 @@ def is_true(value: Raw | None) -> bool:
     return value is not None and bytes(value) == b"true"
 
 
-def is_false(value: Raw | None) -> bool:
-    return value is not None and bytes(value) == b"false"
-
-
 def maybe_bytes(value: Raw | None) -> bytes | None:
-    return None if value is None else bytes(value)
+    """The JSON of a value that is there."""
+    return None if value is None or value is ABSENT else bytes(value)
 
 
 def maybe_decoded(decode: Any, value: Raw | None) -> Any:

@@ -15,15 +15,14 @@ from raceway.codec.seneca_call import UNKNOWN_SENDER, Call, Dialect, Echo, Fresh
 from raceway.codec.seneca_document import (
     DocumentError,
     Members,
-    decode_any,
-    is_true,
+    check_text,
     maybe_bytes,
-    maybe_decoded,
-    maybe_members,
     maybe_text,
+    not_message,
     read_members,
 )
-from raceway.codec.seneca_request import maybe_meta, read_seed, read_time, read_track, read_version
+from raceway.codec.seneca_meta import Wrapper, seed_meta, side, wrapper
+from raceway.codec.seneca_request import maybe_meta, read_seed, read_time, read_track, version_of
 from raceway.errors import TooLargeError
 from raceway.model.envelope import encode_json
 
@@ -79,13 +78,24 @@ class LineRefused(msgspec.Struct, frozen=True):
 def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
     """One line, without its end. What is not a JSON object ends the connection."""
     try:
+        check_text(line)
+        wrapped = wrapper.maybe_strict(line)
+        if wrapped is not None and wrapped.kind:
+            return _wrapped(wrapped, encode_json(wrapped.id), fresh)
         document = read_members(line)
     except DocumentError:
         return LineRefused(close=True)
+    except TooLargeError as error:
+        return LineRefused(_refusal(error.code, f"seneca: {error}"))
+    return _read_document(document, fresh)
+
+
+def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:
     try:
         if "kind" in document:
-            return _wrapped(document, fresh)
-        return read_seed(Dialect.SEED_LINE, document, maybe_meta(document) or {}, fresh, UNKNOWN_SENDER)
+            return _wrapped(wrapper.read_members(document)[0], maybe_bytes(document.get("id")) or b"null", fresh)
+        meta = seed_meta.read_members(maybe_meta(document) or {})
+        return read_seed(Dialect.SEED_LINE, document, *meta, fresh, UNKNOWN_SENDER)
     except DocumentError as error:
         return LineRefused(_refusal(error.seneca_code, error.reason))
     except TooLargeError as error:
@@ -96,32 +106,29 @@ def _refusal(code: str, message: str) -> bytes:
     return encode_json({"code": code, "message": message, "seneca": True}) + b"\n"
 
 
-def _wrapped(document: Members, fresh: Fresh) -> Call | LineRefused:
-    sync = is_true(document.get("sync"))
-    time = maybe_members(document.get("time")) or {}
-    side = maybe_members(document.get("msg$")) or {}
-    origin, track, sent = document.get("origin"), document.get("track"), time.get("client_sent")
-    echo = Echo(maybe_bytes(document.get("id")) or b"null", maybe_bytes(origin), maybe_bytes(track), maybe_bytes(sent))
-    act = maybe_members(document.get("act"))
-    fault = _maybe_fault(document)
-    if fault is not None or act is None:
-        return LineRefused(_wrapped_refusal(echo, fault or "seneca: message must be a JSON object") if sync else None)
-    mid, cid = split_id(maybe_text(document["id"]) or "", fresh)
-    sid = maybe_text(origin) or maybe_text(side.get("sid")) or UNKNOWN_SENDER
+def _wrapped(line: Wrapper, identity: bytes, fresh: Fresh) -> Call | LineRefused:
+    """`identity` is the id as it came, which may be none."""
+    sent = None if line.time is None else line.time.get("client_sent")
+    echo = Echo(identity, maybe_bytes(line.origin), maybe_bytes(line.track), maybe_bytes(sent))
+    fault = _maybe_fault(line)
+    if fault is not None or line.act is None:
+        return LineRefused(_wrapped_refusal(echo, fault or not_message().reason) if line.sync else None)
+    beside, _ = side.read(line.side)
+    mid, cid = split_id(line.id, fresh)
     told = Told(
-        mid, cid, sid, sync, sent_ms=read_time(sent), vin=read_version(side.get("vin")),
-        pattern=maybe_text(side.get("pat")),
+        mid, cid, maybe_text(line.origin) or beside.sid or UNKNOWN_SENDER, line.sync, sent_ms=read_time(sent),
+        vin=version_of(beside.vin), pattern=beside.pat,
     )  # fmt: skip
-    return make_call(Dialect.TCP, act, told, echo, read_track(track))
+    return make_call(Dialect.TCP, line.act, told, echo, read_track(line.track))
 
 
-def _maybe_fault(document: Members) -> str | None:
+def _maybe_fault(line: Wrapper) -> str | None:
     """Where a real listener is silent, and its caller waits in vain."""
-    if maybe_text(document["kind"]) != "act":
+    if line.kind != "act":
         return "seneca: a line of this kind is not a message"
-    if not maybe_text(document.get("id")):
+    if not line.id:
         return "seneca: a message needs an id"
-    if maybe_decoded(decode_any, document.get("error")) is not None:
+    if bytes(line.error) != b"null":
         return "seneca: a message has no error"
     return None
 

@@ -24,17 +24,20 @@ from raceway.codec.seneca_answer import (
 )
 from raceway.codec.seneca_call import VERSION_INCREMENT, Dialect, Headers
 from raceway.codec.seneca_document import (
+    ABSENT,
     DocumentError,
     Members,
     is_true,
     maybe_members,
     maybe_text,
+    maybe_whole,
     raw_items,
     read_members,
     read_value,
 )
 from raceway.codec.seneca_failure import ACT_EXECUTE, RESULT_NOT_OBJARR, Failure, read_failure
-from raceway.codec.seneca_request import maybe_meta, read_custom, read_time
+from raceway.codec.seneca_meta import ReplyMeta, reply_meta
+from raceway.codec.seneca_request import merged_custom, read_time
 from raceway.codec.seneca_trk import Hops, answered, parents_of, read_trace, read_trk, received, with_children
 from raceway.errors import MalformedError
 from raceway.model.envelope import encode_json
@@ -204,17 +207,33 @@ def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: byte
     """`dialect` is that of the request; a listener of unknown kind shows by its answer what it is."""
     if dialect is Dialect.SEED and status == 202:
         return Reply(accepted=True)
+    document = _maybe_document(body)
+    if document is not None and dialect not in (Dialect.LEGACY, Dialect.BARE) and _has_meta(document):
+        return _with_meta(document)
+    reply = Reply(body.strip()) if document is not None else _not_an_object(body, status)
+    if dialect is not Dialect.WEB:
+        _take_legacy(reply, status, headers, document)
+    elif reply.failure is None and not kind_of(reply.payload):
+        return _no_result(status)
+    return reply
+
+
+def _maybe_document(body: bytes) -> Members | None:
     try:
-        value = read_value(body) if body.strip() else Raw(NULL)
+        return read_members(body)
+    except DocumentError:
+        return None
+
+
+def _has_meta(document: Members) -> bool:
+    return "meta$" in document and maybe_members(document["meta$"]) is not None
+
+
+def _not_an_object(body: bytes, status: int) -> Reply:
+    try:
+        return _plain(read_value(body) if body.strip() else None)
     except DocumentError:
         return _no_result(status)
-    document = maybe_members(value)
-    meta = None if document is None or dialect is Dialect.BARE else maybe_members(document.get("meta$"))
-    if document is not None and meta is not None and dialect is not Dialect.LEGACY:
-        return _with_meta(document, meta)
-    if dialect is Dialect.WEB:
-        return _plain(value) if document is not None or kind_of(bytes(value)) else _no_result(status)
-    return _legacy_reply(status, headers, value, document)
 
 
 def _no_result(status: int) -> Reply:
@@ -222,18 +241,17 @@ def _no_result(status: int) -> Reply:
     return Reply(failure=Failure(RESULT_NOT_OBJARR, message, is_seneca=True))
 
 
-def _legacy_reply(status: int, headers: Headers, value: Raw, document: Members | None) -> Reply:
-    if status != 200:
-        told = Failure(ACT_EXECUTE, f"seneca: Response Error: {status}.", is_seneca=True)
-        reply = Reply(failure=read_failure(document) if document else told)
-    else:
-        reply = _plain(value)
+def _take_legacy(reply: Reply, status: int, headers: Headers, document: Members | None) -> None:
+    """Anything but 200 is an error, and headers tell the rest."""
+    if status != 200 and document is not None:
+        reply.failure = read_failure(document)
+    elif status != 200 and reply.failure is None:
+        reply.failure = Failure(ACT_EXECUTE, f"seneca: Response Error: {status}.", is_seneca=True)
     accept = headers.get(b"seneca-accept")
     reply.rid = accept.decode("utf-8", "replace") if accept else None
     reply.mid, reply.cid = _maybe_ids((headers.get(b"seneca-id") or b"").decode("utf-8", "replace"))
     reply.received_ms = _header_time(headers, b"seneca-time-listen-recv")
     reply.answered_ms = _header_time(headers, b"seneca-time-listen-sent")
-    return reply
 
 
 def _header_time(headers: Headers, name: bytes) -> int | None:
@@ -254,33 +272,31 @@ def _plain(value: Raw | None) -> Reply:
     return _no_result(200)
 
 
-def _with_meta(document: Members, meta: Members) -> Reply:
-    reply = _several(document, meta) if is_true(meta.get("multiple")) else _result(document, meta)
-    reply.mid = maybe_text(meta.get("mid")) or maybe_text(meta.get("mi"))
-    reply.cid = maybe_text(meta.get("cid")) or maybe_text(meta.get("tx"))
-    reply.rid = maybe_text(meta.get("rid")) or maybe_text(meta.get("instance"))
-    reply.custom = read_custom(meta, "custom", "ctm", "usr")
-    reply.received_ms, reply.answered_ms = read_time(meta.get("start")), read_time(meta.get("end"))
-    if "trk" in meta:
-        reply.hops = read_trk(meta["trk"])
-    if (trace := meta.get("trace")) is not None and (children := read_trace(trace)):
-        reply.trace, reply.children = bytes(trace), children
+def _with_meta(document: Members) -> Reply:
+    meta, _ = reply_meta.read(document.pop("meta$", None))
+    reply = _several(document) if meta.multiple else _result(document, meta)
+    reply.mid, reply.cid = meta.mid or meta.mi or None, meta.cid or meta.tx or None
+    reply.rid = meta.rid or meta.instance or None
+    reply.custom = merged_custom(meta.custom, meta.ctm, meta.usr)
+    reply.received_ms, reply.answered_ms = maybe_whole(meta.start) or None, maybe_whole(meta.end) or None
+    if meta.trk is not ABSENT:
+        reply.hops = read_trk(meta.trk)
+    if children := read_trace(meta.trace):
+        reply.trace, reply.children = bytes(meta.trace), children
     return reply
 
 
-def _result(document: Members, meta: Members) -> Reply:
-    data = {name: value for name, value in document.items() if name != "meta$"}
-    if is_true(meta.get("error")):
+def _result(data: Members, meta: ReplyMeta) -> Reply:
+    if meta.error:
         return Reply(failure=read_failure(data))
     if "array$" in data:
         return _plain(data["array$"])
-    return Reply(NULL if is_true(meta.get("empty")) else encode_json(data))
+    return Reply(NULL if meta.empty else encode_json(data))
 
 
-def _several(document: Members, meta: Members) -> Reply:
+def _several(document: Members) -> Reply:
     documents = [maybe_members(each) or {} for each in raw_items(document.get("array$"))]
-    replies = [_with_meta(each, maybe_members(each.get("meta$")) or {}) for each in documents]
-    return Reply(several=tuple(replies))
+    return Reply(several=tuple(map(_with_meta, documents)))
 
 
 # ---- answers on lines and return paths ------------------------------------------------------------------------------
@@ -291,8 +307,7 @@ def read_answer_line(line: bytes) -> Reply | None:
     document = read_members(line)
     if "kind" in document:
         return _wrapped_reply(document) if maybe_text(document["kind"]) == "res" else None
-    meta = maybe_meta(document)
-    return _with_meta(document, meta) if meta is not None and is_true(meta.get("res")) else None
+    return _with_meta(document) if is_response(document) else None
 
 
 def _wrapped_reply(document: Members) -> Reply:
@@ -311,7 +326,12 @@ def _wrapped_reply(document: Members) -> Reply:
 def read_returned(body: bytes) -> Reply:
     """A response that came by the return path. Raises MalformedError for anything else."""
     document = read_members(body)
-    meta = maybe_members(document.get("meta$"))
-    if meta is None or not is_true(meta.get("res")):
+    if not is_response(document):
         raise MalformedError("seneca: a return path takes responses only")
-    return _with_meta(document, meta)
+    return _with_meta(document)
+
+
+def is_response(document: Members) -> bool:
+    """A document is a request unless it says `res: true`."""
+    meta = maybe_members(document.get("meta$"))
+    return meta is not None and is_true(meta.get("res"))

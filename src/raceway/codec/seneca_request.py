@@ -25,8 +25,6 @@ from raceway.codec.seneca_document import (
     DocumentError,
     Members,
     decode_any,
-    is_false,
-    is_true,
     maybe_decoded,
     maybe_members,
     maybe_text,
@@ -34,6 +32,7 @@ from raceway.codec.seneca_document import (
     raw_members,
     read_members,
 )
+from raceway.codec.seneca_meta import SeedMeta, WebMeta, seed_meta, web_meta
 from raceway.codec.seneca_pattern import parse_pattern
 from raceway.codec.seneca_trk import read_parents, read_trk
 from raceway.codec.zbus_head import maybe_unescape
@@ -43,13 +42,9 @@ from raceway.model.envelope import encode_json
 _OF_WEB = frozenset({"id", "mi", "tx"})
 _OF_SEED = frozenset({"mid", "cid", "sid", "snc", "trk", "act", "out", "vin"})
 _OF_ANY = _OF_WEB | _OF_SEED
-# Fields with a meaning to us, or that a sender only tells of itself. Others are kept for whoever knows them.
-_KNOWN_IN_SEED = _OF_ANY | {"pat", "rtn", "ctm", "usr", "custom", "multiple", "res"}
-_KNOWN_IN_WEB = _OF_WEB | {
-    "sync", "custom", "parents", "explain", "instance", "tag", "seneca", "version", "start", "timeout", "pattern",
-    "action", "plugin", "remote", "trace", "sub", "data", "err", "err_trace", "error", "empty", "end",
-}  # fmt: skip
 _MAX_PARAMETERS = 1000
+# Of a call chain that goes on as it came: several times what 33 callers, the most that a real one has, can be.
+_MAX_PARENTS_BYTES = 32 * 1024
 
 _texts = msgspec.json.Decoder(tuple[str, ...]).decode
 
@@ -144,12 +139,17 @@ def read_track(value: Raw | None) -> tuple[str, ...]:
 
 
 def _modern(document: Members, fresh: Fresh, agent: str) -> Call:
+    value = document.get("meta$")
+    if (web := web_meta.maybe_strict(value)) is not None and (web.id or web.mi or web.tx):
+        return _web(document, web, {}, fresh, agent)
+    if (seed := seed_meta.maybe_strict(value)) is not None and seed.mid:
+        return read_seed(Dialect.SEED, document, seed, {}, fresh, agent)
     meta = maybe_meta(document)
     if meta is None or meta.keys().isdisjoint(_OF_ANY):
-        return read_seed(Dialect.BARE, document, meta or {}, fresh, agent)
-    if "meta$" in document and not meta.keys().isdisjoint(_OF_WEB):
-        return _web(document, meta, fresh, agent)
-    return read_seed(Dialect.SEED, document, meta, fresh, agent)
+        return read_seed(Dialect.BARE, document, *seed_meta.read_members(meta or {}), fresh, agent)
+    if value is not None and not meta.keys().isdisjoint(_OF_WEB):
+        return _web(document, *web_meta.read_members(meta), fresh, agent)
+    return read_seed(Dialect.SEED, document, *seed_meta.read_members(meta), fresh, agent)
 
 
 def maybe_meta(document: Members) -> Members | None:
@@ -160,71 +160,75 @@ def maybe_meta(document: Members) -> Members | None:
     return alias if alias is not None and "mid" in alias else None
 
 
-def read_seed(dialect: Dialect, document: Members, meta: Members, fresh: Fresh, agent: str) -> Call:
+def read_seed(dialect: Dialect, document: Members, meta: SeedMeta, unknown: Members, fresh: Fresh, agent: str) -> Call:
     """The three-letter names. Raises DocumentError for a response."""
-    if is_true(meta.get("res")):
+    if meta.res:
         raise DocumentError("invalid_message", "seneca: a response is not a message")
-    joined = maybe_text(meta.get("id")) or ""
-    rtn = maybe_members(meta.get("rtn")) or {}
+    rtn = meta.rtn or {}
     told = Told(
-        mid=_first_part(maybe_text(meta.get("mid")) or joined) or fresh(),
-        cid=_first_part(maybe_text(meta.get("cid")) or joined.partition("/")[2]) or fresh(),
-        sid=maybe_text(meta.get("sid")) or agent,
-        sync=not is_false(meta.get("snc")),
-        custom=read_custom(meta, "custom", "usr", "ctm"),
-        hops=read_trk(meta.get("trk")),
+        mid=_first_part(meta.mid or meta.id) or fresh(),
+        cid=_first_part(meta.cid or meta.id.partition("/")[2]) or fresh(),
+        sid=meta.sid or agent,
+        sync=meta.snc,
+        custom=merged_custom(meta.custom, meta.usr, meta.ctm),
+        hops=read_trk(meta.trk),
         reply_to=maybe_text(rtn.get("urn")) or None,
-        multiple=is_true(meta.get("multiple")) and not is_false(meta.get("snc")),
-        vin=read_version(meta.get("vin")),
-        pattern=maybe_text(meta.get("pat")),
-        unknown={name: value for name, value in meta.items() if name not in _KNOWN_IN_SEED},
-        rtn=bytes(meta["rtn"]).decode() if rtn.keys() - {"urn"} else None,
+        multiple=meta.multiple and meta.snc,
+        vin=version_of(meta.vin),
+        pattern=meta.pat,
+        unknown=unknown,
+        rtn=encode_json(rtn).decode() if rtn.keys() - {"urn"} else None,
     )
     return make_call(dialect, document, told)
 
 
-def read_custom(meta: Members, *names: str) -> Members | None:
-    """One thing under several names; where they disagree the last one named wins, key by key. None if there is none."""
-    found = [custom for name in names if (custom := maybe_members(meta.get(name))) is not None]
+def merged_custom(*named: Members | None) -> Members | None:
+    """One thing under several names; where they disagree the last one wins, key by key. None if there is none."""
+    found = [custom for custom in named if custom is not None]
     return {key: value for custom in found for key, value in custom.items()} if found else None
 
 
-def read_version(value: Raw | None) -> int:
-    vin = maybe_decoded(decode_any, value)
-    return vin if type(vin) is int else VERSION_INCREMENT
+def version_of(value: object) -> int:
+    return value if type(value) is int else VERSION_INCREMENT
 
 
 def _first_part(text: str) -> str:
     return text.partition("/")[0]
 
 
-def _web(document: Members, meta: Members, fresh: Fresh, agent: str) -> Call:
-    identity = (maybe_text(meta.get("id")) or "").split("/")
+def _web(document: Members, meta: WebMeta, unknown: Members, fresh: Fresh, agent: str) -> Call:
+    mid, _, rest = meta.id.partition("/")
+    parents = read_parents(meta.parents)
     told = Told(
-        mid=identity[0] or _first_part(_either(meta, "mi", "mid")) or fresh(),
-        cid=(identity[1] if len(identity) > 1 else "") or _first_part(_either(meta, "tx", "cid")) or fresh(),
-        sid=maybe_text(meta.get("instance")) or agent,
-        sync=not is_false(meta.get("sync")),
-        custom=read_custom(meta, "custom"),
-        hops=read_parents(meta.get("parents")),
-        sent_ms=read_time(meta.get("start")),
-        timeout_ms=read_time(meta.get("timeout")),
-        pattern=maybe_text(meta.get("pattern")),
-        unknown={name: value for name, value in meta.items() if name not in _KNOWN_IN_WEB},
+        mid=mid or _first_part(meta.mi or meta.mid) or fresh(),
+        cid=_first_part(rest) or _first_part(meta.tx or meta.cid) or fresh(),
+        sid=meta.instance or agent,
+        sync=meta.sync,
+        custom=meta.custom,
+        hops=parents,
+        sent_ms=maybe_whole(meta.start) or None,
+        timeout_ms=maybe_whole(meta.timeout) or None,
+        pattern=meta.pattern,
+        unknown=unknown,
     )
-    if told.hops:
-        told.parents = bytes(meta["parents"]).decode()
+    if parents and len(meta.parents) <= _MAX_PARENTS_BYTES:
+        told.parents = bytes(meta.parents).decode()
     return make_call(Dialect.WEB, document, told, Echo(parents=_with_sender(meta, told)))
 
 
-def _either(meta: Members, *names: str) -> str:
-    return next((text for name in names if (text := maybe_text(meta.get(name)))), "")
-
-
-def _with_sender(meta: Members, told: Told) -> bytes:
+def _with_sender(meta: WebMeta, told: Told) -> bytes:
     """The call chain of whoever acts on the message: the sender's own call in front of its callers."""
-    names = ("pattern", "tag", "version", "start", "action")
-    pattern, tag, version, start, action = (meta.get(name) for name in names)
-    own = encode_json([pattern, f"{told.mid}/{told.cid}", told.sid, tag, version, start, None, told.sync, action])
-    rest = told.parents.strip()[1:].encode() if told.parents is not None else b"]"
-    return b"[%b%b%b" % (own, b"" if rest == b"]" else b",", rest)
+    own = encode_json(
+        (
+            meta.pattern,
+            f"{told.mid}/{told.cid}",
+            told.sid,
+            meta.tag,
+            meta.version,
+            meta.start,
+            None,
+            told.sync,
+            meta.action,
+        )
+    )
+    return b"[%b]" % own if told.parents is None else b"[%b,%b" % (own, told.parents.strip()[1:].encode())

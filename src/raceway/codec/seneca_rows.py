@@ -28,8 +28,8 @@ from raceway.codec.seneca_custom import (
     SCHEMA_COLUMNS,
     TRACE,
     VIN,
-    attributes_of,
     custom_of,
+    encoded_attributes,
     unknown_of,
 )
 from raceway.codec.seneca_document import (
@@ -52,7 +52,6 @@ from raceway.model.envelope import (
     Batch,
     decode_attributes,
     decode_hops,
-    encode_attributes,
     encode_hops,
     encode_json,
 )
@@ -153,9 +152,9 @@ def answer_batch(reply: Reply, message_id: bytes, form: Form | None = None) -> B
     `hops` are only those of a responder that keeps them: the caller fills in what others do not tell.
     """
     failure = reply.failure
-    trace = None if reply.trace is None else reply.trace.decode()
+    trace = {} if reply.trace is None else {TRACE: reply.trace.decode()}
     try:
-        attributes = encode_attributes(attributes_of(reply.custom or {}, {}, {TRACE: trace}))
+        attributes = encoded_attributes(reply.custom or {}, {}, trace)
     except TooLargeError as error:
         attributes, failure = None, failure_of(error, {})
     payload = reply.payload if failure is None else failure_payload(failure)

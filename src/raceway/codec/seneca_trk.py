@@ -18,7 +18,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from raceway.codec.seneca_document import INT64_MIN, maybe_decoded, maybe_whole
+from raceway.codec.seneca_document import ABSENT, INT64_MIN, maybe_decoded, maybe_whole
 from raceway.model.envelope import Hop
 
 Hops = tuple[Hop, ...]
@@ -97,6 +97,8 @@ def limited(hops: Hops, mid: str, limit: int = MAX_HOPS) -> tuple[Hops, int]:
 
 def read_trk(value: Raw | None) -> Hops:
     """What can be read of it: an entry that is no object is left out, a field of another type is absent."""
+    if value is None or value is ABSENT:
+        return ()
     hops: Hops | None = maybe_decoded(_hops, value)
     if hops is not None and all(map(_is_sound, hops)):
         return hops
@@ -137,6 +139,8 @@ _FIELDS = 7
 def read_parents(value: Raw | None) -> Hops:
     """`parents` is newest first, entries are oldest first. Two calls with the same id and different instance are one
     hop: the older sent it, the newer received it."""
+    if value is None or value is ABSENT:
+        return ()
     hops: list[Hop] = []
     for call in reversed(maybe_decoded(_entries, value) or ()):
         if not _is_call(call):
@@ -152,6 +156,8 @@ def read_parents(value: Raw | None) -> Hops:
 
 def read_trace(value: Raw | None) -> Hops:
     """`trace`: the calls an action made, each `{"desc": call, "trace": […]}`, in order, descendants behind each."""
+    if value is None or value is ABSENT:
+        return ()
     hops: list[Hop] = []
     waiting = list(reversed(maybe_decoded(_entries, value) or ()))
     while waiting:

@@ -257,11 +257,9 @@ class Pin(msgspec.Struct, frozen=True):
         """The topic of a message that matches. Raises NameInvalidError where a value cannot be a level."""
         if self.is_named or ANY_LEVEL not in self.topic:
             return self.topic
-        return ".".join([self._spelled(key, value, look) for key, value in self.pairs])
-
-    @staticmethod
-    def _spelled(key: str, value: str, look: Look) -> str:
-        return _single_level(look(key)) if value == ANY_VALUE else canonical_name(value)
+        values = [_single_level(look(key)) for key, value in self.pairs if value == ANY_VALUE]
+        first, *pieces = self.topic.split(ANY_LEVEL)
+        return first + "".join([value + piece for value, piece in zip(values, pieces, strict=True)])
 
     def maybe_keys(self, topic: str) -> Pattern | None:
         """What a message of that topic must say to match; None if the topic is not this pin's."""
@@ -298,6 +296,8 @@ def _is_level(wanted: str, level: str) -> bool:
 
 
 def _single_level(value: str) -> str:
+    if value.isascii() and value.isalnum():
+        return value
     level = canonical_name(value)
     if "." in level:
         raise NameInvalidError(value, "it stands for one level, and a dot would make it two")
