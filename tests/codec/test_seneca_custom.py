@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.codec.seneca import raw_members
-from raceway.codec.seneca_custom import custom_of, encoded_attributes, split_schema, unknown_of
+from raceway.codec.seneca_custom import custom_of, encoded_attributes, split_schema, texts_of, unknown_of
 from raceway.errors import TooLargeError
 from raceway.model.envelope import decode_attributes
 from tests.codec.seneca_calls import plain
@@ -45,11 +45,7 @@ def test_text_stands_as_itself_so_that_other_wires_can_use_it() -> None:
 
 def test_attributes_of_other_wires_are_custom_data_but_not_what_only_they_understand() -> None:
     attributes = {"tenant": "t1", "zbus.topic": "x", "mb.sent": "y", "danube.z": "z", "seneca.trace": "[]"}
-    assert plain(custom_of(attributes)) == {"tenant": "t1"}
-
-
-def test_a_list_of_types_that_is_none_harms_nothing() -> None:
-    assert plain(custom_of({"a": "5", "seneca.typed": "broken"})) == {"a": "5"}
+    assert plain(texts_of(attributes)) == {"tenant": "t1"}
 
 
 @pytest.mark.parametrize("custom", [{str(number): 1 for number in range(129)}, {"a": "x" * 65_536}])

@@ -47,13 +47,13 @@ class Stamp(msgspec.Struct, frozen=True):
 class Result(msgspec.Struct):
     """A JSON object or array; null or nothing is "no result".
 
-    `custom` is the custom data as the action left it, None: unchanged. `hops` is `trk` if the responder wrote it;
-    None: the stamp tells. `trace` is the web dialect's list of calls that the action made, as JSON.
+    `custom` is the custom data as the action left it, None: unchanged. `hops` is `trk` if the responder wrote it, read
+    or as JSON; None: the stamp tells. `trace` is the web dialect's list of calls that the action made, as JSON.
     """
 
     payload: bytes
     custom: Members | None = None
-    hops: Hops | None = None
+    hops: Hops | msgspec.Raw | None = None
     trace: bytes | None = None
 
 
@@ -210,10 +210,10 @@ def several_document(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: S
     return b'{"array$":[%b],"meta$":%b}' % (b",".join(responses), encode_json(meta))
 
 
-def _seed_meta(call: Call, hops: Hops | None, stamp: Stamp) -> dict[str, object]:
+def _seed_meta(call: Call, hops: Hops | msgspec.Raw | None, stamp: Stamp) -> dict[str, object]:
     if hops is None:
-        hops = received(call.hops, call.sid, call.mid, stamp.rid, stamp.received_ms)
-        hops = answered(hops, call.mid, stamp.answered_ms)
+        at_responder = received(call.hops, call.sid, call.mid, stamp.rid, stamp.received_ms)
+        hops = answered(at_responder, call.mid, stamp.answered_ms)
     return {"rid": stamp.rid, "res": True, "mid": call.mid, "cid": call.cid, "trk": hops}
 
 

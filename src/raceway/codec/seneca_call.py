@@ -94,6 +94,7 @@ class Call(msgspec.Struct):
     echo: Echo = msgspec.field(default_factory=Echo)
     attributes: bytes | None = None
     schema: dict[str, int] = {}
+    looked: dict[str, str] = {}
 
     @property
     def id(self) -> str:
@@ -106,8 +107,11 @@ class Call(msgspec.Struct):
         return self.hops[own - 1].mid or None if own else None
 
     def look(self, key: str) -> str:
-        """What patterns compare."""
-        return text_of(self.members, key)
+        """What patterns compare; asked several times of the same few keys."""
+        text = self.looked.get(key)
+        if text is None:
+            text = self.looked[key] = text_of(self.members, key)
+        return text
 
     def text(self, key: str) -> str | None:
         """The value of a key that is text."""

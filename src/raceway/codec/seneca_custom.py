@@ -71,14 +71,18 @@ def attributes_of(custom: Members, unknown: Members) -> dict[str, str]:
 
 
 def custom_of(attributes: Mapping[str, str]) -> Members:
-    """The custom data among attributes, of this wire or another."""
+    """The custom data among the attributes of a Seneca message."""
     typed = set(_typed(attributes)) if TYPED in attributes else ()
     custom: Members = {}
     for key, text in attributes.items():
-        if key.startswith(_OF_WIRES) and not key.startswith(CUSTOM):
-            continue
-        custom[key.removeprefix(CUSTOM)] = Raw(text.encode()) if key in typed else raw_of(text)
+        if not key.startswith(PREFIX) or key.startswith(CUSTOM):
+            custom[key.removeprefix(CUSTOM)] = Raw(text.encode()) if key in typed else raw_of(text)
     return custom
+
+
+def texts_of(attributes: Mapping[str, str]) -> Members:
+    """The attributes of a message of another wire as custom data, without what only its wire understands."""
+    return {key: raw_of(text) for key, text in attributes.items() if not key.startswith(_OF_WIRES)}
 
 
 def _typed(attributes: Mapping[str, str]) -> list[str]:

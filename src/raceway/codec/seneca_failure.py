@@ -63,7 +63,7 @@ class Failure(msgspec.Struct):
     details: Raw | None = None
     is_seneca: bool = False
     custom: Members | None = None
-    hops: Hops | None = None
+    hops: Hops | Raw | None = None
 
     @property
     def status(self) -> int:

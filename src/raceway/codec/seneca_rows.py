@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Mapping
 from enum import Enum
 
 from msgspec import Raw
@@ -30,6 +29,7 @@ from raceway.codec.seneca_custom import (
     VIN,
     custom_of,
     encoded_attributes,
+    texts_of,
     unknown_of,
 )
 from raceway.codec.seneca_document import (
@@ -43,7 +43,7 @@ from raceway.codec.seneca_document import (
 )
 from raceway.codec.seneca_failure import Failure, failure_of, failure_payload, read_failure_payload
 from raceway.codec.seneca_outgoing import Outgoing, Reply
-from raceway.codec.seneca_trk import maybe_own, started
+from raceway.codec.seneca_trk import started
 from raceway.errors import TooLargeError
 from raceway.model.envelope import (
     MB,
@@ -114,36 +114,42 @@ def _maybe_bytes(value: Raw) -> bytes | None:
 
 def outcome_of(batch: Batch, row: int) -> Outcome:
     """The answer in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder."""
-    payload, error = batch.item("payload", row) or b"", batch.item("error", row)
-    attributes = decode_attributes(batch.item("attributes", row))
-    custom = _maybe_custom(batch, row, attributes)
-    is_own = batch.item("wire", row) == SENECA
-    hops = decode_hops(batch.item("hops", row)) or None if is_own else None
-    if error is not None:
-        failure = _failure(batch.item("wire", row), error.decode("utf-8", "replace"), payload)
-        failure.custom, failure.hops = custom, hops
+    payload, error, wire = batch.item("payload", row) or b"", batch.item("error", row), batch.item("wire", row)
+    if wire != SENECA:
+        custom = _foreign_custom(batch, row) or None
+        if error is None:
+            return Result(document_of(payload)[0], custom)
+        failure = _foreign_failure(wire, error.decode("utf-8", "replace"), payload)
+        failure.custom = custom
         return failure
-    trace = attributes.get(TRACE)
-    document = payload if is_own else document_of(payload)[0]
-    return Result(document, custom, hops, None if trace is None else trace.encode())
+    attributes = decode_attributes(batch.item("attributes", row))
+    custom, hops = custom_of(attributes) or None, _maybe_raw(batch.item("hops", row))
+    if error is None:
+        trace = attributes.get(TRACE)
+        return Result(payload, custom, hops, None if trace is None else trace.encode())
+    failure = read_failure_payload(payload, error.decode("utf-8", "replace"))
+    failure.custom, failure.hops = custom, hops
+    return failure
 
 
-def _failure(wire: bytes | None, code: str, payload: bytes) -> Failure:
-    if wire == SENECA:
-        return read_failure_payload(payload, code)
+def _maybe_raw(column: bytes | None) -> Raw | None:
+    return None if column is None else Raw(column)
+
+
+def _foreign_failure(wire: bytes | None, code: str, payload: bytes) -> Failure:
     told = maybe_failure(payload) if wire == MB else None
     if told is None:
         return Failure(code, payload.decode("utf-8", "replace") or code)
     return Failure(told.code, told.message, None if told.details is None else raw_of(told.details))
 
 
-def _maybe_custom(batch: Batch, row: int, attributes: Mapping[str, str]) -> Members | None:
-    """None if the answer has none at all: then the caller's own stays as it is."""
-    custom = custom_of(attributes)
+def _foreign_custom(batch: Batch, row: int) -> Members:
+    """Attributes of another wire are texts, whatever they are called: a stranger may have named them."""
+    custom = texts_of(decode_attributes(batch.item("attributes", row)))
     for name in SCHEMA_COLUMNS:
         if (number := batch.item(name, row)) is not None:
             custom[name] = raw_of(number)
-    return custom or None
+    return custom
 
 
 def answer_batch(reply: Reply, message_id: bytes, form: Form | None = None) -> Batch:
@@ -184,31 +190,53 @@ def outgoing_of(
     The bus passes ids on and adds no entry of its own; a message of another wire gets the entry it would have had. Its
     return path and its wish for several answers are the bus's to fulfil, and do not go on.
     """
-    is_own = batch.item("wire", row) == SENECA
-    payload = batch.item("payload", row) or b""
-    document, form = (payload, Form.DOCUMENT) if is_own else document_of(payload)
-    attributes = decode_attributes(batch.item("attributes", row))
-    mid = _safe_id(batch.item("message_id", row)) or fresh()
-    sid = _text(batch.item("producer", row)) or UNKNOWN_SENDER
-    sent_ms = batch.item("sent_ms", row)
-    hops = decode_hops(batch.item("hops", row)) if is_own else ()
-    if maybe_own(hops, mid) is None:
-        hops = started(hops, sid, mid, now_ms if sent_ms is None else sent_ms)
+    if batch.item("wire", row) == SENECA:
+        return _own_outgoing(batch, row, keys, now_ms, pattern), Form.DOCUMENT
+    document, form = document_of(batch.item("payload", row) or b"")
+    mid, sent_ms = _safe_id(batch.item("message_id", row)) or fresh(), batch.item("sent_ms", row)
     outgoing = Outgoing(
-        mid=mid,
-        cid=_safe_id(batch.item("correlation_id", row)) or mid,
-        sid=sid,
-        members=with_keys(read_members(document), keys),
-        sync=batch.item("kind", row) == REQUEST,
-        custom=_maybe_custom(batch, row, attributes) or {},
-        hops=hops,
+        mid,
+        _safe_id(batch.item("correlation_id", row)) or mid,
+        _text(batch.item("producer", row)) or UNKNOWN_SENDER,
+        with_keys(read_members(document), keys),
+        batch.item("kind", row) == REQUEST,
+        _foreign_custom(batch, row),
         sent_ms=now_ms if sent_ms is None else sent_ms,
-        pattern=attributes.get(PAT, pattern),
-        vin=int(attributes.get(VIN, VERSION_INCREMENT)),
-        unknown=unknown_of(attributes),
-        parents=attributes.get(PARENTS),
+        pattern=pattern,
     )
+    outgoing.hops = started((), outgoing.sid, mid, outgoing.sent_ms)
     return outgoing, form
+
+
+def _own_outgoing(batch: Batch, row: int, keys: Pattern, now_ms: int, pattern: str | None) -> Outgoing:
+    """What `batch_of` put into a row."""
+    item = batch.item
+    sent_ms, column = item("sent_ms", row), item("attributes", row)
+    outgoing = Outgoing(
+        item("message_id", row).decode(),
+        item("correlation_id", row).decode(),
+        item("producer", row).decode(),
+        with_keys(read_members(item("payload", row)), keys),
+        item("kind", row) == REQUEST,
+        hops=decode_hops(item("hops", row)),
+        sent_ms=now_ms if sent_ms is None else sent_ms,
+        pattern=pattern,
+    )
+    if column is not None:
+        _take_attributes(outgoing, decode_attributes(column))
+    for name in SCHEMA_COLUMNS:
+        if (number := item(name, row)) is not None:
+            outgoing.custom[name] = raw_of(number)
+    return outgoing
+
+
+def _take_attributes(outgoing: Outgoing, attributes: dict[str, str]) -> None:
+    outgoing.pattern = attributes.pop(PAT, outgoing.pattern)
+    if attributes:
+        outgoing.custom = custom_of(attributes)
+        outgoing.vin = int(attributes.get(VIN, VERSION_INCREMENT))
+        outgoing.unknown = unknown_of(attributes)
+        outgoing.parents = attributes.get(PARENTS)
 
 
 def with_keys(members: Members, keys: Pattern) -> Members:

@@ -17,8 +17,6 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
-import msgspec
-
 from raceway.errors import NameInvalidError, PinTakenError
 from raceway.model.topics import ANY_LEVEL, MAX_NAME_LENGTH, canonical_name, fold, refuse_reserved
 
@@ -29,7 +27,7 @@ MaybeLook: TypeAlias = Callable[[str], str | None]
 
 KEY_ORDER = ("sys", "role", "plugin", "base", "area", "aim", "cmd")
 # Actions every Seneca instance has for itself. They are never exposed to the network.
-INTERNAL = (("role", "seneca"), ("sys", "seneca"), ("role", "transport"))
+_INTERNAL_ROLES, _INTERNAL_SYSTEM = ("seneca", "transport"), "seneca"
 
 ANY_VALUE = "*"
 _GLOB = re.compile(r"[*?]")
@@ -64,7 +62,7 @@ def canonical_text(pattern: Mapping[str, str]) -> str:
 
 def is_internal(look: Look) -> bool:
     """Would a Seneca instance take this message for one of its own?"""
-    return any(look(key) == value for key, value in INTERNAL)
+    return look("role") in _INTERNAL_ROLES or look("sys") == _INTERNAL_SYSTEM
 
 
 # ---- globs ----------------------------------------------------------------------------------------------------------
@@ -225,58 +223,72 @@ def _exact(pattern: Mapping[str, str]) -> str:
 # ---- names ----------------------------------------------------------------------------------------------------------
 
 
-class Pin(msgspec.Struct, frozen=True):
-    """A pattern and its name: `topic` has `+` for a level that may be anything."""
+class Pin:
+    """A pattern and its name: `topic` has `+` for a level that may be anything. Not changed once it is made."""
 
-    text: str
-    pairs: tuple[tuple[str, str], ...]
-    topic: str
-    is_named: bool = False
+    __slots__ = ("_folded", "_literals", "_stars", "is_named", "pattern", "text", "topic")
+
+    def __init__(self, pattern: Pattern, topic: str, is_named: bool) -> None:
+        self.text, self.pattern, self.topic, self.is_named = canonical_text(pattern), pattern, topic, is_named
+        self._folded = fold(topic).split(".")
+        self._literals = {key: value for key, value in pattern.items() if not is_glob(value)}
+        # Keys whose value is a level of its own, and which level.
+        self._stars = [] if is_named else _stars(pattern)
 
     @classmethod
     def of(cls, pattern: Mapping[str, str], name: str | None = None) -> Pin:
         """`name` is one given to the pin. Raises NameInvalidError and NameReservedError."""
-        text = canonical_text(pattern)
-        pairs = tuple((key, pattern[key]) for key in sorted(pattern, key=_in_order))
-        if name is not None:
-            topic = canonical_name(name)
-        elif pairs:
-            topic = ".".join([_level(text, value) for _, value in pairs])
-        else:
-            raise NameInvalidError(text, "the empty pattern has no name of its own; one must be configured for it")
-        if len(topic) > MAX_NAME_LENGTH:
-            raise NameInvalidError(topic, f"it has {len(topic)} characters, {MAX_NAME_LENGTH} are allowed")
+        ordered = {key: pattern[key] for key in sorted(pattern, key=_in_order)}
+        topic = canonical_name(name) if name is not None else _name_of(ordered)
         refuse_reserved(topic)
-        return cls(text, pairs, topic, name is not None)
+        return cls(ordered, topic, name is not None)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Pin) and self._identity == other._identity
+
+    def __hash__(self) -> int:
+        return hash((self.text, self.topic))
 
     @property
-    def pattern(self) -> Pattern:
-        return dict(self.pairs)
+    def _identity(self) -> tuple[Pattern, str, bool]:
+        return self.pattern, self.topic, self.is_named
 
     def topic_for(self, look: Look) -> str:
         """The topic of a message that matches. Raises NameInvalidError where a value cannot be a level."""
-        if self.is_named or ANY_LEVEL not in self.topic:
+        if not self._stars:
             return self.topic
-        values = [_single_level(look(key)) for key, value in self.pairs if value == ANY_VALUE]
-        first, *pieces = self.topic.split(ANY_LEVEL)
-        return first + "".join([value + piece for value, piece in zip(values, pieces, strict=True)])
+        levels = self.topic.split(".")
+        for key, level in self._stars:
+            levels[level] = _single_level(look(key))
+        return ".".join(levels)
 
     def maybe_keys(self, topic: str) -> Pattern | None:
         """What a message of that topic must say to match; None if the topic is not this pin's."""
-        if self.is_named or ANY_LEVEL not in self.topic:
-            return self._literals() if fold(topic) == fold(self.topic) else None
-        wanted, levels = self.topic.split("."), topic.split(".")
-        if len(wanted) != len(levels) or not all(map(_is_level, wanted, levels)):
+        if not self._stars:
+            return self._literals if topic == self.topic or fold(topic).split(".") == self._folded else None
+        levels = topic.split(".")
+        if len(levels) != len(self._folded) or not all(map(_is_level, self._folded, levels)):
             return None
-        keys, at = self._literals(), 0
-        for key, value in self.pairs:
-            if value == ANY_VALUE:
-                keys[key] = levels[at]
-            at += value.count(".") + 1
-        return keys
+        return self._literals | {key: levels[level] for key, level in self._stars}
 
-    def _literals(self) -> Pattern:
-        return {key: value for key, value in self.pairs if not is_glob(value)}
+
+def _name_of(pattern: Pattern) -> str:
+    text = canonical_text(pattern)
+    if not pattern:
+        raise NameInvalidError(text, "the empty pattern has no name of its own; one must be configured for it")
+    topic = ".".join([_level(text, value) for value in pattern.values()])
+    if len(topic) > MAX_NAME_LENGTH:
+        raise NameInvalidError(topic, f"it has {len(topic)} characters, {MAX_NAME_LENGTH} are allowed")
+    return topic
+
+
+def _stars(pattern: Pattern) -> list[tuple[str, int]]:
+    stars, level = [], 0
+    for key, value in pattern.items():
+        if value == ANY_VALUE:
+            stars.append((key, level))
+        level += value.count(".") + 1
+    return stars
 
 
 def _in_order(key: str) -> tuple[int, bytes]:
@@ -291,8 +303,8 @@ def _level(text: str, value: str) -> str:
     return canonical_name(value)
 
 
-def _is_level(wanted: str, level: str) -> bool:
-    return wanted == ANY_LEVEL or fold(wanted) == fold(level)
+def _is_level(folded: str, level: str) -> bool:
+    return folded in (ANY_LEVEL, level) or folded == fold(level)
 
 
 def _single_level(value: str) -> str:
