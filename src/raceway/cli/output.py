@@ -58,6 +58,13 @@ REPORTED_EXIT_CODES = {
     "409": ExitCode.FAILED,
     "503": ExitCode.FAILED,
     "504": ExitCode.TIMEOUT,
+    # And in Seneca's.
+    "act_not_found": ExitCode.FAILED,
+    "action_timeout": ExitCode.TIMEOUT,
+    "forbidden": ExitCode.FAILED,
+    "invalid_message": ExitCode.FAILED,
+    "overloaded": ExitCode.FAILED,
+    "too_large": ExitCode.FAILED,
 }
 
 
