@@ -1,4 +1,4 @@
-"""The text of patterns. Whether it means the same to the real language is asked in test_seneca_npm."""
+"""The text of patterns. Whether it means the same to the real language is asked in test_seneca_real_patterns."""
 
 from __future__ import annotations
 
