@@ -318,7 +318,7 @@ def legacy(action: Callable[[dict[str, Any]], Any], instance: str = "B") -> Hand
     def handle(received: Received, connection: socket.socket) -> None:
         headers = received.headers
         echo = {"seneca_id": headers["seneca-id"], "seneca_origin": headers["seneca-origin"], "seneca_accept": instance}
-        respond(connection, {} if _is_probe(received.document) else action(received.document), **echo)
+        respond(connection, {} if _is_probe(received.document) else action(received.document), 200, **echo)
 
     return handle
 

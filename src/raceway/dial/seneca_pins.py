@@ -82,7 +82,7 @@ class Answerer(Peer):
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
         """A message of another wire is called by its masked id: the sender's own is for the bus alone."""
         keys = self.pin.maybe_keys(batch.item("topic", row).decode()) or {}
-        outgoing, form = outgoing_of(batch, row, keys, random_text, self.broker.clock_us() // 1000)
+        outgoing, form = outgoing_of(batch, row, keys, random_text, self.broker.clock_us() // 1000, self.pin.text)
         if batch.item("wire", row) != SENECA:
             outgoing.mid = masked_id.decode()
             outgoing.hops = started((), outgoing.sid, outgoing.mid, outgoing.sent_ms)
@@ -210,12 +210,13 @@ class PinGroup(Answerer):
         self._turn = 0
 
     def spells(self, name: str) -> bool:
-        """Where several pins share a name, the one that wins a message of that name is asked, and no other."""
+        """Where several pins share a name, the one that wins a message of that name is asked, and no other. A pin may
+        also be hidden from Seneca's router by one that does not match in the end: by its name it is reached."""
         keys = self.pin.maybe_keys(name)
         if keys is None or "+" not in self.pin.topic:
             return keys is not None
         winner = self._pins.maybe_find(lambda key: keys.get(key, MISSING))
-        return winner is not None and winner[0] == self.pin
+        return winner is None or winner[0] == self.pin
 
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
         self.ask(request, batch, row, iter(self._in_turn()))

@@ -25,7 +25,7 @@ from raceway.listen.seneca_repeats import Repeats
 from raceway.listen.session import Session
 from raceway.model.envelope import SENECA, Batch
 from raceway.model.intents import AskAll, Asked, Outcome, Publish, Request, Taken
-from raceway.model.patterns import PinTable, is_internal, maybe_topic
+from raceway.model.patterns import KEY_ORDER, PinTable, canonical_text, is_internal, maybe_topic
 
 ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ID_LENGTH = 12
@@ -136,6 +136,7 @@ class SenecaGate(Gate[SenecaSession]):
         topic = maybe_topic(sent.text)
         if topic is None:
             raise NoRouteError("")
+        call.pattern = canonical_text({key: text for key in KEY_ORDER if (text := sent.text(key)) is not None})
         return topic
 
     def _perform(self, call: SenecaCall, topic: bytes) -> None:
