@@ -22,6 +22,8 @@ from raceway.errors import PatternTextError
         ("a:true,b:false,c:null,d:,e:x", {"a": True, "b": False, "c": None, "d": None, "e": "x"}),
         ("a:'x y',b:\"it's\",c:`l\nl`", {"a": "x y", "b": "it's", "c": "l\nl"}),
         (r'a:"\n\u0041\x42\q\u{1F600}"', {"a": "\nABq😀"}),
+        (r'a:"\ud83d\ude00",b:"\ud83d"', {"a": "😀", "b": "\ufffd"}),
+        (f"a:0x{'f' * 400},b:1e999,c:-0x10", {"a": float("inf"), "b": float("inf"), "c": -16}),
         ("a:b:c", {"a": {"b": "c"}}),
         ("a:b:c,a:d:e,f:g", {"a": {"b": "c", "d": "e"}, "f": "g"}),
         ("a:1,a:2", {"a": 2}),

@@ -302,3 +302,11 @@ def test_a_history_that_was_cut_is_marked() -> None:
     trk = [{"sid": "A", "mid": f"m{number}", "tms": [1]} for number in range(100)]
     row = seneca.batch_of(seed(trk=trk), b"math").row(0)
     assert (len(row.hops), row.attributes["seneca.hops_cut"]) == (64, "36")
+
+
+def test_a_message_that_names_no_pattern_is_stored_with_the_one_that_matched() -> None:
+    row = seneca.batch_of(call_of({"a": 1}), b"x", "a:1").row(0)
+    assert row.attributes == {"seneca.pat": "a:1"}
+    own = seneca.batch_of(seed(pat="mine", ctm={"t": "1"}), b"x", "a:1").row(0)
+    assert own.attributes == {"t": "1", "seneca.pat": "mine"}
+    assert seneca.batch_of(seed(ctm={"t": "1"}), b"x", "a:1").row(0).attributes == {"t": "1", "seneca.pat": "a:1"}

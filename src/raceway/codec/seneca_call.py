@@ -19,7 +19,17 @@ import msgspec
 from raceway.codec.seneca_custom import HOPS_CUT, MULTIPLE, PARENTS, PAT, RTN, VIN, encoded_attributes, split_schema
 from raceway.codec.seneca_document import Members, maybe_members, maybe_text, text_of
 from raceway.codec.seneca_trk import Hops, limited, maybe_own, started
-from raceway.model.envelope import PUBLISH, REQUEST, SENECA, Batch, Hop, encode_hops, encode_json
+from raceway.model.envelope import (
+    PUBLISH,
+    REQUEST,
+    SENECA,
+    Batch,
+    Hop,
+    decode_attributes,
+    encode_attributes,
+    encode_hops,
+    encode_json,
+)
 
 Headers = Mapping[bytes, bytes]
 Fresh = Callable[[], str]
@@ -162,8 +172,8 @@ def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
     return remembered
 
 
-def batch_of(call: Call, topic: bytes) -> Batch:
-    """The row of a call."""
+def batch_of(call: Call, topic: bytes, pattern: str | None = None) -> Batch:
+    """The row of a call. `pattern` is the one that matched, for a call that names none itself."""
     batch = Batch(
         1,
         wire=SENECA,
@@ -181,8 +191,10 @@ def batch_of(call: Call, topic: bytes) -> Batch:
         batch.parent_id = [parent_id.encode()]
     if call.reply_to is not None:
         batch.reply_to = [call.reply_to.encode()]
-    if call.attributes is not None:
-        batch.attributes = [call.attributes]
+    if (attributes := call.attributes) is not None or pattern is not None:
+        if call.pattern is None and pattern is not None:
+            attributes = encode_attributes(decode_attributes(attributes) | {PAT: pattern})
+        batch.attributes = [attributes]
     batch.sent_ms, batch.timeout_ms = call.sent_ms, call.timeout_ms
     return batch
 

@@ -11,6 +11,7 @@ Only text that means an object is a pattern. Text that is empty is the empty pat
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -30,6 +31,7 @@ _number = re.compile(
     r"(?:\.[0-9]?(?:[0-9_]*[0-9])?)?(?:[eE][-+]?[0-9]+(?:[0-9_]*[0-9])?)?"
 ).fullmatch
 _escape = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}|(.))", re.DOTALL)
+_half = re.compile("[\ud800-\udfff]").search
 _ESCAPES = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _WORDS = {"true": True, "false": False, "null": None}
 _FIRST_PRINTABLE = " "
@@ -134,7 +136,7 @@ class _Reader:
                 at += 1
         if at >= len(text):
             raise self._error("a quoted text has no end")
-        return "".join(pieces), at + 1
+        return _paired("".join(pieces)), at + 1
 
     def _escaped(self, at: int) -> tuple[str, int]:
         found = _escape.match(self._text, at)
@@ -245,14 +247,21 @@ def _typed(word: str) -> Any:
 
 
 def _maybe_number(word: str) -> float | None:
-    sign = -1 if word[0] == "-" else 1
+    """Numbers are doubles, as everywhere in JavaScript."""
     digits = word.lstrip("+-")
     try:
-        number = int(digits, 0) if digits[1:2] in ("x", "o", "b") else float(digits)
+        number = float(int(digits, 0)) if digits[1:2] in ("x", "o", "b") else float(digits)
+    except OverflowError:
+        number = math.inf
     except ValueError:
         return None
-    whole = int(number) if float(number).is_integer() else number
-    return sign * whole
+    whole = int(number) if number.is_integer() else number
+    return -whole if word[0] == "-" else whole
+
+
+def _paired(text: str) -> str:
+    """Escapes may have written the two halves of a character, or half of one, which is none."""
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace") if _half(text) else text
 
 
 def _merged(old: Any, new: Any) -> Any:

@@ -4,7 +4,8 @@ A pattern is a few keys with values, `cmd:sum,role:math`; values compare as text
 keys are tested in alphabetical order, the first branch that matches is followed, deeper matches on it override
 shallower ones, and other branches are tried only while nothing has been found. `PatternRouter` is that rule as npm
 `seneca` has it, order of adding and globs included, because a service must not be reached by other messages through
-the bus than it would be directly.
+the bus than it would be directly. (One thing is not copied: there a value such as `constructor` is taken for a branch
+that every object has, and then hides globs.)
 
 A pin is a pattern by which a service is attached. Its name on the bus is the values of its keys joined by dots, the
 keys in the order `sys role plugin base area aim cmd`, then alphabetical: `role:math,cmd:sum` is `math.sum`. A value `*`
