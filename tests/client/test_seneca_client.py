@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
+import threading
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -19,7 +20,19 @@ from raceway.errors import ConfigError, ConnectionLostError, PatternTextError, R
 from tests.node_peers import DIALECTS, Dialect, NodePeers, Outcome, node_peers
 from tests.ports import free_port_base
 from tests.seneca_math import math_service
-from tests.seneca_wire import Answer, Http, Lines, legacy_headers, line, new_id, seed, web
+from tests.seneca_wire import (
+    Answer,
+    Got,
+    Http,
+    Lines,
+    Service,
+    legacy_headers,
+    line,
+    new_id,
+    seed,
+    seed_answer,
+    web,
+)
 from tests.server import wait_until
 
 
@@ -261,7 +274,7 @@ def taxes() -> SenecaService:
 
     @service.action("tax:slow")
     async def slow(message: ActionMessage) -> None:
-        await asyncio.sleep(10)
+        await asyncio.sleep(0.5)
 
     return service
 
@@ -276,8 +289,6 @@ async def chain() -> AsyncIterator[SenecaClient]:
         connect(f"seneca://127.0.0.1:{port_of(b.url)}", name="A") as client,
     ):
         yield client
-        for task in c.tasks:
-            task.cancel()
 
 
 def test_what_is_sent_while_working_belongs_to_the_flow() -> None:
@@ -477,8 +488,6 @@ def test_no_answer_in_time_is_said(scheme: str) -> None:
                 with pytest.raises(RequestTimeoutError):
                     await client.act("tax:slow", timeout_ms=100)
                 assert time.monotonic() - began < 5
-            for task in host.tasks:
-                task.cancel()
 
     asyncio.run(scenario())
 
@@ -557,6 +566,58 @@ def test_texts_that_are_no_pattern_and_dialects_that_are_none_are_refused() -> N
         connect("seneca://127.0.0.1:1", dialect="T")
     with pytest.raises(ConfigError, match="dialect"):
         connect("seneca+tcp://127.0.0.1:1", dialect="W")
+
+
+# ---- the return path -------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_may_come_by_the_return_path_instead() -> None:
+    """Stands for a bus that holds no call: 202, and the answer a moment later, twice; then one nobody waits for."""
+    told: list[int] = []
+
+    def bring(got: Got) -> None:
+        document = seed_answer(got, {"late": True}, "B")
+        urn = got.meta["rtn"]["urn"]
+        with Http(int(urn.split(":")[2].split("/")[0])) as http:
+            stranger = {**document, "meta$": {**document["meta$"], "mid": "other"}}
+            for body, path in (
+                (document, "/rtn"),
+                (document, "/rtn"),
+                (stranger, "/rtn"),
+                (b"[]", "/rtn"),
+                (document, "/"),
+            ):
+                told.append(http.post(body, path=path).status)
+
+    def react(got: Got) -> tuple[int, Any]:
+        threading.Thread(target=bring, args=(got,)).start()
+        return 202, {}
+
+    async def scenario(port: int) -> None:
+        async with connect(f"seneca://127.0.0.1:{port}", name="A", returns="http://127.0.0.1:0/rtn") as client:
+            answer = await client.ask("role:report")
+            assert (answer.result, answer.rid) == ({"late": True}, "B")
+            assert [(hop.sid, hop.rid, len(hop.tms)) for hop in answer.trk] == [("A", "B", 4)]
+            await asyncio.to_thread(wait_until, lambda: len(told) == 5)
+
+    with Service(react) as service:
+        asyncio.run(scenario(service.port))
+    assert told == [200, 200, 404, 400, 404]
+
+
+def test_an_answer_that_does_not_come_by_the_return_path_either_is_too_late() -> None:
+    async def scenario(port: int) -> None:
+        async with connect(f"seneca://127.0.0.1:{port}", returns="http://127.0.0.1:0") as client:
+            with pytest.raises(RequestTimeoutError):
+                await client.act("role:report", timeout_ms=100)
+        async with connect(f"seneca://127.0.0.1:{port}") as client:
+            with pytest.raises(RemoteError, match="no_result"):
+                await client.act("role:report")
+
+    with Service(lambda got: (202, {})) as service:
+        asyncio.run(scenario(service.port))
+    with pytest.raises(ConfigError, match="returns"):
+        connect("seneca://127.0.0.1:1", returns="rtn")
 
 
 # ---- as the other wires have it -------------------------------------------------------------------------------------

@@ -26,10 +26,11 @@ from raceway.client.seneca_actions import Performer, Runner, SenecaService
 from raceway.client.seneca_attach import Attached
 from raceway.client.seneca_flow import Hops, begin_request, decoded, end_request, instance_id
 from raceway.client.seneca_host import SenecaHost
+from raceway.client.seneca_returns import Returns
 from raceway.client.seneca_ways import find_way
 from raceway.codec import seneca as codec
 from raceway.codec.seneca import Members, Outgoing, Reply, Stamp
-from raceway.errors import NameInvalidError, RemoteError
+from raceway.errors import NameInvalidError, RemoteError, RequestTimeoutError
 from raceway.model.patterns import canonical_text
 
 # Seneca's own patience with a call.
@@ -55,6 +56,7 @@ class SenecaClient:
         self._options = options
         self._way = find_way(address, options)
         self._hosts: list[SenecaHost] = []
+        self._returns = Returns(options.returns) if options.returns else None
         # Who we are to others.
         self.sid = options.name or instance_id()
 
@@ -63,12 +65,16 @@ class SenecaClient:
     async def open(self) -> Self:
         """Connect. Raises ConnectionLostError when no bus is there."""
         await self._way.open()
+        if self._returns is not None:
+            await self._returns.open()
         return self
 
     async def close(self) -> None:
         """Services end, open calls fail. May be repeated."""
         hosts, self._hosts = self._hosts, []
         await asyncio.gather(*(host.close() for host in hosts))
+        if self._returns is not None:
+            await self._returns.close()
         await self._way.close()
 
     async def __aenter__(self) -> Self:
@@ -148,10 +154,26 @@ class SenecaClient:
         outgoing, number = begin_request(
             self.sid, members, dict(custom or {}), pattern=pattern, multiple=multiple, timeout_ms=limit_ms
         )
-        reply = await self._way.call(outgoing, limit_ms / 1000)
-        if reply.accepted:
-            raise RemoteError("no_result", "the message was taken, and its answer will not come here")
+        reply = await self._reply(outgoing, limit_ms / 1000)
         return reply, end_request(outgoing, number, _trk_of(outgoing, reply))
+
+    async def _reply(self, outgoing: Outgoing, timeout_s: float) -> Reply:
+        """In-band, or by the return path if there is one and the bus does not hold the call so long."""
+        if self._returns is None or outgoing.multiple:
+            reply = await self._way.call(outgoing, timeout_s)
+            if reply.accepted:
+                raise RemoteError("no_result", "the message was taken, and its answer will not come here")
+            return reply
+        outgoing.urn = self._returns.url
+        returned = self._returns.expect(outgoing.id)
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await self._way.call(outgoing, timeout_s)
+                return await returned if reply.accepted else reply
+        except TimeoutError:
+            raise RequestTimeoutError(outgoing.pattern or "", "") from None
+        finally:
+            self._returns.forget(outgoing.id)
 
     # ---- as the other wires have it ---------------------------------------------------------------------------------
 
