@@ -66,6 +66,12 @@ def test_l_repeats_id_and_origin_exactly_and_tells_true_times() -> None:
     }
 
 
+def test_what_l_did_not_say_is_not_repeated() -> None:
+    answer = seneca.answer_http(call_of({}, {b"seneca-id": b"m/c"}), Result(b"{}"), STAMP)
+    silent = {b"seneca-origin", b"seneca-track", b"seneca-time-client-sent"}
+    assert silent.isdisjoint(headers_of(answer))
+
+
 def test_a_responder_cannot_write_headers_by_its_name() -> None:
     for call in (legacy(), bare()):
         answer = seneca.answer_http(call, Result(b"{}"), Stamp("B\r\nset-cookie: x", 1, 2))

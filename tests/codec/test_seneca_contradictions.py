@@ -58,6 +58,14 @@ def test_12_multiple_is_a_field_of_the_request() -> None:
     assert "multiple" not in written()
 
 
+def test_12_several_answers_fit_on_a_line() -> None:
+    call = line_call({"meta$": {"mid": "m1", "multiple": True}})
+    line = seneca.several_line(call, [(Result(b'{"x":1}'), STAMP)], STAMP)
+    reply = seneca.read_answer_line(line[:-1])
+    assert reply is not None
+    assert [each.payload for each in reply.several] == [b'{"x":1}']
+
+
 def test_13_every_receiver_holds_a_copy_of_its_own() -> None:
     call = call_of({"meta$": {"mid": "m1", "sid": "A", "snc": False, "trk": [{"sid": "A", "mid": "m1", "tms": [0]}]}})
     copies = [told(seneca.received(call.hops, "A", "m1", who, at)) for who, at in (("B", 1), ("C", 2))]

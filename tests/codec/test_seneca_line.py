@@ -146,9 +146,11 @@ def test_a_response_is_refused_and_the_connection_goes_on() -> None:
 
 
 def test_too_much_custom_data_is_refused_on_lines_too() -> None:
-    refusal = line_refused({"meta$": {"mid": "m1", "ctm": {"a": "x" * 70_000}}})
-    assert refusal.line is not None
-    assert json.loads(refusal.line)["code"] == "too_large"
+    custom = {"a": "x" * 70_000}
+    for document in ({"meta$": {"mid": "m1", "ctm": custom}}, act(act={"custom$": custom})):
+        refusal = line_refused(document)
+        assert refusal.line is not None
+        assert json.loads(refusal.line)["code"] == "too_large"
 
 
 @given(

@@ -28,11 +28,12 @@ from raceway.errors import PatternTextError
         ("a:b:c,a:d:e,f:g", {"a": {"b": "c", "d": "e"}, "f": "g"}),
         ("a:1,a:2", {"a": 2}),
         ("a:[1 x,{b:2}],c:{d:[]}", {"a": [1, "x", {"b": 2}], "c": {"d": []}}),
+        ("a:[x:1,2,],b:[", {"a": [2], "b": [None]}),
         ("a:[1,2,3],a:[9]", {"a": [9, 2, 3]}),
         ("a:x // c\nb:y # d\nc:/*e*/z", {"a": "x", "b": "y", "c": "z"}),
         ("a:x*,b:?,c:http", {"a": "x*", "b": "?", "c": "http"}),
         ("1:2,true:3", {"1": 2, "true": 3}),
-        ("a:1e,b:1.2.3,c:1_,d:--1", {"a": "1e", "b": "1.2.3", "c": "1_", "d": "--1"}),
+        ("a:1e,b:1.2.3,c:1_,d:--1,e:0x1.5", {"a": "1e", "b": "1.2.3", "c": "1_", "d": "--1", "e": "0x1.5"}),
     ],
 )
 def test_texts_mean_objects(text: str, meant: dict[str, Any]) -> None:

@@ -304,6 +304,18 @@ def test_a_history_that_was_cut_is_marked() -> None:
     assert (len(row.hops), row.attributes["seneca.hops_cut"]) == (64, "36")
 
 
+def test_values_are_looked_at_as_text_or_as_what_they_are() -> None:
+    call = call_of({"role": "math", "n": 1.0, "o": {}})
+    assert [call.look(key) for key in ("role", "n", "n", "o", "z")] == [
+        "math",
+        "1",
+        "1",
+        "[object Object]",
+        "undefined",
+    ]
+    assert [call.text(key) for key in ("role", "n", "o", "z")] == ["math", None, None, None]
+
+
 def test_a_message_that_names_no_pattern_is_stored_with_the_one_that_matched() -> None:
     row = seneca.batch_of(call_of({"a": 1}), b"x", "a:1").row(0)
     assert row.attributes == {"seneca.pat": "a:1"}

@@ -378,6 +378,12 @@ def test_attached_pins_are_found_by_message() -> None:
     assert list(table) == [(other, "second")]
 
 
+def test_pins_are_equal_if_pattern_and_name_are() -> None:
+    one = Pin.of({"role": "math", "cmd": "sum"})
+    assert {one, Pin.of({"cmd": "sum", "role": "math"})} == {one}
+    assert one != Pin.of({"role": "math", "cmd": "sum"}, "math.sum")
+
+
 def test_a_second_pin_with_a_taken_name_is_refused() -> None:
     table: PinTable[int] = PinTable()
     table.add(Pin.of({"role": "a"}), 1)

@@ -217,8 +217,6 @@ class _Reader:
         value = inside()
         if self._next.kind == end:
             self._take()
-        elif self._next.kind != _END:
-            raise self._error(f"{end!r} is missing")
         return value
 
     def _items(self) -> list[Any]:
