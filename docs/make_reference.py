@@ -17,6 +17,7 @@ from raceway.cli.app import app
 from raceway.cli.configuration import as_toml
 from raceway.cli.output import EXIT_CODE_MEANINGS
 from raceway.codec.mb_encode import MB_CODES
+from raceway.codec.seneca_failure import SENECA_CODES
 
 FOLDER = Path(__file__).parent / "reference"
 MADE = "<!-- Made by `make docs` from the code; edit the code instead. -->\n"
@@ -167,16 +168,16 @@ def errors_page() -> str:
         "Every error that Raceway raises on purpose is a class of `raceway.errors`, under `PeerError` (the peer asked",
         "for what cannot be had) or `LocalError` (we, our disk, our settings). `code` is stable; `retriable` says that",
         "the same call may succeed later without anybody changing anything. On the wire an error has the wire's own",
-        "name; what has none is `INTERNAL_ERROR`.",
+        "name; what has none is `INTERNAL_ERROR` on MB and `act_execute` on Seneca.",
         "",
-        "| code | class | whose doing | retriable | on MB | |",
-        "|---|---|---|---|---|---|",
+        "| code | class | whose doing | retriable | on MB | on Seneca | |",
+        "|---|---|---|---|---|---|---|",
     ]
     for kind in _error_classes(errors.RacewayError):
         side = "peer" if issubclass(kind, errors.PeerError) else "ours"
         retriable = "yes" if kind.retriable else ""
-        mb = f"`{MB_CODES[kind.code]}`" if kind.code in MB_CODES else ""
-        lines.append(f"| `{kind.code}` | `{kind.__name__}` | {side} | {retriable} | {mb} | {_cell(kind.__doc__)} |")
+        wires = " | ".join(f"`{codes[kind.code]}`" if kind.code in codes else "" for codes in (MB_CODES, SENECA_CODES))
+        lines.append(f"| `{kind.code}` | `{kind.__name__}` | {side} | {retriable} | {wires} | {_cell(kind.__doc__)} |")
     return "\n".join(lines).rstrip() + "\n"
 
 

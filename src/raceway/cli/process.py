@@ -88,7 +88,7 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     await console.open()
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
     ticks = _repeat(loop, 1.0, broker.tick)
-    async with tracking(settings.listen, doors.administration):
+    async with tracking(settings.listen, doors.administration, settings.dial.allow):
         with _announced(settings, chosen):
             print("ready", flush=True)
             log.info("ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
@@ -109,7 +109,7 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event)
     loop = asyncio.get_running_loop()
     doors = Doors(Broker(settings.broker, journal, loop, _clock_us), settings.listen, loop, tracker_only=True)
     await doors.open()
-    async with tracking(settings.listen, doors.administration):
+    async with tracking(settings.listen, doors.administration, settings.dial.allow):
         print("ready", flush=True)
         log.info("ready", tracker=tracker_port(settings.listen))
         await stop.wait()
