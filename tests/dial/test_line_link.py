@@ -72,7 +72,7 @@ def answer(key: str, res: Any) -> str:
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
-    asyncio.run(asyncio.wait_for(test(), 20))  # type: ignore[arg-type]
+    asyncio.run(asyncio.wait_for(test(), 20))
 
 
 def test_answers_find_their_calls_in_whatever_order_they_come() -> None:

@@ -71,7 +71,7 @@ def send(app: Starlette, method: str, body: bytes, headers: dict[str, str] | Non
         "path": PATH, "raw_path": PATH.encode(), "query_string": b"", "root_path": "",
         "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
     }  # fmt: skip
-    asyncio.run(app(scope, receive, write))  # type: ignore[arg-type]
+    asyncio.run(app(scope, receive, write))
     return Answer(sent[0]["status"], {}, b"".join(part.get("body", b"") for part in sent[1:]))
 
 
