@@ -105,6 +105,22 @@ def hearing() -> tuple[Callable[[], object], int]:
     return lambda: seneca.answer_batch(seneca.read_http_answer(Dialect.WEB, 200, {}, body), b"m"), 1
 
 
+def hearing_line() -> tuple[Callable[[], object], int]:
+    """From a service's line to a row."""
+    call = seneca.read_line(packed(LINE), fresh())
+    assert isinstance(call, Call)
+    line = seneca.answer_line(call, Result(RESULT), STAMP)
+    assert line is not None
+    data = line[:-1]
+
+    def hear() -> object:
+        reply = seneca.read_answer_line(data)
+        assert reply is not None
+        return seneca.answer_batch(reply, b"m")
+
+    return hear, 1
+
+
 def hearing_row() -> tuple[Callable[[], object], int]:
     """From that row to what the requester is told."""
     body = seneca.answer_http(call_of(WEB, {}), Result(RESULT), STAMP).body
@@ -139,6 +155,7 @@ CASES: dict[str, Case] = {
     "seneca row to L service": partial(calling, Dialect.LEGACY),
     "seneca row to T service": partial(calling, Dialect.TCP),
     "seneca W service to row": hearing,
+    "seneca T service to row": hearing_line,
     "seneca row to outcome": hearing_row,
     "seneca W answer": partial(answering, WEB, {}),
     "seneca L answer": partial(answering, LEGACY, HEADERS),

@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from raceway.codec.seneca_call import Call, Dialect
+from raceway.codec.seneca_call import BARE, LEGACY, SEED, TCP, WEB, Call
 from raceway.codec.seneca_document import Members, with_member
 from raceway.codec.seneca_failure import Failure, plain_error, wrapped_error
 from raceway.codec.seneca_request import Refused
-from raceway.codec.seneca_trk import Hops, answered, received
+from raceway.codec.seneca_trk import Hops, completed
 from raceway.model.envelope import encode_json
 
 WEB_VERSION, NO_TAG = "0.1.0", "-"
@@ -90,17 +90,17 @@ def kind_of(payload: bytes) -> bytes:
 def answer_http(call: Call, outcome: Outcome, stamp: Stamp) -> HttpAnswer:
     """The answer to a call that waits for one."""
     status = outcome.status if isinstance(outcome, Failure) else 200
-    if call.dialect is Dialect.LEGACY:
+    if call.dialect is LEGACY:
         return HttpAnswer(status, JSON_LINE + _legacy_lines(call, stamp), _legacy_body(outcome, stamp))
-    if call.dialect is Dialect.BARE:
+    if call.dialect is BARE:
         return HttpAnswer(status, JSON_LINE + _bare_lines(call, stamp), _bare_body(outcome))
-    write = web_document if call.dialect is Dialect.WEB else response_document
+    write = web_document if call.dialect is WEB else response_document
     return HttpAnswer(status, JSON_LINE, write(call, outcome, stamp))
 
 
 def accepted_http(call: Call, stamp: Stamp) -> HttpAnswer:
     """Nothing goes back in-band: it was sent to nobody in particular, or the answer takes the return path."""
-    if call.dialect is Dialect.SEED:
+    if call.dialect is SEED:
         return HttpAnswer(202, JSON_LINE, b"{}")
     return answer_http(call, Result(NULL), stamp)
 
@@ -212,8 +212,7 @@ def several_document(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: S
 
 def _seed_meta(call: Call, hops: Hops | msgspec.Raw | None, stamp: Stamp) -> dict[str, object]:
     if hops is None:
-        at_responder = received(call.hops, call.sid, call.mid, stamp.rid, stamp.received_ms)
-        hops = answered(at_responder, call.mid, stamp.answered_ms)
+        hops = completed(call.hops, call.sid, call.mid, stamp.rid, stamp.received_ms, stamp.answered_ms)
     return {"rid": stamp.rid, "res": True, "mid": call.mid, "cid": call.cid, "trk": hops}
 
 
@@ -224,7 +223,7 @@ def answer_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes | None:
     """One line with its end; None for a call that wants no answer."""
     if not call.sync:
         return None
-    if call.dialect is Dialect.TCP:
+    if call.dialect is TCP:
         return _wrapped_line(call, outcome, stamp)
     return one_line(response_document(call, outcome, stamp))
 

@@ -49,6 +49,10 @@ class Dialect(Enum):
     ANY = "any"  # of a listener that is not known yet: headers and `meta$`
 
 
+# Looking a member up in its class costs more than the comparisons it is for.
+LEGACY, WEB, SEED, BARE, TCP, SEED_LINE, ANY = Dialect
+
+
 class Echo(msgspec.Struct):
     """What the answer repeats as it came: header values in L, JSON in T and W."""
 

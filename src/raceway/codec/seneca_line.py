@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import msgspec
 
-from raceway.codec.seneca_call import UNKNOWN_SENDER, Call, Dialect, Echo, Fresh, Told, make_call, split_id
+from raceway.codec.seneca_call import SEED_LINE, TCP, UNKNOWN_SENDER, Call, Echo, Fresh, Told, make_call, split_id
 from raceway.codec.seneca_document import (
     DocumentError,
     Members,
@@ -95,7 +95,7 @@ def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:
         if "kind" in document:
             return _wrapped(wrapper.read_members(document)[0], maybe_bytes(document.get("id")) or b"null", fresh)
         meta = seed_meta.read_members(maybe_meta(document) or {})
-        return read_seed(Dialect.SEED_LINE, document, *meta, fresh, UNKNOWN_SENDER)
+        return read_seed(SEED_LINE, document, *meta, fresh, UNKNOWN_SENDER)
     except DocumentError as error:
         return LineRefused(_refusal(error.seneca_code, error.reason))
     except TooLargeError as error:
@@ -119,7 +119,7 @@ def _wrapped(line: Wrapper, identity: bytes, fresh: Fresh) -> Call | LineRefused
         mid, cid, maybe_text(line.origin) or beside.sid or UNKNOWN_SENDER, line.sync, sent_ms=read_time(sent),
         vin=version_of(beside.vin), pattern=beside.pat,
     )  # fmt: skip
-    return make_call(Dialect.TCP, line.act, told, echo, read_track(line.track))
+    return make_call(TCP, line.act, told, echo, read_track(line.track))
 
 
 def _maybe_fault(line: Wrapper) -> str | None:

@@ -117,6 +117,17 @@ class Wrapper(msgspec.Struct):
     side: Raw = msgspec.field(default=ABSENT, name="msg$")
 
 
+class WrappedReply(msgspec.Struct):
+    """A line that answers one."""
+
+    kind: str = ""
+    id: str = ""
+    accept: str = ""
+    time: Members | None = None
+    res: Raw = ABSENT
+    error: Raw = ABSENT
+
+
 class Side(msgspec.Struct):
     sid: str = ""
     vin: Any = None
@@ -161,4 +172,4 @@ class MetaReader(Generic[S]):
 
 
 web_meta, seed_meta, reply_meta = MetaReader(WebMeta), MetaReader(SeedMeta), MetaReader(ReplyMeta)
-wrapper, side = MetaReader(Wrapper), MetaReader(Side)
+wrapper, wrapped_reply, side = MetaReader(Wrapper), MetaReader(WrappedReply), MetaReader(Side)

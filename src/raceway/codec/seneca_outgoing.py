@@ -6,7 +6,6 @@ an answer that makes no sense is a failure with Seneca's code for it. Only a lin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import msgspec
@@ -22,28 +21,29 @@ from raceway.codec.seneca_answer import (
     kind_of,
     one_line,
 )
-from raceway.codec.seneca_call import VERSION_INCREMENT, Dialect, Headers
+from raceway.codec.seneca_call import ANY, BARE, LEGACY, SEED, TCP, VERSION_INCREMENT, WEB, Dialect, Headers
 from raceway.codec.seneca_document import (
     ABSENT,
     DocumentError,
     Members,
-    is_true,
+    check_text,
     maybe_members,
-    maybe_text,
     maybe_whole,
     raw_items,
     read_members,
     read_value,
 )
 from raceway.codec.seneca_failure import ACT_EXECUTE, RESULT_NOT_OBJARR, Failure, read_failure
-from raceway.codec.seneca_meta import ReplyMeta, reply_meta
+from raceway.codec.seneca_meta import ReplyMeta, WrappedReply, reply_meta, wrapped_reply
 from raceway.codec.seneca_request import merged_custom, read_time
-from raceway.codec.seneca_trk import Hops, answered, parents_of, read_trace, read_trk, received, with_children
+from raceway.codec.seneca_trk import Hops, completed, parents_of, read_trace, read_trk, with_children
 from raceway.errors import MalformedError
 from raceway.model.envelope import encode_json
 
 # A real instance refuses a call with more than 33 parents; each hop may be two.
 MAX_PARENTS = 30
+# What JavaScript takes for no error.
+_NO_ERRORS = (b"null", b'""', b"false", b"0")
 
 
 class Outgoing(msgspec.Struct):
@@ -93,20 +93,20 @@ def call_http(dialect: Dialect, outgoing: Outgoing) -> HttpRequest:
     """To a listener of unknown kind both headers and meta data: one of L keeps the headers and answers plain, one of W
     answers with meta data."""
     lines = JSON_LINE
-    if dialect in (Dialect.LEGACY, Dialect.ANY):
+    if dialect is LEGACY or dialect is ANY:
         lines += _legacy_lines(outgoing)
     document: dict[str, Any] = dict(outgoing.members)
-    if dialect is Dialect.LEGACY:
+    if dialect is LEGACY:
         document["custom$"] = outgoing.custom
-    elif dialect in (Dialect.WEB, Dialect.ANY):
+    elif dialect is WEB or dialect is ANY:
         document["meta$"] = _web_meta(outgoing)
-    elif dialect is Dialect.SEED:
+    elif dialect is SEED:
         document["meta$"] = _seed_meta(outgoing)
     return HttpRequest(lines, encode_json(document))
 
 
 def call_line(dialect: Dialect, outgoing: Outgoing) -> bytes:
-    if dialect is Dialect.TCP:
+    if dialect is TCP:
         return one_line(encode_json(_wrapped(outgoing)))
     return one_line(encode_json({**outgoing.members, "meta$": _seed_meta(outgoing)}))
 
@@ -199,19 +199,20 @@ def filled_hops(hops: Hops, sid: str, mid: str, reply: Reply, stamp: Stamp) -> H
     """The history of an answered request: the responder's own, or, where it keeps none, what the stamp tells."""
     if reply.hops is not None:
         return reply.hops
-    hops = answered(received(hops, sid, mid, stamp.rid, stamp.received_ms), mid, stamp.answered_ms)
+    hops = completed(hops, sid, mid, stamp.rid, stamp.received_ms, stamp.answered_ms)
     return with_children(hops, [reply.children]) if reply.children else hops
 
 
 def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: bytes) -> Reply:
     """`dialect` is that of the request; a listener of unknown kind shows by its answer what it is."""
-    if dialect is Dialect.SEED and status == 202:
+    if dialect is SEED and status == 202:
         return Reply(accepted=True)
     document = _maybe_document(body)
-    if document is not None and dialect not in (Dialect.LEGACY, Dialect.BARE) and _has_meta(document):
-        return _with_meta(document)
+    tells_meta = dialect is not LEGACY and dialect is not BARE
+    if document is not None and tells_meta and (meta := _maybe_meta(document)) is not None:
+        return _with_meta(document, meta)
     reply = Reply(body.strip()) if document is not None else _not_an_object(body, status)
-    if dialect is not Dialect.WEB:
+    if dialect is not WEB:
         _take_legacy(reply, status, headers, document)
     elif reply.failure is None and not kind_of(reply.payload):
         return _no_result(status)
@@ -225,8 +226,12 @@ def _maybe_document(body: bytes) -> Members | None:
         return None
 
 
-def _has_meta(document: Members) -> bool:
-    return "meta$" in document and maybe_members(document["meta$"]) is not None
+def _maybe_meta(document: Members) -> ReplyMeta | None:
+    value = document.get("meta$")
+    if value is None or (meta := reply_meta.maybe_strict(value)) is not None:
+        return None if value is None else meta
+    members = maybe_members(value)
+    return None if members is None else reply_meta.read_members(members)[0]
 
 
 def _not_an_object(body: bytes, status: int) -> Reply:
@@ -272,8 +277,8 @@ def _plain(value: Raw | None) -> Reply:
     return _no_result(200)
 
 
-def _with_meta(document: Members) -> Reply:
-    meta, _ = reply_meta.read(document.pop("meta$", None))
+def _with_meta(document: Members, meta: ReplyMeta) -> Reply:
+    document.pop("meta$", None)
     reply = _several(document) if meta.multiple else _result(document, meta)
     reply.mid, reply.cid = meta.mid or meta.mi or None, meta.cid or meta.tx or None
     reply.rid = meta.rid or meta.instance or None
@@ -296,7 +301,7 @@ def _result(data: Members, meta: ReplyMeta) -> Reply:
 
 def _several(document: Members) -> Reply:
     documents = [maybe_members(each) or {} for each in raw_items(document.get("array$"))]
-    return Reply(several=tuple(map(_with_meta, documents)))
+    return Reply(several=tuple([_with_meta(each, _maybe_meta(each) or ReplyMeta()) for each in documents]))
 
 
 # ---- answers on lines and return paths ------------------------------------------------------------------------------
@@ -304,34 +309,39 @@ def _several(document: Members) -> Reply:
 
 def read_answer_line(line: bytes) -> Reply | None:
     """None for a line that is no answer. Raises MalformedError for one that is no JSON object."""
+    check_text(line)
+    wrapped = wrapped_reply.maybe_strict(line)
+    if wrapped is not None and wrapped.kind:
+        return _wrapped_reply(wrapped) if wrapped.kind == "res" else None
     document = read_members(line)
     if "kind" in document:
-        return _wrapped_reply(document) if maybe_text(document["kind"]) == "res" else None
-    return _with_meta(document) if is_response(document) else None
+        wrapped, _ = wrapped_reply.read_members(document)
+        return _wrapped_reply(wrapped) if wrapped.kind == "res" else None
+    return _maybe_response(document)
 
 
-def _wrapped_reply(document: Members) -> Reply:
-    error = document.get("error")
-    if error is None or bytes(error) in (b"null", b'""', b"false", b"0"):
-        reply = _plain(document.get("res"))
+def _wrapped_reply(line: WrappedReply) -> Reply:
+    if bytes(line.error) in _NO_ERRORS:
+        reply = _plain(line.res)
     else:
-        reply = Reply(failure=read_failure(maybe_members(error) or {"message": error}))
-    time: Mapping[str, Raw] = maybe_members(document.get("time")) or {}
-    reply.mid, reply.cid = _maybe_ids(maybe_text(document.get("id")) or "")
-    reply.rid = maybe_text(document.get("accept"))
-    reply.received_ms, reply.answered_ms = read_time(time.get("listen_recv")), read_time(time.get("listen_sent"))
+        reply = Reply(failure=read_failure(maybe_members(line.error) or {"message": line.error}))
+    reply.mid, reply.cid = _maybe_ids(line.id)
+    reply.rid = line.accept or None
+    if line.time is not None:
+        reply.received_ms = read_time(line.time.get("listen_recv"))
+        reply.answered_ms = read_time(line.time.get("listen_sent"))
     return reply
 
 
 def read_returned(body: bytes) -> Reply:
     """A response that came by the return path. Raises MalformedError for anything else."""
-    document = read_members(body)
-    if not is_response(document):
+    reply = _maybe_response(read_members(body))
+    if reply is None:
         raise MalformedError("seneca: a return path takes responses only")
-    return _with_meta(document)
+    return reply
 
 
-def is_response(document: Members) -> bool:
+def _maybe_response(document: Members) -> Reply | None:
     """A document is a request unless it says `res: true`."""
-    meta = maybe_members(document.get("meta$"))
-    return meta is not None and is_true(meta.get("res"))
+    meta = _maybe_meta(document)
+    return _with_meta(document, meta) if meta is not None and meta.res else None

@@ -10,8 +10,12 @@ import msgspec
 from msgspec import Raw
 
 from raceway.codec.seneca_call import (
+    BARE,
+    LEGACY,
+    SEED,
     UNKNOWN_SENDER,
     VERSION_INCREMENT,
+    WEB,
     Call,
     Dialect,
     Echo,
@@ -119,7 +123,7 @@ def _legacy(headers: Headers, document: Members, fresh: Fresh, agent: str) -> Ca
     mid, cid = split_id(identity.decode("utf-8", "replace"), fresh)
     track, sent = headers.get(b"seneca-track"), headers.get(b"seneca-time-client-sent")
     told = Told(mid, cid, (origin or b"").decode("utf-8", "replace") or agent, sent_ms=read_time(_maybe_raw(sent)))
-    return make_call(Dialect.LEGACY, document, told, Echo(identity, origin, track, sent), read_track(_maybe_raw(track)))
+    return make_call(LEGACY, document, told, Echo(identity, origin, track, sent), read_track(_maybe_raw(track)))
 
 
 def _maybe_raw(value: bytes | None) -> Raw | None:
@@ -143,13 +147,13 @@ def _modern(document: Members, fresh: Fresh, agent: str) -> Call:
     if (web := web_meta.maybe_strict(value)) is not None and (web.id or web.mi or web.tx):
         return _web(document, web, {}, fresh, agent)
     if (seed := seed_meta.maybe_strict(value)) is not None and seed.mid:
-        return read_seed(Dialect.SEED, document, seed, {}, fresh, agent)
+        return read_seed(SEED, document, seed, {}, fresh, agent)
     meta = maybe_meta(document)
     if meta is None or meta.keys().isdisjoint(_OF_ANY):
-        return read_seed(Dialect.BARE, document, *seed_meta.read_members(meta or {}), fresh, agent)
+        return read_seed(BARE, document, *seed_meta.read_members(meta or {}), fresh, agent)
     if value is not None and not meta.keys().isdisjoint(_OF_WEB):
         return _web(document, *web_meta.read_members(meta), fresh, agent)
-    return read_seed(Dialect.SEED, document, *seed_meta.read_members(meta), fresh, agent)
+    return read_seed(SEED, document, *seed_meta.read_members(meta), fresh, agent)
 
 
 def maybe_meta(document: Members) -> Members | None:
@@ -213,7 +217,7 @@ def _web(document: Members, meta: WebMeta, unknown: Members, fresh: Fresh, agent
     )
     if parents and len(meta.parents) <= _MAX_PARENTS_BYTES:
         told.parents = bytes(meta.parents).decode()
-    return make_call(Dialect.WEB, document, told, Echo(parents=_with_sender(meta, told)))
+    return make_call(WEB, document, told, Echo(parents=_with_sender(meta, told)))
 
 
 def _with_sender(meta: WebMeta, told: Told) -> bytes:

@@ -48,6 +48,17 @@ def answered(hops: Hops, mid: str, now_ms: int) -> Hops:
     return _timed(hops, mid, ANSWERED, now_ms)
 
 
+def completed(hops: Hops, sid: str, mid: str, rid: str, received_ms: int, answered_ms: int) -> Hops:
+    """Received and answered, both told by somebody who watched."""
+    own = maybe_own(hops, mid)
+    if own is None:
+        hops, own = started(hops, sid, mid, None), len(hops)
+    hop = hops[own]
+    sent = hop.tms[SENT] if hop.tms else None
+    changed = Hop(sid=hop.sid, rid=rid, mid=mid, tms=(sent, received_ms, answered_ms))
+    return (changed,) if len(hops) == 1 else (*hops[:own], changed, *hops[own + 1 :])
+
+
 def closed(hops: Hops, mid: str, now_ms: int) -> Hops:
     """The response has come back to whoever asked."""
     return _timed(hops, mid, BACK, now_ms)
