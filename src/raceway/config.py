@@ -167,7 +167,7 @@ class SenecaWire(_Section, frozen=True):
         Positive, Meta(description="Deadline of a call whose answer goes to its `rtn.urn`.")
     ] = 600_000
     several_limit: Annotated[Positive, Meta(description="Most answers to a call with `multiple`.")] = 100
-    repeat_ids: Annotated[Positive, Meta(description="Calls whose results are kept for repeats.")] = 100_000
+    repeat_ids: Annotated[Positive, Meta(description="Calls whose results are kept for repeats.")] = 50_000
     repeat_bytes: Annotated[Positive, Meta(description="Bytes of results kept for repeats.")] = 64 * MIB
     idle_ms: Annotated[Count, Meta(description="Silence after which a connection is closed. 0: never.")] = 600_000
     sweep_ms: Annotated[Positive, Meta(description="How often unfinished requests are looked for.")] = 500
@@ -218,6 +218,7 @@ class Seneca(_Section, frozen=True):
     ] = 4000
     connections: Annotated[Positive, Meta(description="Most connections to one service.")] = 256
     waiting: Annotated[Positive, Meta(description="Most calls that wait for a connection to one service.")] = 10_000
+    waiting_bytes: Annotated[Positive, Meta(description="Most bytes of calls that are open to one service.")] = 64 * MIB
     answer_limit: Annotated[Positive, Meta(description="Largest answer of a service in bytes.")] = 8 * MIB
     retries_ms: Annotated[
         tuple[Count, ...],

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import asyncio
+
 from raceway.dial.courier import Courier, NotTaken, Parcel, Tried
 from raceway.model.envelope import Batch
 from tests.doubles import ManualLoop
@@ -149,3 +151,20 @@ def test_a_receiver_that_is_no_more_leaves_nothing_behind() -> None:
 def test_what_waits_keeps_only_its_own_row() -> None:
     batch = Batch(3, topic=b"t", payload=[b"x", b"y", b"z"])
     assert Parcel(batch, 1).batch.payload == [b"y"]
+
+
+def test_a_stop_waits_for_what_is_on_its_way_but_not_for_ever() -> None:
+    receiver = Receiver()
+
+    async def stop() -> list[int]:
+        await receiver.courier.drain(5)
+        left = [receiver.courier.waiting]
+        receiver.courier.take("lane", parcel("a"))
+        asyncio.get_running_loop().call_later(0.05, receiver.say, None)
+        await receiver.courier.drain(5)
+        left.append(receiver.courier.waiting)
+        receiver.courier.take("lane", parcel("b"))
+        await receiver.courier.drain(0.05)
+        return [*left, receiver.courier.waiting]
+
+    assert asyncio.run(stop()) == [0, 0, 1]

@@ -22,7 +22,7 @@ from raceway.errors import (
 )
 from tests.dial.peer import until
 
-LIMITS = PoolLimits(connections=4, waiting=10, answer_bytes=1000, connect_s=1.0, idle_s=4.0)
+LIMITS = PoolLimits(connections=4, waiting=10, waiting_bytes=10_000, answer_bytes=1000, connect_s=1.0, idle_s=4.0)
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -307,5 +307,18 @@ def test_a_busy_error_is_what_one_too_many_gets() -> None:
             await asyncio.sleep(0)
             assert isinstance(await it.send(), BusyError)
             await asyncio.gather(first, second)
+
+    run(test)
+
+
+def test_more_bytes_than_may_be_held_are_refused_but_one_call_always_fits() -> None:
+    async def test() -> None:
+        async with rig(silent, LIMITS._replace(waiting_bytes=1000)) as it:
+            first = asyncio.ensure_future(it.send(b"x" * 5000, timeout_s=0.2))
+            await asyncio.sleep(0)
+            assert isinstance(await it.send(b"y"), BusyError)
+            await first
+            assert it.pool.held_bytes == 0
+            assert isinstance(await it.send(b"z", timeout_s=0.05), RequestTimeoutError), "there is room again"
 
     run(test)

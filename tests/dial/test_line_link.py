@@ -14,7 +14,7 @@ from raceway.dial.allowed import Target
 from raceway.dial.line_link import LineLimits, LineLink
 from raceway.errors import BusyError, ConnectionLostError, RacewayError, RequestTimeoutError, UnreachableError
 
-LIMITS = LineLimits(waiting=10, answer_bytes=10_000, connect_s=1.0)
+LIMITS = LineLimits(waiting=10, waiting_bytes=10**7, answer_bytes=10_000, connect_s=1.0)
 Told = Reply | RacewayError
 
 
@@ -175,5 +175,28 @@ def test_what_wants_no_answer_counts_when_it_is_written() -> None:
                 it.link.tell(b'{"n":%d}\n' % n, told.set_result)
                 assert await told is None
             assert await it.listener.heard(3) == [{"n": 0}, {"n": 1}, {"n": 2}]
+
+    run(test)
+
+
+def test_a_receiver_that_does_not_read_is_not_told_more_and_more() -> None:
+    async def test() -> None:
+        async with rig() as it:
+            first = it.send("m1/c")
+            await it.listener.heard(1)
+            reader = it.listener.writers[0].transport
+            reader.pause_reading()  # type: ignore[attr-defined]
+            taken: list[RacewayError | None] = []
+            large = b'{"x":"' + b"y" * 500_000 + b'"}\n'
+            for _ in range(40):
+                it.link.tell(large, taken.append)
+                await asyncio.sleep(0)
+            await asyncio.sleep(0.05)
+            assert len(taken) < 40, "those beyond the buffer of the connection are not taken yet"
+            assert isinstance(await it.send("m2/c"), BusyError)
+            it.listener.writers[0].transport.abort()
+            assert isinstance(await first, ConnectionLostError)
+            assert len(taken) == 40
+            assert any(isinstance(error, ConnectionLostError) for error in taken)
 
     run(test)

@@ -137,6 +137,19 @@ def test_what_waits_for_a_detached_service_is_undeliverable() -> None:
         assert row.attributes["reason"] == "the service was detached"
 
 
+def test_what_waits_when_the_bus_stops_is_undeliverable() -> None:
+    with (
+        raw_service(lambda received, connection: respond(connection, {}, 500)) as service,
+        seneca_bus(config.Seneca(retries_ms=(60_000,))) as bus,
+    ):
+        bus.attach("evt:saved", service.url, "W")
+        bus.act(SAVED | {"meta$": {"id": "m/c", "sync": False}})
+        service.wait_for(1)
+        bus.call(bus.services.close)
+        (row,) = bus.rows("raceway.undeliverable")
+        assert row.attributes["reason"] == "the bus stops"
+
+
 def test_all_pins_that_name_a_topic_observe_it() -> None:
     """Unlike requests, which go to the one that wins."""
     with seneca_bus(FAST) as bus, raw_service(web(nothing)) as wide, raw_service(web(nothing)) as narrow:

@@ -7,6 +7,8 @@ each.
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -71,6 +73,13 @@ class Courier:
         queue.append(parcel)
         if len(queue) == 1:
             self._try(lane)
+
+    async def drain(self, limit_s: float) -> None:
+        """Until nothing waits any more, but not for ever."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while self.waiting:  # noqa: ASYNC110 - a stop is no reason to keep an event for every courier
+                    await asyncio.sleep(0.01)
 
     def give_up(self, reason: str) -> None:
         """The receiver is no more: everything that waits is parked."""

@@ -35,6 +35,7 @@ Answered = Callable[[Response | RacewayError], None]
 class PoolLimits(NamedTuple):
     connections: int
     waiting: int
+    waiting_bytes: int
     answer_bytes: int
     connect_s: float
     idle_s: float
@@ -43,9 +44,10 @@ class PoolLimits(NamedTuple):
 class _Exchange:
     """One call: what is sent, who is told, until when."""
 
-    __slots__ = ("answered", "connection", "data", "deadline_ms", "is_over", "is_reused")
+    __slots__ = ("_pool", "answered", "connection", "data", "deadline_ms", "is_over", "is_reused")
 
-    def __init__(self, data: bytes, deadline_ms: float, answered: Answered) -> None:
+    def __init__(self, pool: HttpPool, data: bytes, deadline_ms: float, answered: Answered) -> None:
+        self._pool = pool
         self.data, self.deadline_ms, self.answered = data, deadline_ms, answered
         self.connection: _Connection | None = None
         self.is_reused = self.is_over = False
@@ -54,6 +56,7 @@ class _Exchange:
         """The timer wheel keeps it for a while: what it held is let go."""
         if not self.is_over:
             answered = self.answered
+            self._pool.held_bytes -= len(self.data)
             self.is_over, self.connection, self.data, self.answered = True, None, b"", _no_more
             answered(result)
 
@@ -144,6 +147,8 @@ class HttpPool:
         self._waiting: deque[_Exchange] = deque()
         self._wheel: TimerWheel[_Exchange] = TimerWheel()
         self._sweeping = self._closed = False
+        # Of calls that are not over, waiting or not.
+        self.held_bytes = 0
 
     @property
     def open_connections(self) -> int:
@@ -153,7 +158,12 @@ class HttpPool:
         """`answered` gets the response, or UnreachableError (nothing was sent), ConnectionLostError, TooLargeError,
         MalformedError, BusyError or RequestTimeoutError; never before this returns."""
         now_ms = self._loop.time() * 1000
-        exchange = _Exchange(data, now_ms + timeout_s * 1000, answered)
+        exchange = _Exchange(self, data, now_ms + timeout_s * 1000, answered)
+        is_too_much = self.held_bytes and self.held_bytes + len(data) > self.limits.waiting_bytes
+        self.held_bytes += len(data)
+        if is_too_much:
+            self._refuse(exchange)
+            return
         self._wheel.add(exchange.deadline_ms, now_ms, exchange)
         self._sweep_later()
         connection = self._maybe_free()
@@ -187,8 +197,10 @@ class HttpPool:
         elif len(self._waiting) < self.limits.waiting:
             self._waiting.append(exchange)
         else:
-            error = BusyError(f"{self.limits.waiting} calls wait for {self.target} already")
-            self._loop.call_soon(exchange.end, error)
+            self._refuse(exchange)
+
+    def _refuse(self, exchange: _Exchange) -> None:
+        self._loop.call_soon(exchange.end, BusyError(f"too much waits for {self.target} already"))
 
     async def _open(self, exchange: _Exchange) -> None:
         try:

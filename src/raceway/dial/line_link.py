@@ -29,6 +29,7 @@ Answered = Callable[[Reply | RacewayError], None]
 
 class LineLimits(NamedTuple):
     waiting: int
+    waiting_bytes: int
     answer_bytes: int
     connect_s: float
 
@@ -73,6 +74,12 @@ class _Connection(asyncio.Protocol):
         if self._receiver.overflow:
             self.transport.abort()
 
+    def pause_writing(self) -> None:
+        self._link.is_paused = True
+
+    def resume_writing(self) -> None:
+        self._link.resume()
+
     def connection_lost(self, error: Exception | None) -> None:
         self._link.lost(self, str(error) if error else "the connection was closed")
 
@@ -89,7 +96,8 @@ class LineLink:
         self._open: dict[str, _Call] = {}
         self._wheel: TimerWheel[_Call] = TimerWheel()
         self._outbox: list[bytes] = []
-        self._sweeping = self._closed = False
+        self._untold: list[Callable[[RacewayError | None], None]] = []
+        self._sweeping = self._closed = self.is_paused = False
 
     @property
     def open_connections(self) -> int:
@@ -99,7 +107,7 @@ class LineLink:
         """`key` is the call's `mid/cid`. `answered` gets the reply, or UnreachableError (nothing was sent),
         ConnectionLostError, BusyError or RequestTimeoutError; never before this returns."""
         call = _Call(key, line, answered)
-        if key in self._open or len(self._open) + len(self._unsent) >= self.limits.waiting:
+        if key in self._open or self._is_full(len(line)):
             self._loop.call_soon(call.end, BusyError(f"too many calls wait for {self.target}"))
             return
         now_ms = self._loop.time() * 1000
@@ -113,10 +121,14 @@ class LineLink:
             self._connect()
 
     def tell(self, line: bytes, told: Callable[[RacewayError | None], None]) -> None:
-        """A line that has no answer; `told` is called when it was written, or could not be."""
+        """A line that has no answer; `told` is called when it was written, or could not be. While a receiver does not
+        read it is not called: what waits for it must not grow."""
         if self._connection is not None:
             self._write(line)
-            self._loop.call_soon(told, None)
+            if self.is_paused:
+                self._untold.append(told)
+            else:
+                self._loop.call_soon(told, None)
             return
 
         def settle(result: Reply | RacewayError) -> None:
@@ -124,6 +136,21 @@ class LineLink:
 
         self._unsent.append(_Call("", line, settle))
         self._connect()
+
+    def _is_full(self, size: int) -> bool:
+        """Lines that a receiver does not read stay in memory, sent or not."""
+        held = sum(len(call.line) for call in self._unsent)
+        if self._connection is not None and self._connection.transport is not None:
+            held += self._connection.transport.get_write_buffer_size()
+        too_many = len(self._open) + len(self._unsent) >= self.limits.waiting
+        return too_many or (held > 0 and held + size > self.limits.waiting_bytes)
+
+    def resume(self) -> None:
+        """The receiver reads again."""
+        self.is_paused = False
+        untold, self._untold = self._untold, []
+        for told in untold:
+            told(None)
 
     def _write(self, line: bytes) -> None:
         if not self._outbox:
@@ -178,8 +205,11 @@ class LineLink:
     def lost(self, connection: _Connection, reason: str) -> None:
         if connection is not self._connection:
             return
-        self._connection = None
+        self._connection, self.is_paused = None, False
         self._outbox.clear()
+        untold, self._untold = self._untold, []
+        for told in untold:
+            told(ConnectionLostError(str(self.target), reason))
         lost, self._open = self._open, {}
         for call in lost.values():
             call.end(ConnectionLostError(str(self.target), reason))

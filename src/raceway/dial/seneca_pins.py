@@ -194,8 +194,8 @@ class Service(Answerer):
     def members(self) -> Sequence[Responder]:
         return (self,)
 
-    def close(self) -> None:
-        self.courier.give_up("the service was detached")
+    def close(self, reason: str) -> None:
+        self.courier.give_up(reason)
         self.line.close()
 
 

@@ -96,8 +96,15 @@ class Returns:
         found = self._pools.get(urn)
         if found is None:
             address = parse_address(urn)
-            connect_s, idle_s = self._settings.connect_ms / 1000, self._settings.idle_ms / 1000
-            limits = PoolLimits(CONNECTIONS, self._settings.waiting, self._settings.return_limit, connect_s, idle_s)
+            settings = self._settings
+            limits = PoolLimits(
+                connections=CONNECTIONS,
+                waiting=settings.waiting,
+                waiting_bytes=settings.waiting_bytes,
+                answer_bytes=settings.return_limit,
+                connect_s=settings.connect_ms / 1000,
+                idle_s=settings.idle_ms / 1000,
+            )
             pool = HttpPool(address.target, self._loop, limits, address.maybe_tls())
             found = self._pools[urn] = _Pool(pool, address)
             if len(self._pools) > KEPT_POOLS:
@@ -108,7 +115,11 @@ class Returns:
         log.warning("return path did not take an answer", urn=parcel.data.decode(), reason=reason)
         self._broker.parking.park(parcel.batch, parcel.row, parcel.data.decode(), reason)
 
+    async def drain(self, limit_s: float) -> None:
+        await self._courier.drain(limit_s)
+
     def close(self) -> None:
+        """What has not reached its caller is undeliverable."""
         self._courier.give_up("the bus stops")
         for pool, _ in self._pools.values():
             pool.close()

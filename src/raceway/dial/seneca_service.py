@@ -58,6 +58,7 @@ class OverHttp:
         limits = PoolLimits(
             connections=settings.connections,
             waiting=settings.waiting,
+            waiting_bytes=settings.waiting_bytes,
             answer_bytes=settings.answer_limit,
             connect_s=settings.connect_ms / 1000,
             idle_s=settings.idle_ms / 1000,
@@ -90,7 +91,7 @@ class OverHttp:
 
 class OverLines:
     def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
-        limits = LineLimits(settings.waiting, settings.answer_limit, settings.connect_ms / 1000)
+        limits = LineLimits(settings.waiting, settings.waiting_bytes, settings.answer_limit, settings.connect_ms / 1000)
         self._link = LineLink(address.target, loop, turn, limits)
 
     @property

@@ -131,11 +131,16 @@ class ServiceTable:
     def __iter__(self) -> Iterator[Service]:
         return (service for _, group in self.pins for service in group.services)
 
+    async def drain(self, limit_s: float) -> None:
+        """Let what was published reach its observers."""
+        await asyncio.gather(*(service.courier.drain(limit_s) for service in self))
+
     def close(self) -> None:
+        """What has not reached its observer is undeliverable."""
         for task in self._looking:
             task.cancel()
         for service in self:
-            service.line.close()
+            service.close("the bus stops")
 
     # ---- adding and removing -----------------------------------------------------------------------------------------
 
@@ -193,7 +198,7 @@ class ServiceTable:
     def _drop(self, group: PinGroup, service: Service) -> None:
         group.services.remove(service)
         self._broker.routing.remove(service)
-        service.close()
+        service.close("the service was detached")
 
     def _maybe_group(self, pattern: Pattern) -> PinGroup | None:
         text = canonical_text(pattern)

@@ -20,9 +20,10 @@ import msgspec
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.runs import Run
 from raceway.codec.seneca import Call, Outcome, Stamp, failure_of, outcome_of, response_document
+from raceway.codec.seneca_trk import maybe_own
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError
 from raceway.listen.seneca_repeats import Repeats, Settled
-from raceway.model.envelope import SENECA, Batch
+from raceway.model.envelope import SENECA, Batch, Hop, decode_hops
 
 
 class Door(Protocol):
@@ -81,10 +82,18 @@ class SenecaCall(Peer):
     # ---- what the broker says ----------------------------------------------------------------------------------------
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        producer = batch.item("producer", row) if batch.item("wire", row) == SENECA else None
-        rid = producer.decode("utf-8", "replace") if producer else request.responder_id
-        stamp = Stamp(rid, request.handed_us // 1000, self._desk.now_ms(), self.pattern)
-        self._gather((outcome_of(batch, row), stamp))
+        rid, times = request.responder_id, None
+        if batch.item("wire", row) == SENECA:
+            rid = (batch.item("producer", row) or b"").decode("utf-8", "replace") or rid
+            times = self._maybe_times(decode_hops(batch.item("hops", row)))
+        received_ms, answered_ms = times or (request.handed_us // 1000, self._desk.now_ms())
+        self._gather((outcome_of(batch, row), Stamp(rid, received_ms, answered_ms, self.pattern)))
+
+    def _maybe_times(self, hops: tuple[Hop, ...]) -> tuple[int, int] | None:
+        """When the responder got the call and answered it, by its own clock, if it says so."""
+        own = maybe_own(hops, self.sent.mid)
+        times = () if own is None else hops[own].tms[1:3]
+        return (times[0], times[1]) if len(times) == 2 and times[0] is not None and times[1] is not None else None
 
     def fail(self, request: Pending, error: RacewayError) -> None:
         if self.sent.multiple:

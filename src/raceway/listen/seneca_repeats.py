@@ -35,13 +35,15 @@ class Caller(Protocol):
 
 
 class _Entry:
+    """`first` and those who wait are let go with the result: an entry stays long, and a call holds its document."""
+
     __slots__ = ("begun_ms", "first", "settled", "waiting")
 
     def __init__(self, first: Caller, begun_ms: float) -> None:
-        self.first = first
+        self.first: Caller | None = first
         self.begun_ms = begun_ms
         self.settled: Settled | None = None
-        self.waiting: list[Caller] = []
+        self.waiting: tuple[Caller, ...] = ()
 
 
 class Repeats:
@@ -65,7 +67,7 @@ class Repeats:
             self._entries[caller.key] = _Entry(caller, now)
             return False
         if entry.settled is None:
-            entry.waiting.append(caller)
+            entry.waiting += (caller,)
         else:
             caller.tell_again(entry.settled)
         return True
@@ -74,7 +76,7 @@ class Repeats:
         """The first call has its result: so have those that wait for it."""
         entry = self._maybe_own(caller)
         if entry is not None:
-            entry.settled = settled
+            entry.settled, entry.first = settled, None
             self._size += settled.size
             self._tell(entry, settled)
 
@@ -87,10 +89,10 @@ class Repeats:
 
     def _maybe_own(self, caller: Caller) -> _Entry | None:
         entry = self._entries.get(caller.key)
-        return entry if entry is not None and entry.first is caller and entry.settled is None else None
+        return entry if entry is not None and entry.first is caller else None
 
     def _tell(self, entry: _Entry, settled: Settled) -> None:
-        waiting, entry.waiting = entry.waiting, []
+        waiting, entry.waiting = entry.waiting, ()
         for caller in waiting:
             caller.tell_again(settled)
 
