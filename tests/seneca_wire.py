@@ -19,6 +19,8 @@ from http.client import HTTPConnection
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, NamedTuple, Self
 
+import pyarrow.compute as pc
+
 from raceway.journal.reader import Reader
 from tests.ports import free_port_base
 from tests.server import Server, wait_until
@@ -348,12 +350,12 @@ def serving(server: Server, pin: str, react: Reaction, dialect: str = "S") -> It
 
 def rows(server: Server, **wanted: Any) -> list[dict[str, Any]]:
     """What the journal has, of the rows whose columns have these values."""
-    return [
-        row
-        for batch in Reader(server.data).read(0)
-        for row in batch.to_pylist()
-        if all(row[name] == value for name, value in wanted.items())
-    ]
+    found: list[dict[str, Any]] = []
+    for batch in Reader(server.data).read(0):
+        for name, value in wanted.items():
+            batch = batch.filter(pc.equal(batch.column(name), value))
+        found += batch.to_pylist()
+    return found
 
 
 def wait_for_rows(server: Server, count: int, **wanted: Any) -> list[dict[str, Any]]:

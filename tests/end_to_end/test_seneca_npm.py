@@ -248,7 +248,8 @@ def test_a_service_killed_in_the_middle_of_calls_costs_those_calls_and_no_other(
                     assert "error" in call.result(20), "a call whose service is dead has no result"
                 assert time.monotonic() - began < 4, "the callers were told late"
                 doomed.process.wait(10)
-                # While a process ends its port may still take a connection; after that it is skipped: every further call is answered by the one that lives.
+                # While a process ends its port may still take a connection. From now on it is skipped: every further
+                # call is answered by the one that lives.
                 for name in clients.values():
                     outcomes = [callers.act(name, role=role, cmd="sum", a=n, b=1) for n in range(6)]
                     assert [outcome.result or outcome for outcome in outcomes] == [{"sum": n + 1} for n in range(6)]
