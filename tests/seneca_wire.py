@@ -348,16 +348,24 @@ def serving(server: Server, pin: str, react: Reaction, dialect: str = "S") -> It
         yield service
 
 
-def rows(server: Server, **wanted: Any) -> list[dict[str, Any]]:
-    """What the journal has, of the rows whose columns have these values."""
+def journal_end(server: Server) -> int:
+    """The position behind the last committed row."""
+    return Reader(server.data).committed() + 1
+
+
+def rows(server: Server, since: int = 0, **wanted: Any) -> list[dict[str, Any]]:
+    """What the journal has from that position on, of the rows whose columns have these values."""
     found: list[dict[str, Any]] = []
-    for batch in Reader(server.data).read(0):
+    for batch in Reader(server.data).read(since):
         for name, value in wanted.items():
             batch = batch.filter(pc.equal(batch.column(name), value))
         found += batch.to_pylist()
     return found
 
 
-def wait_for_rows(server: Server, count: int, **wanted: Any) -> list[dict[str, Any]]:
-    wait_until(lambda: len(rows(server, **wanted)) >= count, DEADLINE_S, f"{count} rows with {wanted}")
-    return rows(server, **wanted)
+def wait_for_rows(server: Server, count: int, since: int = 0, **wanted: Any) -> list[dict[str, Any]]:
+    def enough() -> list[dict[str, Any]] | None:
+        found = rows(server, since, **wanted)
+        return found if len(found) >= count else None
+
+    return wait_until(enough, DEADLINE_S, f"{count} rows with {wanted}")

@@ -17,7 +17,7 @@ from raceway.client.sync import connect
 from tests.node_peers import DIALECTS, PACKAGES, Dialect, NodePeers, Outcome, node_peers
 from tests.ports import free_port_base
 from tests.seneca_math import math_service
-from tests.seneca_wire import attached, fresh_word, now_ms, rows, wait_for_rows
+from tests.seneca_wire import attached, fresh_word, journal_end, now_ms, wait_for_rows
 from tests.server import Server, running_server, wait_until
 
 HOSTS = (*DIALECTS, "python")
@@ -309,11 +309,10 @@ def test_the_dialect_of_a_service_is_found_out(
 
 
 def test_every_call_and_answer_is_in_the_journal_with_its_hop(pair: Pair, server: Server) -> None:
-    word, began = fresh_word(), now_ms()
+    word, began, since = fresh_word(), now_ms(), journal_end(server)
     assert pair.act("echo", data=word).result == {"data": word}
-    topic = f"{pair.host.role}.echo"
-    request = next(r for r in wait_for_rows(server, 1, topic=topic, kind="request") if word.encode() in r["payload"])
-    (answer,) = wait_for_rows(server, 1, answers=request["sequence"])
+    (request,) = wait_for_rows(server, 1, since, topic=f"{pair.host.role}.echo", kind="request")
+    (answer,) = wait_for_rows(server, 1, since, answers=request["sequence"])
     assert (request["wire"], answer["wire"], answer["kind"]) == ("seneca", "seneca", "response")
     assert json.loads(request["payload"]) == {"role": pair.host.role, "cmd": "echo", "data": word}
     assert json.loads(answer["payload"]) == {"data": word}
@@ -332,13 +331,10 @@ def test_an_asynchronous_message_is_a_publish(
     server: Server, clients: dict[str, str], callers: NodePeers, services: dict[str, Host]
 ) -> None:
     for dialect in ("W", "T"):
-        word = fresh_word()
+        word, since = fresh_word(), journal_end(server)
         callers.post(clients[dialect], role="mathW", cmd="echo", data=word)
-        wait_until(
-            lambda word=word: any(word.encode() in row["payload"] for row in rows(server, kind="publish")),  # type: ignore[misc]
-            10,
-            f"a publish of {dialect}",
-        )
+        (row,) = wait_for_rows(server, 1, since, kind="publish")
+        assert json.loads(row["payload"])["data"] == word
 
 
 # ---- the packages ---------------------------------------------------------------------------------------------------
