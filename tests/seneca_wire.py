@@ -222,6 +222,9 @@ class _Server(ThreadingHTTPServer):
     # The bus opens many connections at once; Python's own default is 5.
     request_queue_size = 1024
 
+    def handle_error(self, *_: Any) -> None:
+        """A bus that was killed has reset its connections."""
+
 
 Reaction = Callable[[Got], tuple[int, Any]]
 
