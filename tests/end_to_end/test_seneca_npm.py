@@ -337,6 +337,50 @@ def test_an_asynchronous_message_is_a_publish(
         assert json.loads(row["payload"])["data"] == word
 
 
+@pytest.mark.parametrize("kind", DIALECTS)
+def test_a_chain_of_real_services_is_one_flow(
+    kind: Dialect, server: Server, clients: dict[str, str], callers: NodePeers, hosts: NodePeers
+) -> None:
+    """A calls B, and B calls C while it works, both through the bus."""
+    word, base, since = fresh_word(), free_port_base(), journal_end(server)
+    port = server.port("seneca_tcp" if kind == "T" else "seneca")
+    far = {f"role:{word},cmd:inner": {"y": 1}}
+    near = {f"role:{word},cmd:outer": {"ask": {"role": word, "cmd": "inner"}, "result": {"x": 2}}}
+    through = {"dialect": kind, "port": port, "pin": f"role:{word},cmd:inner"}
+    hosts.listen(f"C{word}", kind, base, extra=far)
+    hosts.listen(f"B{word}", kind, base + 1, extra=near, clients=[through])
+    with (
+        attached(server, f"role:{word},cmd:inner", place(kind, base), kind),
+        attached(server, f"role:{word},cmd:outer", place(kind, base + 1), kind),
+    ):
+        outcome = callers.act(clients[kind], role=word, cmd="outer", **{"custom$": {"tenant": "t1"}})
+        assert outcome.result == {"x": 2, "inner": {"y": 1}}
+        (at_b,), (at_c,) = hosts.kept(f"B{word}"), hosts.kept(f"C{word}")
+        assert at_b.cid == at_c.cid
+        assert at_b.mid != at_c.mid
+        assert at_b.custom == at_c.custom == {"tenant": "t1"}
+        flow = wait_for_rows(server, 4, since, correlation_id=at_b.cid)
+    assert sorted((row["kind"], row["message_id"]) for row in flow) == sorted(
+        [("request", at_b.mid), ("response", at_b.mid), ("request", at_c.mid), ("response", at_c.mid)]
+    )
+    if kind == "W":
+        # Only this dialect tells who called the caller.
+        (inner,) = [row for row in flow if row["kind"] == "request" and row["message_id"] == at_c.mid]
+        assert inner["parent_id"] == at_b.mid
+    for name in (f"B{word}", f"C{word}"):
+        hosts.close_instance(name)
+
+
+def test_five_megabytes_pass_both_ways(
+    server: Server, clients: dict[str, str], callers: NodePeers, services: dict[str, Host]
+) -> None:
+    data = "0123456789" * 500_000
+    for dialect in DIALECTS:
+        outcome = callers.act(clients[dialect], role=services[dialect].role, cmd="echo", data=data)
+        assert outcome.error is None
+        assert outcome.result["data"] == data
+
+
 # ---- the packages ---------------------------------------------------------------------------------------------------
 
 
