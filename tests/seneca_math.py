@@ -1,13 +1,18 @@
-"""The actions of `tests/npm/peers.js`, hosted by `raceway.client`: callers must not be able to tell the difference."""
+"""The actions of `tests/npm/peers.js`, hosted by `raceway.client`: callers must not be able to tell the difference.
+
+As a process of its own, until its standard input ends: `python -m tests.seneca_math ROLE URL CONSOLE`.
+"""
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
 
 from raceway.client import ActionMessage, SenecaService
 from raceway.client.seneca_actions import Handler
+from raceway.client.sync import connect
 from raceway.errors import RemoteError
 
 
@@ -61,3 +66,13 @@ def math_service(role: str, kept: list[ActionMessage] | None = None) -> SenecaSe
         return {"got": got}
 
     return service
+
+
+def main(role: str, url: str, console: str) -> None:
+    with connect(url, console=console) as bus, bus.host(math_service(role)):
+        print("ready", flush=True)
+        sys.stdin.read()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

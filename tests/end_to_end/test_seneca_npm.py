@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -254,6 +256,30 @@ def test_a_service_killed_in_the_middle_of_calls_costs_those_calls_and_no_other(
                     outcomes = [callers.act(name, role=role, cmd="sum", a=n, b=1) for n in range(6)]
                     assert [outcome.result or outcome for outcome in outcomes] == [{"sum": n + 1} for n in range(6)]
     hosts.close_instance(role)
+
+
+def test_a_python_service_killed_in_the_middle_of_calls_costs_those_calls_and_no_other(
+    server: Server, clients: dict[str, str], callers: NodePeers
+) -> None:
+    role = fresh_word()
+    command = [sys.executable, "-m", "tests.seneca_math", role, bus_url(server), console_url(server)]
+    with (
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as doomed,
+        connect(bus_url(server), console=console_url(server)) as bus,
+    ):
+        assert doomed.stdout is not None
+        assert doomed.stdout.readline() == b"ready\n"
+        since = journal_end(server)
+        slow = [callers.start_act(name, role=role, cmd="slow", ms=30_000) for name in clients.values()]
+        wait_for_rows(server, 3, since, topic=f"{role}.slow", kind="request")
+        with bus.host(math_service(role)):
+            doomed.kill()
+            for call in slow:
+                assert "error" in call.result(20), "a call whose service is dead has no result"
+            doomed.wait(10)
+            for name in clients.values():
+                outcomes = [callers.act(name, role=role, cmd="sum", a=n, b=1) for n in range(6)]
+                assert [outcome.result or outcome for outcome in outcomes] == [{"sum": n + 1} for n in range(6)]
 
 
 def test_a_service_that_comes_back_is_called_again(
