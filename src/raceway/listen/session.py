@@ -85,11 +85,11 @@ class Session(Peer):
     def read(self, events: Iterable[Any], size: int) -> None:
         """The same, when the events are all of a read of `size` bytes: then a quiet bus answers at once."""
         turn = self.broker.turn
-        turn.begin_read()
+        turn.begin_read(small=size <= SMALL_READ)
         try:
             self.take(events)
         finally:
-            turn.end_read(small=size <= SMALL_READ)
+            turn.end_read()
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
