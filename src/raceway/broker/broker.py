@@ -58,7 +58,7 @@ ERROR_COUNTERS: dict[type, str] = {
 class Broker(Bus):
     def __init__(self, settings: config.Broker, journal: Journal, loop: Clock, clock_us: Callable[[], int]) -> None:
         super().__init__(settings, journal, loop, clock_us)
-        self.queues = QueueTable(self, settings.pubsub_messages, settings.pubsub_bytes)
+        self.queues = QueueTable(self)
         publishing, exchanges = Publishing(self, self.queues), Exchanges(self, self.queues)
         self.correlation, self.replies = exchanges.correlation, exchanges.replies
         self._exchanges = exchanges
