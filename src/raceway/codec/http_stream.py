@@ -112,11 +112,6 @@ class _Reader:
         over = self._head_size > 2 * self._head_limit
         return HttpRefusal(431, f"a head is at most {self._head_limit} bytes") if over else None
 
-    def _count_head(self, size: int) -> None:
-        self._head_size += size
-        if self._head_size > self._head_limit:
-            raise _Refused(431, f"a head is at most {self._head_limit} bytes")
-
     # ---- called by the parser ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -124,8 +119,10 @@ class _Reader:
         self._head_size = 1
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._count_head(len(name) + len(value) + 4)
+        self._head_size += len(name) + len(value) + 4
         self._headers[name.lower()] = value
+        if self._head_size > self._head_limit:
+            raise _Refused(431, f"a head is at most {self._head_limit} bytes")
 
     def on_headers_complete(self) -> None:
         self._in_body = True
@@ -155,8 +152,10 @@ class RequestReader(_Reader):
         return self._feed(data)
 
     def on_url(self, target: bytes) -> None:
-        self._count_head(len(target))
+        self._head_size += len(target)
         self._target += target
+        if self._head_size > self._head_limit:
+            raise _Refused(431, f"a head is at most {self._head_limit} bytes")
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()
