@@ -227,8 +227,9 @@ class PinGroup(Answerer):
     def _in_turn(self) -> list[Service]:
         """Those that are there, beginning with the next one; those that seem down if there is no other."""
         services = [service for service in self.services if service.line.can_be_asked]
-        self._turn += 1
-        start = self._turn % len(services) if services else 0
-        services = services[start:] + services[:start]
-        up = [service for service in services if service.line.state != "down"]
-        return up or services
+        if len(services) > 1:
+            self._turn += 1
+            start = self._turn % len(services)
+            services = services[start:] + services[:start]
+            services = [service for service in services if service.line.state != "down"] or services
+        return services
