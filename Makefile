@@ -67,5 +67,5 @@ lock: setup ## Resolve the lock files anew from pyproject.toml
 	@$(UV_COMPILE) --extra dev --output-file requirements-dev.lock
 
 clean: ## Remove .venv, caches and build output; data folders stay
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	@find src tests bench examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
