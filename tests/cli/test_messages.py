@@ -243,14 +243,16 @@ def test_request_over_seneca_ends_with_a_status_for_each_fate(server: Server, se
         assert done.stderr.startswith("raceway: ")
 
 
+@pytest.mark.parametrize(("scheme", "door"), [("seneca", "seneca"), ("seneca+tcp", "seneca_tcp")])
 def test_pub_over_seneca_is_a_message_that_nobody_has_to_answer(
-    server: Server, bus: sync.SyncClient, seneca: sync.SyncSenecaClient
+    server: Server, bus: sync.SyncClient, scheme: str, door: Door
 ) -> None:
     with bus.subscribe("cli.saved") as saved:
-        url = f"seneca://127.0.0.1:{server.port('seneca')}"
+        url = f"{scheme}://127.0.0.1:{server.port(door)}"
         lines = '{"id":1}\n{"id":2}\n'
         result = run(server, "pub", "role:cli,cmd:saved", "--lines", "--url", url, "--json", stdin=lines)
-        assert json.loads(result.stdout)["messages"] == 2
+        told = json.loads(result.stdout)
+        assert (told["messages"], told["acknowledged"]) == (2, scheme == "seneca"), "TCP acknowledges nothing"
         found = sorted(json.loads(payload_of(saved))["id"] for _ in range(2))
     assert found == [1, 2]
 

@@ -61,16 +61,18 @@ def pub(
     the topic is a pattern such as `role:math,cmd:sum`, and the message an object that its keys are added to.
     """
     messages = list(_read_messages(payload, file, lines))
+    address = bus.find_url(url, data)
+    # Nothing answers a message on Seneca's TCP.
+    confirm = not no_ack and not address.startswith("seneca+tcp:")
     began = time.monotonic()
 
     async def send() -> bool:
-        address = bus.find_url(url, data)
         keywords = {"topic": subject} if bus.is_zbus(address) else _versioned(address, version)
         async with _connect(address, ca_file, token, reconnect=False) as client:
-            return await _publish(client, topic, messages, count, keywords | {"confirm": not no_ack})
+            return await _publish(client, topic, messages, count, keywords | {"confirm": confirm})
 
     routed = asyncio.run(send())
-    sent, acknowledged = len(messages) * count, routed and not no_ack
+    sent, acknowledged = len(messages) * count, routed and confirm
     if as_json:
         size = sum(map(len, messages)) * count
         output.print_json(

@@ -179,7 +179,7 @@ class SenecaClient:
 
     async def publish(self, pattern: str, payload: Payload = b"", *, confirm: bool = True) -> None:
         """As `send`: the payload is a JSON object that the pattern's keys are added to. What is none goes as its
-        member `data`."""
+        member `data`. The transport decides whether storing is confirmed, `confirm` does not: HTTP does, TCP cannot."""
         await self.send(pattern, _document(payload))
 
     async def publish_many(self, pattern: str, payloads: Iterable[Payload], *, confirm: bool = True) -> int:
@@ -201,7 +201,7 @@ class SenecaClient:
         return b"" if result is None else msgspec.json.encode(result)
 
     async def heartbeat(self) -> None:
-        """Is the bus there? Returns if so."""
+        """Is the bus there? Returns if so, and everything sent before has been read."""
         await self._way.check()
 
     # ---- services ---------------------------------------------------------------------------------------------------

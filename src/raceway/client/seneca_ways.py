@@ -11,6 +11,7 @@ from raceway.client.http_pool import HttpPool
 from raceway.client.keeper import Keeper
 from raceway.client.link import Link
 from raceway.client.options import Options
+from raceway.client.seneca_flow import fresh_id
 from raceway.codec import seneca as codec
 from raceway.codec.seneca import Dialect, Outgoing, Reply
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError
@@ -18,6 +19,7 @@ from raceway.errors import ConfigError, ConnectionLostError, MalformedError, Rem
 # The largest answer.
 ANSWER_LIMIT = 64 * 1024 * 1024
 TICK_S = 0.05
+PING = codec.raw_members({"role": "seneca", "cmd": "ping"})
 # What `Options.dialect` may be, and over which transport.
 HTTP_DIALECTS = {"S": Dialect.SEED, "W": Dialect.WEB, "L": Dialect.LEGACY, "any": Dialect.ANY}
 LINE_DIALECTS = {"S": Dialect.SEED_LINE, "T": Dialect.TCP}
@@ -29,7 +31,7 @@ class Way(Protocol):
     async def close(self) -> None: ...
 
     async def check(self) -> None:
-        """Is somebody there? Raises ConnectionLostError."""
+        """Is somebody there? Raises ConnectionLostError, RequestTimeoutError."""
         ...
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> Reply:
@@ -82,7 +84,7 @@ class Lines:
 
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
         self._keeper = Keeper(address, options, self._receive, _restore_nothing, self._lost)
-        self._dialect = dialect
+        self._dialect, self._patience_s = dialect, options.patience_s
         self._calls: Calls[Reply] = Calls(lambda: asyncio.get_running_loop().time())
         self._ticking: asyncio.TimerHandle | None = None
 
@@ -97,7 +99,8 @@ class Lines:
         self._calls.lose(ConnectionLostError("", "the client was closed"), keep_repeatable=False)
 
     async def check(self) -> None:
-        await self._ready_link()
+        """Every instance has this action for itself; a bus, which never hands it on, says so. Either is an answer."""
+        await self.call(Outgoing(fresh_id(), fresh_id(), "", PING), self._patience_s)
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> Reply:
         link = await self._ready_link()
