@@ -24,6 +24,8 @@ MAX_NAME_LENGTH = 255
 MAX_MB_LEVELS = 5
 RESERVED = ("system", "raceway")
 ANY_LEVEL, ANY_TAIL = "+", "#"
+# Topics of this Danube namespace are those of all wires; those of others only Danube can spell.
+DEFAULT_NAMESPACE = "default"
 
 # Possessive quantifiers: a name comes from the network and must not be able to make the search backtrack.
 _mb_topic = re.compile(r"[A-Za-z][A-Za-z0-9]*+(?:\.[A-Za-z][A-Za-z0-9]*+)*+").fullmatch
@@ -48,6 +50,36 @@ def canonical_name(text: str) -> str:
 def _is_letter_or_digit(character: str) -> bool:
     category = unicodedata.category(character)
     return category[0] == "L" or category == "Nd"
+
+
+def parse_danube_topic(text: str) -> str:
+    """The topic that Danube calls `/namespace/topic`: the bare name in namespace `default`, else the whole of it.
+
+    Raises NameInvalidError. Dots may stand in the topic only: other wires' topics have them.
+    """
+    parts = text.split("/")
+    if len(parts) != 3 or parts[0]:
+        raise NameInvalidError(text, "a topic is named /namespace/topic")
+    namespace, topic = parse_namespace(parts[1]), canonical_name(parts[2])
+    return topic if namespace == DEFAULT_NAMESPACE else f"/{namespace}/{topic}"
+
+
+def parse_namespace(text: str) -> str:
+    """The name of a Danube namespace in normal form C. Raises NameInvalidError."""
+    name = canonical_name(text)
+    if "." in name:
+        raise NameInvalidError(text, "the name of a namespace has no dots")
+    return name
+
+
+def danube_topic(name: str) -> str:
+    """What Danube calls this topic."""
+    return name if name.startswith("/") else f"/{DEFAULT_NAMESPACE}/{name}"
+
+
+def namespace_of(name: str) -> str:
+    """The Danube namespace of a topic."""
+    return name.split("/", 2)[1] if name.startswith("/") else DEFAULT_NAMESPACE
 
 
 def is_reserved(name: str) -> bool:

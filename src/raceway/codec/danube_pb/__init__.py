@@ -1,8 +1,8 @@
 """Messages of the Danube wire, from the `.proto` files beside this one.
 
 `make protos` writes the modules: `<name>_pb2.py` with the compiled descriptor, `<name>_pb2.pyi` with the types. They
-have a pool of their own: protobuf's would refuse a second file with the same symbols, and a process that holds both this
-broker and a Danube client has two.
+have a pool of their own: protobuf's would refuse a second file with the same symbols, and a process that holds both
+this broker and a Danube client has two.
 """
 
 from __future__ import annotations
