@@ -29,8 +29,10 @@ FILE_VARIABLE = "RACEWAY_CONFIG"
 NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_ROUNDS", "RACEWAY_URL"}
 
 # Keys and certificates are given as file names and are none.
-SECRETS = {"listen.zbus.admin_token", "listen.zbus.tracker_token"}
+SECRETS = {"listen.zbus.admin_token", "listen.zbus.tracker_token", "security.token_secret"}
 HIDDEN = "(hidden)"
+# HS256 asks for a key as long as its hash (RFC 7518, 3.2).
+SECRET_BYTES = 32
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0)]
@@ -82,6 +84,17 @@ class Journal(_Section, frozen=True):
     retention: Retention = Retention()
 
 
+class Schemas(_Section, frozen=True):
+    definition_bytes: Annotated[Positive, Meta(description="Largest schema definition.")] = MIB
+    total_bytes: Annotated[Positive, Meta(description="All definitions together; they are held in memory.")] = 64 * MIB
+    checked_bytes: Annotated[
+        Positive, Meta(description="Largest payload that is checked against a schema; a larger one is a violation.")
+    ] = 4 * MIB
+    warn_s: Annotated[
+        Seconds, Meta(description="Violations that are let pass are logged once in this time for each topic.")
+    ] = 1.0
+
+
 class Broker(_Section, frozen=True):
     request_timeout_ms: Annotated[Count, Meta(description="Deadline of a request that names none.")] = 5000
     request_timeout_max_ms: Annotated[Positive, Meta(description="Longest deadline a request may name.")] = 3_600_000
@@ -98,6 +111,7 @@ class Broker(_Section, frozen=True):
     drain_s: Annotated[
         Seconds, Meta(description="Longest time a stop waits for open requests and unwritten output.")
     ] = 2.0
+    schemas: Schemas = Schemas()
 
 
 class MbWire(_Section, frozen=True):
@@ -149,6 +163,24 @@ class ZbusWire(_Section, frozen=True):
     )
 
 
+class DanubeWire(_Section, frozen=True):
+    port: Annotated[Port, Meta(description="Danube over gRPC: clients, schema registry, administration.")] = 6650
+    advertised: Annotated[
+        str, Meta(description="host:port told to clients as the broker's address; empty: the one they came to.")
+    ] = ""
+    message_limit: Annotated[
+        Positive,
+        Meta(
+            description="Largest message, encoded. Clients take no more than 4 MiB, what is added on delivery included."
+        ),
+    ] = 4 * MIB - 64 * KIB
+    attribute_limit: Annotated[Positive, Meta(description="Most attributes of a message.")] = 128
+    attribute_bytes: Annotated[Positive, Meta(description="Their names and values together.")] = 64 * KIB
+    refusal_ms: Annotated[
+        Count, Meta(description="A stream is refused after this time: clients open the next one at once.")
+    ] = 2000
+
+
 class Listen(_Section, frozen=True):
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port_base: Annotated[
@@ -167,6 +199,18 @@ class Listen(_Section, frozen=True):
     backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
     mb: MbWire = MbWire()
     zbus: ZbusWire = ZbusWire()
+    danube: DanubeWire = DanubeWire()
+
+
+class Security(_Section, frozen=True):
+    enabled: Annotated[
+        bool, Meta(description="Peers must say who they are, and may do only what a role allows. Needs TLS for tokens.")
+    ] = False
+    token_secret: Annotated[str, Meta(description="Secret that tokens (JWT, HS256) are signed with.")] = ""
+    token_issuer: Annotated[str, Meta(description="What a token must name as its issuer (`iss`).")] = "raceway"  # noqa: S105 - no secret
+    super_admins: Annotated[
+        tuple[str, ...], Meta(description="Principals (type:name or name) that may do everything.")
+    ] = ()
 
 
 class Log(_Section, frozen=True):
@@ -182,6 +226,7 @@ class Config(_Section, frozen=True):
     listen: Listen = Listen()
     broker: Broker = Broker()
     journal: Journal = Journal()
+    security: Security = Security()
     log: Log = Log()
 
 
@@ -352,6 +397,9 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
         raise ConfigError(
             "listen.port_base", "needs ten ports in a row below 65536", origins.get("listen.port_base", "")
         )
+    if config.security.enabled and len(config.security.token_secret.encode()) < SECRET_BYTES:
+        reason = f"must have {SECRET_BYTES} bytes or more when security is on"
+        raise ConfigError("security.token_secret", reason, origins.get("security.token_secret", ""))
     if listen.mb.deregister_ms <= listen.mb.heartbeat_ms:
         raise ConfigError("listen.mb.deregister_ms", "must be longer than listen.mb.heartbeat_ms")
 
