@@ -17,7 +17,9 @@
     │   │   ├── UnknownNamespaceError a namespace nobody made
     │   │   ├── UnknownProducerError  a producer id that was never given
     │   │   ├── UnknownConsumerError  a consumer id that was never given, or is no more
-    │   │   └── UnknownSubscriptionError a subscription the topic does not have
+    │   │   ├── UnknownSubscriptionError a subscription the topic does not have
+    │   │   ├── UnknownRoleError      a role nobody made
+    │   │   └── UnknownBindingError   a binding nobody made
     │   ├── TopicKindError          the name is taken by a topic, plain or partitioned
     │   ├── MismatchError           what exists was made otherwise
     │   ├── InUseError              somebody still uses it
@@ -29,6 +31,7 @@
     │   ├── SchemaReferenceError    the subject named is not the topic's, or is none
     │   ├── SchemaRefusedError      a message against the schema policy of its topic
     │   ├── TooLargeError           over a stated limit
+    │   ├── UnauthenticatedError    who it is was not proved
     │   ├── ForbiddenError          not allowed
     │   └── RemoteError             a client's call was answered with an error
     └── LocalError                we, our disk or our configuration
@@ -241,6 +244,18 @@ class UnknownSubscriptionError(UnknownError):
     code, kind = "unknown_subscription", "subscription"
 
 
+class UnknownRoleError(UnknownError):
+    """Nobody has made the role `name`."""
+
+    code, kind = "unknown_role", "role"
+
+
+class UnknownBindingError(UnknownError):
+    """No binding has the id `name`."""
+
+    code, kind = "unknown_binding", "binding"
+
+
 class TopicKindError(PeerError):
     """`name` cannot be made: `existing` is there. A name is either a topic or has partitions, never both."""
 
@@ -393,6 +408,19 @@ class TooLargeError(PeerError):
 
     def __str__(self) -> str:
         return f"{self.what} of {self.size} bytes is over the limit of {self.limit}"
+
+
+class UnauthenticatedError(PeerError):
+    """The peer did not prove who it is, because of `reason`."""
+
+    code = "unauthenticated"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class ForbiddenError(PeerError):
