@@ -95,6 +95,71 @@ class Schemas(_Section, frozen=True):
     ] = 1.0
 
 
+class TopicLimits(_Section, frozen=True):
+    """What holds where neither the topic nor its namespace says otherwise."""
+
+    max_producers_per_topic: Annotated[
+        Count, Meta(description="Producers of one topic that were heard of lately. 0: no limit.")
+    ] = 0
+    max_subscriptions_per_topic: Annotated[Count, Meta(description="Subscriptions of one topic. 0: no limit.")] = 0
+    max_consumers_per_topic: Annotated[Count, Meta(description="Consumers of one topic. 0: no limit.")] = 0
+    max_consumers_per_subscription: Annotated[
+        Count, Meta(description="Consumers of one subscription. 0: no limit.")
+    ] = 0
+    max_publish_rate: Annotated[Count, Meta(description="Publishes a second on one topic. 0: no limit.")] = 0
+    max_subscription_dispatch_rate: Annotated[
+        Count, Meta(description="Deliveries a second to one subscription. 0: no limit.")
+    ] = 0
+    max_message_size: Annotated[Count, Meta(description="Largest payload in bytes. 0: each wire's own limit.")] = 0
+
+
+class FailureDefaults(_Section, frozen=True):
+    """The failure policy of a subscription that was given none."""
+
+    max_redelivery_count: Annotated[
+        Count, Meta(description="Failed deliveries after which a message may be delivered again.")
+    ] = 5
+    ack_timeout_ms: Annotated[Positive, Meta(description="A message not acknowledged by then counts as failed.")] = (
+        30_000
+    )
+    base_redelivery_delay_ms: Annotated[Count, Meta(description="How long a failed message waits at first.")] = 1000
+    max_redelivery_delay_ms: Annotated[Count, Meta(description="How long it waits at most.")] = 60_000
+
+
+class Subscriptions(_Section, frozen=True):
+    auto_create: Annotated[bool, Meta(description="A producer makes the topic that it names.")] = True
+    aliases: Annotated[
+        dict[str, str],
+        Meta(description="Plain name to `/namespace/topic`: under it other wires reach a topic outside `default`."),
+    ] = {}
+    max_unacked: Annotated[
+        int, Meta(ge=1, le=10_000, description="Messages out without an acknowledgement, per subscription.")
+    ] = 100
+    exclusive_release_s: Annotated[
+        Seconds, Meta(description="An exclusive subscription is free when its owner had no stream for so long.")
+    ] = 3.0
+    live_removal_s: Annotated[
+        Interval, Meta(description="A non-reliable subscription without consumers is removed after this time.")
+    ] = 60.0
+    unwanted_key_s: Annotated[
+        Seconds,
+        Meta(description="A key that no consumer wants is skipped when none that did was there for so long."),
+    ] = 30.0
+    consumer_expiry_s: Annotated[
+        Interval, Meta(description="A consumer that had no stream for so long is forgotten; its subscription stays.")
+    ] = 86_400.0
+    producer_idle_s: Annotated[
+        Interval, Meta(description="A producer silent for so long does not count towards limits. Its id stays.")
+    ] = 60.0
+    recent_bytes: Annotated[
+        Positive, Meta(description="Rows kept in memory for consumers, all topics together; others are read back.")
+    ] = 64 * MIB
+    dedup_s: Annotated[Seconds, Meta(description="How long an `x-dedup-id` is remembered.")] = 600.0
+    dedup_ids: Annotated[Positive, Meta(description="How many of them are remembered for one producer.")] = 100_000
+    limits: TopicLimits = TopicLimits()
+    failure: FailureDefaults = FailureDefaults()
+
+
 class Broker(_Section, frozen=True):
     request_timeout_ms: Annotated[Count, Meta(description="Deadline of a request that names none.")] = 5000
     request_timeout_max_ms: Annotated[Positive, Meta(description="Longest deadline a request may name.")] = 3_600_000
@@ -112,6 +177,7 @@ class Broker(_Section, frozen=True):
         Seconds, Meta(description="Longest time a stop waits for open requests and unwritten output.")
     ] = 2.0
     schemas: Schemas = Schemas()
+    subscriptions: Subscriptions = Subscriptions()
 
 
 class MbWire(_Section, frozen=True):
@@ -168,12 +234,6 @@ class DanubeWire(_Section, frozen=True):
     advertised: Annotated[
         str, Meta(description="host:port told to clients as the broker's address; empty: the one they came to.")
     ] = ""
-    message_limit: Annotated[
-        Positive,
-        Meta(
-            description="Largest message, encoded. Clients take no more than 4 MiB, what is added on delivery included."
-        ),
-    ] = 4 * MIB - 64 * KIB
     attribute_limit: Annotated[Positive, Meta(description="Most attributes of a message.")] = 128
     attribute_bytes: Annotated[Positive, Meta(description="Their names and values together.")] = 64 * KIB
     refusal_ms: Annotated[
