@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from raceway.broker.queues import Queue
-from raceway.broker.runs import Span
 from raceway.errors import (
     ForbiddenError,
     NameInvalidError,
@@ -16,11 +15,10 @@ from raceway.errors import (
     NameTakenError,
     NoRouteError,
     QueueKindError,
-    RacewayError,
     ReadOnlyError,
     UnknownQueueError,
 )
-from raceway.model.envelope import Batch, encode_attributes
+from raceway.model.envelope import encode_attributes
 from tests.doubles import Refusal, refusals
 from tests.queue_rig import MQ, PUBSUB, TEMP, QueueBench, numbered
 
@@ -49,7 +47,7 @@ def test_bit_2_makes_a_publish_subscribe_queue_and_everything_else_an_ordinary_o
     ((name, record, queue),) = bench.broker.queues
     assert (name, record.mode, record.is_pubsub) == ("made", mode, mode in (2, 3, 6, 7))
     assert isinstance(queue, Queue) != record.is_pubsub
-    assert bench.broker.queues.holds(queue.topic) != record.is_pubsub
+    assert bench.broker.readers.holds(queue.topic) != record.is_pubsub
 
 
 def test_making_it_again_changes_nothing(bench: QueueBench) -> None:
@@ -342,23 +340,6 @@ def test_one_connection_consumes_from_several_queues_of_both_kinds(bench: QueueB
 
 
 # ---- rows ------------------------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_watched_where_no_queue_is(bench: QueueBench) -> None:
-    """A bus without queues must not pay for them."""
-    table, topics = bench.broker.queues, bench.broker.topics
-    batch = Batch(2, topic=[b"a", b"b"], payload=[b"", b""])
-    spans = [Span(topics.own("a"), b"a", 0, 1), Span(topics.own("b"), b"b", 1, 2)]
-
-    def told(error: RacewayError | None) -> None:
-        raise AssertionError
-
-    assert table.watch(batch, spans, told) is told
-    bench.create("c")
-    assert table.watch(batch, spans, told) is told
-    assert table.watch(batch, spans, None) is None
-    bench.create("b")
-    assert table.watch(batch, spans, told) is not told
 
 
 def test_who_waits_for_the_commit_is_told_after_the_queues(bench: QueueBench) -> None:

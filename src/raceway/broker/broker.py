@@ -17,6 +17,7 @@ from raceway.broker.peers import LivePeer, Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.queue_table import QueueTable
 from raceway.broker.routing import patterns
+from raceway.broker.topic_records import TopicRecords
 from raceway.errors import NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
@@ -56,8 +57,9 @@ ERROR_COUNTERS: dict[type, str] = {
 class Broker(Bus):
     def __init__(self, settings: config.Broker, journal: Journal, loop: Clock, clock_us: Callable[[], int]) -> None:
         super().__init__(settings, journal, loop, clock_us)
+        self.topic_records = TopicRecords(self, settings.subscriptions.limits)
         self.queues = QueueTable(self, settings.pubsub_messages, settings.pubsub_bytes)
-        publishing, exchanges = Publishing(self, self.queues), Exchanges(self, self.queues)
+        publishing, exchanges = Publishing(self, self.topic_records), Exchanges(self, self.queues)
         self.correlation, self.replies = exchanges.correlation, exchanges.replies
         self._exchanges = exchanges
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {

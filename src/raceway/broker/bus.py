@@ -9,6 +9,7 @@ from raceway import config
 from raceway.broker.logs import LogWatch
 from raceway.broker.metrics import Meter
 from raceway.broker.peers import LivePeer, Peer, PeerTable
+from raceway.broker.readers import Readers
 from raceway.broker.routing import Routing
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
@@ -35,8 +36,9 @@ class Bus:
         self.loop = loop
         self.clock_us = clock_us
         self.turn = Turn(loop.call_soon)
-        self.topics = TopicTable(journal.topics(), settings.max_topics)
+        self.topics = TopicTable(journal.topics(), settings.max_topics, settings.subscriptions.aliases)
         self.routing = Routing()
+        self.readers = Readers()
         self.peers = PeerTable()
         self.chains = Chains()
         self.meter = Meter()

@@ -63,7 +63,7 @@ class Exchanges:
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             requests: list[Pending] = []
             settle = partial(self._settle, requests, done)
-            told = self._queues.watch(batch, spans, settle)
+            told = bus.readers.watch(batch, spans, settle)
             # A queue hands out what is committed, so somebody waits for it there.
             first = bus.append(batch, told, awaited=done is not None or told is not settle)
             for request, payload, timeout_ms in self._open(peer, batch, spans, chosen, masked, first):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol
 
 import msgspec
@@ -19,19 +19,15 @@ from raceway.broker.bus import Bus
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.pubsub import PubSubConsumer, PubSubQueue
 from raceway.broker.queues import CURSORS, Consumer, Queue
-from raceway.broker.runs import Span
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import random_id
 from raceway.errors import (
     ForbiddenError,
     NameInvalidError,
     QueueKindError,
-    RacewayError,
     UnavailableError,
     UnknownQueueError,
 )
-from raceway.journal.contract import Done
-from raceway.model.envelope import Batch
 from raceway.model.intents import SubscriptionKind
 from raceway.model.topics import canonical_name
 
@@ -135,6 +131,7 @@ class QueueTable:
             self._bus.routing.remove(pubsub)
         if queue is not None:
             self._bus.routing.remove(self._by_topic.pop(queue.topic))
+            self._bus.readers.remove(queue.topic, queue)
 
     def __iter__(self) -> Iterator[tuple[str, QueueRecord, Queue | PubSubQueue]]:
         for name, record in self._records.items():
@@ -152,6 +149,7 @@ class QueueTable:
         queue = Queue(topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move)
         self._queues[name] = queue
         self._by_topic[topic] = QueueResponder(queue)
+        self._bus.readers.add(topic, queue)
 
     # ---- consumers ---------------------------------------------------------------------------------------------------
 
@@ -191,39 +189,9 @@ class QueueTable:
 
     # ---- rows --------------------------------------------------------------------------------------------------------
 
-    def holds(self, topic: Topic) -> bool:
-        """Does an ordinary queue keep what is published on this topic?"""
-        return topic in self._by_topic
-
     def maybe_responder(self, topic: Topic) -> QueueResponder | None:
         """The queue in which a request may wait, also while nobody consumes from it."""
         return self._by_topic.get(topic)
-
-    def watch(self, batch: Batch, spans: list[Span], done: Done | None) -> Done | None:
-        """What to call after the commit of these rows, so that queues learn of theirs."""
-        if not self._by_topic:
-            return done
-        queued = self._rows_by_queue(spans)
-        if not queued:
-            return done
-
-        def committed(error: RacewayError | None) -> None:
-            if error is None:
-                for queue, rows in queued.items():
-                    queue.committed(batch, rows)
-            if done is not None:
-                done(error)
-
-        return committed
-
-    def _rows_by_queue(self, spans: list[Span]) -> dict[Queue, Sequence[int]]:
-        found: dict[Queue, Sequence[int]] = {}
-        for topic, _, start, stop in spans:
-            responder = self._by_topic.get(topic)
-            if responder is not None:
-                rows, before = range(start, stop), found.get(responder.queue)
-                found[responder.queue] = rows if before is None else [*before, *rows]
-        return found
 
     def _note_move(self, queue: Queue) -> None:
         if not self._moved:
