@@ -169,6 +169,9 @@ class Broker(_Section, frozen=True):
         Meta(description="Messages that wait for one consumer of a publish/subscribe queue; then the oldest goes."),
     ] = 1000
     pubsub_bytes: Annotated[Positive, Meta(description="Their bytes.")] = 8 * MIB
+    pubsub_topic_bytes: Annotated[
+        Positive, Meta(description="Names of topics that one consumer of a publish/subscribe queue may gather.")
+    ] = MIB
     linger_ms: Annotated[
         Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
     ] = 5.0

@@ -43,6 +43,8 @@ class Bus:
         self.chains = Chains()
         self.meter = Meter()
         self.logs = LogWatch(clock_us)
+        # Peers that may soon be closed because too much waits for them.
+        self.crowded: set[Peer] = set()
         self.draining = False
         # Does anybody read the audit stream? Sessions ask before they describe what they send and receive.
         self.audited = False

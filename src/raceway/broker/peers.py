@@ -103,8 +103,8 @@ class LivePeer(Peer):
 class Pending:
     """An open request between two peers. Times are of the broker's clock, microseconds.
 
-    `sequence` is its position, None if it could not be stored. `sent`, `version` and `message_id` are the
-    requester's own spelling, for the answer's header. `open` until it is answered or has failed.
+    `sequence` and `offset` are given when it is stored; `sequence` is None if it could not be. `sent`, `version` and
+    `message_id` are the requester's own spelling, for the answer's header. `open` until it is answered or has failed.
     """
 
     __slots__ = (
@@ -122,17 +122,16 @@ class Pending:
         message_id: bytes,
         forwarded_id: bytes,
         correlation_id: bytes,
-        sequence: int,
         accepted_us: int,
-        offset: int | None = None,
         reply_to: bytes | None = None,
     ) -> None:
         self.requester, self.responder, self.topic, self.sent, self.version = requester, responder, topic, sent, version
         self.requester_id, self.responder_id = requester.id, responder.id
         self.message_id, self.forwarded_id, self.correlation_id = message_id, forwarded_id, correlation_id
-        self.sequence: int | None = sequence
+        self.sequence: int | None = None
+        self.offset: int | None = None
         self.accepted_us = self.handed_us = accepted_us
-        self.offset, self.reply_to = offset, reply_to
+        self.reply_to = reply_to
         self.open = True
 
     def release(self) -> None:

@@ -68,9 +68,8 @@ class QueueResponder:
 
 
 class QueueTable:
-    def __init__(self, bus: Bus, pubsub_messages: int, pubsub_bytes: int) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._pubsub_limits = (pubsub_messages, pubsub_bytes)
         self._records: dict[str, QueueRecord] = {}
         self._queues: dict[str, Queue] = {}
         self._pubsubs: dict[str, PubSubQueue] = {}
@@ -142,7 +141,7 @@ class QueueTable:
         self._records[name] = record
         self._gone.discard(name)
         if record.is_pubsub:
-            self._pubsubs[name] = PubSubQueue(topic, self._bus.meter, *self._pubsub_limits)
+            self._pubsubs[name] = PubSubQueue(topic, self._bus.meter, self._bus.settings)
             return
         end = self._bus.journal.offsets(name)[1]
         kept = self._maybe_kept_cursor(name)
@@ -154,8 +153,10 @@ class QueueTable:
     # ---- consumers ---------------------------------------------------------------------------------------------------
 
     def arm(self, consumer: QueueConsumer, name: str, ticket: bytes, topics: tuple[str, ...], window: int) -> None:
-        """The queue must exist: `find` comes first."""
+        """The queue must exist: `find` comes first. Raises TooLargeError for too many topics."""
         queue = self._pubsubs.get(name) or self._queues[name]
+        if isinstance(queue, PubSubQueue):
+            queue.check_topics(consumer, topics)
         self._consuming.setdefault(consumer, {})[queue] = None
         if not queue.consumers:
             self._subscribe(queue)

@@ -313,12 +313,11 @@ class ZbusSession(Session):
         name = event.mq.decode("utf-8", "replace")
         try:
             self.broker.queues.find(name, (event.token or b"").decode("utf-8", "replace"))
+            topics = tuple(topic.decode("utf-8", "replace") for topic in event.topics)
+            self.broker.queues.arm(self, name, msgid, topics, event.window)
         except RacewayError as error:
             if event.ack:
                 self._refuse(self._refusal(error, event.mq, msgid))
-            return
-        topics = tuple(topic.decode("utf-8", "replace") for topic in event.topics)
-        self.broker.queues.arm(self, name, msgid, topics, event.window)
 
     def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None:
         batch, row, request = entry.batch, entry.row, entry.request
