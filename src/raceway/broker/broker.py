@@ -57,14 +57,9 @@ ERROR_COUNTERS: dict[type, str] = {
 class Broker(Bus):
     def __init__(self, settings: config.Broker, journal: Journal, loop: Clock, clock_us: Callable[[], int]) -> None:
         super().__init__(settings, journal, loop, clock_us)
-<<<<<<< HEAD
         self.topic_records = TopicRecords(self, settings.subscriptions.limits)
-        self.queues = QueueTable(self, settings.pubsub_messages, settings.pubsub_bytes)
-        publishing, exchanges = Publishing(self, self.topic_records), Exchanges(self, self.queues)
-=======
         self.queues = QueueTable(self)
-        publishing, exchanges = Publishing(self, self.queues), Exchanges(self, self.queues)
->>>>>>> main
+        publishing, exchanges = Publishing(self, self.topic_records), Exchanges(self, self.queues)
         self.correlation, self.replies = exchanges.correlation, exchanges.replies
         self._exchanges = exchanges
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
