@@ -28,9 +28,6 @@ _decode = StreamMessage.FromString
 
 
 class SendLimits(msgspec.Struct, frozen=True):
-    """`message_bytes` is of the whole message, encoded."""
-
-    message_bytes: int = 4 * 1024 * 1024 - 64 * 1024
     attributes: int = 128
     attribute_bytes: int = 64 * 1024
 
@@ -62,8 +59,8 @@ def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
     for index, data in enumerate(messages):
         try:
             message = _decode(data)
-            if len(data) > limits.message_bytes or not message.HasField("msg_id"):
-                raise _fault(data, limits)
+            if not message.HasField("msg_id"):
+                raise MalformedError("msg_id is missing")
             identity, sent_ms, request_id = message.msg_id, message.publish_time, message.request_id
             if sent_ms > LARGEST:
                 raise MalformedError("publish_time is no time in milliseconds")
@@ -97,12 +94,6 @@ def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
     if rare:
         _fill_rare(batch, rare)
     return Sends(batch, indexes, request_ids, refused)
-
-
-def _fault(data: bytes, limits: SendLimits) -> PeerError:
-    if len(data) > limits.message_bytes:
-        return TooLargeError("message", len(data), limits.message_bytes)
-    return MalformedError("msg_id is missing")
 
 
 def _check_attributes(message: StreamMessage, limits: SendLimits) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from raceway.errors import NameInvalidError, NameReservedError
@@ -52,6 +53,7 @@ def _is_letter_or_digit(character: str) -> bool:
     return category[0] == "L" or category == "Nd"
 
 
+@lru_cache(maxsize=8192)  # every message and every acknowledgement names its topic
 def parse_danube_topic(text: str) -> str:
     """The topic that Danube calls `/namespace/topic`: the bare name in namespace `default`, else the whole of it.
 
