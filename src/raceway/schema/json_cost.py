@@ -1,0 +1,206 @@
+"""How much work a JSON Schema can make of a value, known before the first value comes.
+
+A few lines of schema can ask for more work than there is time: `allOf` of two references to an `allOf` of two
+references … doubles with each line, and a recursive schema with two alternatives for the same member doubles with each
+level of the *value*. Both are legal. So the schema is measured when it is registered:
+
+    width     evaluations at one place of the value (alternatives, references): refused above a limit
+    spread    how many ways lead to one place of the value through parts that do not recur: refused above a limit
+    growth    by how much the ways multiply per level of the value in parts that do
+
+A value is then checked only if width × spread × growth^depth × size stays within a budget of about a second.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from raceway.errors import SchemaInvalidError
+from raceway.schema.json_refs import REFERENCES, References, nesting
+
+MAX_WIDTH = 10_000
+MAX_SPREAD = 10_000
+# Evaluations; the library makes about a hundred million in a second.
+BUDGET = 200_000_000
+
+_LISTS = ("allOf", "anyOf", "oneOf")
+_SINGLES = ("not", "if", "then", "else")
+_TABLES = ("dependentSchemas", "dependencies")
+_ANY_MEMBER = ("additionalProperties", "unevaluatedProperties")
+_ANY_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
+# A reference to a published meta-schema: what it holds is known and harmless, its size is this at most.
+_FOREIGN_WIDTH = 100
+
+# A place below a value: one member by name, any member, any item.
+Slot = tuple[str, str]
+MEMBER, ITEM = ("member", ""), ("item", "")
+
+
+class Cost(NamedTuple):
+    width: int
+    spread: int
+    growth: int
+
+    def allows(self, value: Any, size: int) -> bool:
+        """May a value whose text has so many bytes be checked?"""
+        work = self.width * self.spread * max(size, 1)
+        if work > BUDGET:
+            return False
+        return self.growth <= 1 or work * self.growth ** min(nesting(value), 64) <= BUDGET
+
+
+def cost_of(root: Any) -> Cost:
+    """Raises SchemaInvalidError if the schema asks for too much of any value."""
+    return _Measure(References(root)).cost(root)
+
+
+class _Measure:
+    def __init__(self, references: References) -> None:
+        self._references = references
+        self._widths: dict[int, int] = {}
+        self._descents: dict[int, Counter[tuple[Slot, int]]] = {}
+        self._nodes: dict[int, dict[str, Any]] = {}
+
+    def cost(self, root: Any) -> Cost:
+        if not isinstance(root, dict):
+            return Cost(1, 1, 1)
+        width = 0
+        waiting = [root]
+        while waiting:
+            node = waiting.pop()
+            if id(node) not in self._descents:
+                self._measure(node)
+                width = max(width, self._widths[id(node)])
+                waiting += [self._nodes[target] for _, target in self._descents[id(node)]]
+        groups = _recurring(
+            {node: [target for _, target in descents] for node, descents in self._descents.items()}, id(root)
+        )
+        return Cost(width, self._spread(id(root), groups), self._growth(groups))
+
+    def _measure(self, node: dict[str, Any]) -> None:
+        """Width and descents of a schema and of everything applied at the same place, children first."""
+        path: list[tuple[dict[str, Any], Iterator[dict[str, Any]]]] = [(node, iter(self._beside(node)))]
+        open_nodes = {id(node)}
+        while path:
+            current, children = path[-1]
+            child = next((child for child in children if id(child) not in self._widths), None)
+            if child is None:
+                path.pop()
+                open_nodes.discard(id(current))
+                self._close(current)
+            elif id(child) in open_nodes:
+                raise SchemaInvalidError("definition", "a $ref leads back to itself without going into the value")
+            else:
+                open_nodes.add(id(child))
+                path.append((child, iter(self._beside(child))))
+
+    def _close(self, node: dict[str, Any]) -> None:
+        beside = list(self._beside(node))
+        width = 1 + sum(self._widths[id(child)] for child in beside)
+        if self._references.target(node) is None and any(key in node for key in REFERENCES):
+            width += _FOREIGN_WIDTH
+        if width > MAX_WIDTH:
+            raise SchemaInvalidError("definition", f"its alternatives multiply to more than {MAX_WIDTH:,} at one place")
+        descents: Counter[tuple[Slot, int]] = Counter()
+        for slot, below in _below(node):
+            descents[slot, id(below)] += 1
+            self._nodes[id(below)] = below
+        for child in beside:
+            descents.update(self._descents[id(child)])
+        self._widths[id(node)], self._descents[id(node)] = width, descents
+
+    def _beside(self, node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        """Schemas that are applied to the same value."""
+        found: list[Any] = [self._references.target(node)]
+        found += [child for key in _LISTS if isinstance(node.get(key), list) for child in node[key]]
+        found += [node.get(key) for key in _SINGLES]
+        found += [child for key in _TABLES if isinstance(node.get(key), dict) for child in node[key].values()]
+        return (child for child in found if isinstance(child, dict))
+
+    def _growth(self, groups: dict[int, int]) -> int:
+        """The most ways from one place back into a recurring part, to one place below."""
+        growth = 1
+        for node, descents in self._descents.items():
+            inner = Counter(
+                {way: count for way, count in descents.items() if groups[way[1]] == groups[node] and groups[node]}
+            )
+            growth = max(growth, *_per_place(inner, dict.fromkeys((t for _, t in inner), 1)), 1)
+        return growth
+
+    def _spread(self, root: int, groups: dict[int, int]) -> int:
+        """The most ways to one place, not counting how often recurring parts are gone through."""
+        spreads: dict[int, int] = {}
+        path = [root]
+        while path:
+            node = path[-1]
+            outer = Counter(
+                {w: c for w, c in self._descents[node].items() if not (groups[node] and groups[w[1]] == groups[node])}
+            )
+            missing = [target for _, target in outer if target not in spreads]
+            if missing:
+                path += missing
+                continue
+            path.pop()
+            spreads[node] = max(1, *_per_place(outer, spreads), 1)
+            if spreads[node] > MAX_SPREAD:
+                raise SchemaInvalidError("definition", f"more than {MAX_SPREAD:,} ways lead to one place of a value")
+        return max(spreads.values())
+
+
+def _below(node: dict[str, Any]) -> Iterator[tuple[Slot, dict[str, Any]]]:
+    """Schemas that are applied to parts of the value, and to which."""
+    properties = node.get("properties")
+    if isinstance(properties, dict):
+        yield from ((("property", name), child) for name, child in properties.items() if isinstance(child, dict))
+    patterns = node.get("patternProperties")
+    if isinstance(patterns, dict):
+        yield from ((MEMBER, child) for child in patterns.values() if isinstance(child, dict))
+    yield from ((MEMBER, node[key]) for key in _ANY_MEMBER if isinstance(node.get(key), dict))
+    for key in (*_ANY_ITEM, "prefixItems"):
+        below = node.get(key)
+        children = below if isinstance(below, list) else [below]
+        yield from ((ITEM, child) for child in children if isinstance(child, dict))
+
+
+def _per_place(descents: Counter[tuple[Slot, int]], weight: dict[int, int]) -> Iterable[int]:
+    """The ways to each place below: those to a named member, and those to any member, come together there."""
+    totals: Counter[Slot] = Counter()
+    for (slot, target), count in descents.items():
+        totals[slot] += count * weight[target]
+    anywhere = totals.pop(MEMBER, 0)
+    return [0, anywhere, *(count + (anywhere if slot != ITEM else 0) for slot, count in totals.items())]
+
+
+def _recurring(edges: dict[int, list[int]], root: int) -> dict[int, int]:
+    """For each node the number of the ring of references it lies on; 0 when it lies on none (Tarjan, without calls)."""
+    index: dict[int, int] = {}
+    low: dict[int, int] = {}
+    groups: dict[int, int] = {}
+    stack: list[int] = []
+    path: list[tuple[int, Iterator[int]]] = []
+
+    def enter(node: int) -> None:
+        index[node] = low[node] = len(index)
+        stack.append(node)
+        path.append((node, iter(edges[node])))
+
+    enter(root)
+    while path:
+        node, targets = path[-1]
+        target = next(targets, None)
+        if target is None:
+            path.pop()
+            if path:
+                low[path[-1][0]] = min(low[path[-1][0]], low[node])
+            if low[node] == index[node]:
+                members = stack[stack.index(node) :]
+                del stack[stack.index(node) :]
+                is_ring = len(members) > 1 or node in edges[node]
+                groups.update((member, index[node] + 1 if is_ring else 0) for member in members)
+        elif target not in index:
+            enter(target)
+        elif target not in groups:
+            low[node] = min(low[node], index[target])
+    return groups
