@@ -232,6 +232,29 @@ class ZbusWire(_Section, frozen=True):
     )
 
 
+class GrpcWire(_Section, frozen=True):
+    message_limit: Annotated[
+        Annotated[int, Meta(ge=1, le=4 * MIB - 64 * KIB)],
+        Meta(description="Largest message in bytes; clients of gRPC take 4 MiB with everything around it."),
+    ] = 4 * MIB - 64 * KIB
+    header_limit: Annotated[Positive, Meta(description="Largest header list of a call in bytes.")] = 16 * KIB
+    max_streams: Annotated[Positive, Meta(description="Calls that may be open on one connection.")] = 10_000
+    buffer_bytes: Annotated[
+        Positive, Meta(description="Large messages that may be arriving on one connection, in bytes.")
+    ] = 64 * MIB
+    stream_bytes: Annotated[Positive, Meta(description="Output that may wait for one server stream.")] = 256 * KIB
+    keepalive_ms: Annotated[Positive, Meta(description="Silence after which the peer is sent a ping.")] = 10_000
+    keepalive_timeout_ms: Annotated[Positive, Meta(description="How long it may take to answer that.")] = 10_000
+    flood_burst: Annotated[
+        Positive, Meta(description="Resets, pings, settings and empty frames that may come at once.")
+    ] = 10_000
+    flood_rate: Annotated[Positive, Meta(description="How many of them a second may come in the long run.")] = 1000
+    max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
+    sweep_ms: Annotated[
+        Positive, Meta(description="How often unfinished messages and silent peers are looked for.")
+    ] = 500
+
+
 class DanubeWire(_Section, frozen=True):
     port: Annotated[Port, Meta(description="Danube over gRPC: clients, schema registry, administration.")] = 6650
     advertised: Annotated[
@@ -262,6 +285,7 @@ class Listen(_Section, frozen=True):
     backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
     mb: MbWire = MbWire()
     zbus: ZbusWire = ZbusWire()
+    grpc: GrpcWire = GrpcWire()
     danube: DanubeWire = DanubeWire()
 
 

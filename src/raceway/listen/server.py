@@ -97,6 +97,8 @@ class Doors:
         for server in self._servers:
             server.close()
         self._broker.draining = True
+        for gate in self._gates:
+            gate.drain()
         self._broker.queues.pause()
         try:
             async with asyncio.timeout(self._broker.settings.drain_s):
