@@ -17,6 +17,7 @@ from raceway.broker.peers import LivePeer, Peer
 from raceway.broker.publishing import Publishing
 from raceway.broker.queue_table import QueueTable
 from raceway.broker.routing import patterns
+from raceway.broker.schemas import Schemas
 from raceway.broker.topic_records import TopicRecords
 from raceway.errors import NoRouteError
 from raceway.journal.contract import Done as CommitDone
@@ -59,7 +60,10 @@ class Broker(Bus):
         super().__init__(settings, journal, loop, clock_us)
         self.topic_records = TopicRecords(self, settings.subscriptions.limits)
         self.queues = QueueTable(self)
-        publishing, exchanges = Publishing(self, self.topic_records), Exchanges(self, self.queues)
+        self.schemas = Schemas(self, settings.schemas)
+        publishing = Publishing(self, self.topic_records)
+        exchanges = Exchanges(self, self.queues, publishing.schema_door)
+        self.schema_violations = publishing.schema_door.violations
         self.correlation, self.replies = exchanges.correlation, exchanges.replies
         self._exchanges = exchanges
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {

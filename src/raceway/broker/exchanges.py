@@ -20,6 +20,7 @@ from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.queue_table import QueueResponder, QueueTable
 from raceway.broker.replies import Answer, Replies
 from raceway.broker.runs import Refused, Span, keep_named, name_rows
+from raceway.broker.schemas import SchemaDoor
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop, random_id
 from raceway.errors import (
@@ -49,9 +50,10 @@ Matched = tuple[int, Pending, bytes | None]
 
 
 class Exchanges:
-    def __init__(self, bus: Bus, queues: QueueTable) -> None:
+    def __init__(self, bus: Bus, queues: QueueTable, schema_door: SchemaDoor) -> None:
         self._bus = bus
         self._queues = queues
+        self._schema_door = schema_door
         self.replies = Replies()
         self.correlation = Correlation(
             bus.settings.max_outstanding, self._fail, lambda: bus.loop.time() * 1000, bus.loop.call_later
@@ -63,6 +65,7 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        spans = self._schema_door.admit(peer, batch, spans, refused)
         chosen: list[Responder | None] = []
         for span in spans:
             responders = self._responders(span.topic, intent.waits)

@@ -47,6 +47,8 @@ class Peer(ABC):
     wire: ClassVar[bytes]
     # Does this wire regard `Orders` and `orders` as one name?
     folds_case: ClassVar[bool] = False
+    # Must a message say which schema it follows, on a topic that wants one? Elsewhere the latest version is meant.
+    names_schema: ClassVar[bool] = False
 
     def __init__(self, peer_id: str, encoder: Encoder, time_us: int) -> None:
         self.id = peer_id
@@ -73,6 +75,10 @@ class Peer(ABC):
     def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
         """Deadline of a request of this peer that names none; None waits for ever."""
         return default_ms
+
+    def judged(self, topic: Topic, payload: bytes) -> bytes:
+        """The part of a payload that a schema speaks of."""
+        return payload
 
     def row(self) -> PeerRow:
         return PeerRow(

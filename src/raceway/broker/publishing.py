@@ -21,6 +21,7 @@ from raceway.broker.runs import (
     refused_rows,
     without,
 )
+from raceway.broker.schemas import SchemaDoor
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.tracing import mint_batch
 from raceway.errors import NoRouteError, RacewayError
@@ -35,6 +36,7 @@ class Publishing:
         self._records = records
         self._limits = PublishLimits(records, bus.loop.time)
         settings = bus.settings.subscriptions
+        self.schema_door = SchemaDoor(bus, self.store)
         self._dedup = Deduplication(bus, settings.dedup_s, settings.dedup_ids)
 
     def publish(self, peer: Peer, intent: Publish, done: Done | None) -> Taken:
@@ -52,11 +54,13 @@ class Publishing:
         return Taken(tuple(refused))
 
     def admitted(self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused) -> list[Span]:
-        """What is left when rows against a limit of their topic are refused."""
+        """What is left when rows against a limit or the contract of their topic are refused."""
         before = len(refused)
         if self._records.is_limited:
             self._limits.refuse(batch, spans, refused)
-        return without(spans, refused_rows(refused[before:])) if len(refused) > before else spans
+        if len(refused) > before:
+            spans = without(spans, refused_rows(refused[before:]))
+        return self.schema_door.admit(peer, batch, spans, refused)
 
     def store(self, batch: Batch, spans: list[Span], done: Done | None, spelling: bytes | None) -> None:
         """Append the rows of these spans and hand out copies. The batch has its producers already.

@@ -11,9 +11,13 @@ wires know the whole by the name of the base.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING
 
 from raceway.errors import BusyError, NameReservedError, NameTakenError
 from raceway.model.topics import RESERVED, canonical_name, fold, namespace_of, refuse_reserved
+
+if TYPE_CHECKING:
+    from raceway.broker.contracts import Contract
 
 # Spellings seen on the wire, so that the usual name costs one lookup. Names come from peers, so the number is bounded.
 SPELLINGS = 65_536
@@ -23,9 +27,10 @@ class Topic:
     """A topic: its canonical name, as text, as bytes, and in the form that disregards case.
 
     `public` is the name under which other wires know it, empty if they do not. `partitions` are those of a base.
+    `contract` is what the topic's schema policy demands, None if nothing.
     """
 
-    __slots__ = ("encoded", "folded", "name", "partitions", "public")
+    __slots__ = ("contract", "encoded", "folded", "name", "partitions", "public")
 
     def __init__(self, name: str, alias: str | None = None) -> None:
         self.name = name
@@ -33,6 +38,7 @@ class Topic:
         self.folded = fold(name)
         self.public = alias if alias is not None else "" if name.startswith("/") else name
         self.partitions: tuple[Topic, ...] = ()
+        self.contract: Contract | None = None
 
 
 class TopicTable:

@@ -50,6 +50,12 @@ class BusCollector:
         yield messages
         for name, (key, help_text) in COUNTERS.items():
             yield CounterMetricFamily(name.removesuffix("_total"), help_text, value=counts[key])
+        violations = CounterMetricFamily(
+            "raceway_schema_violations", "Messages against the schema policy of their topic.", labels=("policy", "rule")
+        )
+        for (policy, rule), count in broker.schema_violations.items():
+            violations.add_metric((policy, rule), count)
+        yield violations
         yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
         yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
         yield GaugeMetricFamily(
