@@ -113,6 +113,7 @@ class GrpcConnection:
         self._limits = limits
         self._methods = methods
         self._inflows: dict[int, _Inflow] = {}
+        self._strangers: dict[int, Refusal] = {}  # requests that are no calls, answered when they have come whole
         self._small = 0  # bytes kept for calls without a reservation
         self._reserved = 0
         self._line: OrderedDict[int, _Inflow] = OrderedDict()  # wait for a reservation
@@ -167,13 +168,9 @@ class GrpcConnection:
             self._notes.append(Gone(stream))
             return
         if head is not None:
-            call = head.call
-            if isinstance(call, Refusal):
-                self._refuse(stream, call)
-                return
-            self._inflows[stream] = _Inflow(stream, call)
-            if call.streams:
-                self._notes.append(Opened(stream, call))
+            self._begin(stream, head.call)
+        if stream in self._strangers:
+            self._put_off(stream, ended)
         inflow = self._inflows.get(stream)
         if inflow is None:  # refused before; the rest of its body is not wanted
             return
@@ -187,6 +184,21 @@ class GrpcConnection:
             self._refuse(stream, refused.refusal)
             if inflow.head.streams:
                 self._notes.append(Gone(stream))
+
+    def _begin(self, stream: int, call: CallHead | Refusal) -> None:
+        if isinstance(call, CallHead):
+            self._inflows[stream] = _Inflow(stream, call)
+            if call.streams:
+                self._notes.append(Opened(stream, call))
+        elif call.body:
+            self._strangers[stream] = call
+        else:
+            self._refuse(stream, call)
+
+    def _put_off(self, stream: int, ended: bool) -> None:
+        """Whoever does not speak gRPC may not listen before it has said all; but it need not say much."""
+        if ended or self.http2.allowance(stream) < self._limits.http2.stream_window // 2:
+            self._refuse(stream, self._strangers[stream])
 
     def _refuse(self, stream: int, refused: Refusal) -> None:
         self._drop(stream)
@@ -203,24 +215,23 @@ class GrpcConnection:
         inflow.size += len(piece)
         if not inflow.reserved:
             self._small += len(piece)
-        while inflow.size >= inflow.needed:
-            whole = b"".join(inflow.parts)
-            inflow.parts = [whole]
-            compressed, length = PREFIX.unpack_from(whole)
+        if inflow.size < inflow.needed:
+            return
+        whole, at = b"".join(inflow.parts), 0
+        self._release(inflow)
+        while len(whole) - at >= PREFIX_BYTES:
+            compressed, length = PREFIX.unpack_from(whole, at)
             if length > self._limits.message_bytes:
                 raise self._too_large(f"{length}")
             inflow.needed = PREFIX_BYTES + length
-            if len(whole) < inflow.needed:
-                return
-            message = whole[PREFIX_BYTES : inflow.needed]
+            if len(whole) - at < inflow.needed:
+                break
+            message = whole[at + PREFIX_BYTES : at + inflow.needed]
             self._complete(inflow, self._plain(inflow.head, message) if compressed else message)
-            self._keep(inflow, whole[inflow.needed :])
-
-    def _keep(self, inflow: _Inflow, rest: bytes) -> None:
-        """A message is complete; `rest` begins the next."""
-        self._release(inflow)
-        inflow.parts, inflow.size, inflow.needed = [rest], len(rest), PREFIX_BYTES
-        self._small += len(rest)
+            at += inflow.needed
+            inflow.needed = PREFIX_BYTES
+        inflow.parts, inflow.size = [whole[at:]], len(whole) - at
+        self._small += inflow.size
 
     def _complete(self, inflow: _Inflow, message: bytes) -> None:
         if inflow.head.streams:
@@ -308,6 +319,7 @@ class GrpcConnection:
         inflow.size = 0
 
     def _drop(self, stream: int) -> None:
+        self._strangers.pop(stream, None)
         inflow = self._inflows.pop(stream, None)
         if inflow is not None:
             self._release(inflow)

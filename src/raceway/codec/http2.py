@@ -42,7 +42,7 @@ class Http2Limits(msgspec.Struct, frozen=True):
     # A call of usual size needs no window update; a larger one asks for it when its size is known.
     stream_window: int = 65_535
     connection_window: int = 16 * 1024 * 1024
-    frame_bytes: int = 65_536
+    frame_bytes: int = 16_384
 
 
 class Http2Connection:

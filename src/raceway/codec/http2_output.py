@@ -94,7 +94,7 @@ class Output:
     def reset(self, stream: int, error: int) -> None:
         """End it at once; the peer may have sent more by now, which is disregarded."""
         self._write(h2.reset(stream, error))
-        self._streams.resets.append(stream)
+        self._streams.remember_reset(stream)
         if stream in self._streams:
             self.forget(stream)
 
@@ -174,7 +174,7 @@ class Output:
         found = self._streams[stream]
         if found is not None and not (isinstance(found, Stream) and found.ended):
             self._write(h2.reset(stream, h2.NO_ERROR))
-            self._streams.resets.append(stream)
+            self._streams.remember_reset(stream)
         self.forget(stream)
 
     def forget(self, stream: int) -> None:

@@ -74,7 +74,12 @@ class StreamTable(dict[int, Head | Stream | None]):
     def __init__(self, window: int) -> None:
         super().__init__()
         self._window = window
-        self.resets: deque[int] = deque(maxlen=REMEMBERED_RESETS)
+        self.resets: dict[int, None] = {}
+
+    def remember_reset(self, number: int) -> None:
+        self.resets[number] = None
+        if len(self.resets) > REMEMBERED_RESETS:
+            del self.resets[next(iter(self.resets))]
 
     def promoted(self, number: int) -> Stream:
         """The stream, which must be there, as an object."""

@@ -26,7 +26,7 @@ from raceway.codec.grpc_head import CallHead, Status
 from raceway.codec.http2 import Http2Limits
 from raceway.errors import RacewayError
 from raceway.listen.gate import Gate
-from raceway.listen.session import Session
+from raceway.listen.session import HIGH_WATER, Session
 from raceway.listen.sockets import tls_context
 from raceway.listen.tcp import StreamProtocol
 from raceway.model.envelope import DANUBE, Batch
@@ -196,8 +196,10 @@ class GrpcSession(Session):
         self._intakes: dict[int, Intake] = {}
         self._full: set[int] = set()  # streams that have had no room
         self._output_full = False
+        self._written = 0  # in this turn
         self._buffered = 0
         self._deadlines: TimerWheel[int] = TimerWheel()
+        self._ticks = False
         self._swept = gate.time()
         self._asked: float | None = None
         self.handlers = {Arrivals: self._arrived}
@@ -214,6 +216,7 @@ class GrpcSession(Session):
         if self.open:
             streams, self.streams = self.streams, {}
             intakes, self._intakes = self._intakes, {}
+            self._full.clear()
             for stream in streams.values():
                 self._tell(stream.on_closed)
             for intake in intakes.values():
@@ -251,7 +254,8 @@ class GrpcSession(Session):
         fault = self._codec.fault
         if fault is not None and self.open:
             self.broker.count_error(self)
-            self.broker.meter.counts["bus.broken_closed"] += 1
+            self.broker.meter.counts["connection.failed"] += 1
+            log.warning("broken", peer=self.id, address=self.address, reason=fault.reason)
             self.flush()
             self.close(fault.reason)
 
@@ -292,7 +296,8 @@ class GrpcSession(Session):
             return
         if note.head.timeout_s is not None:
             self._expect(note.stream, note.head.timeout_s)
-        self._intakes[note.stream] = self.gate.methods.stream_handlers[note.head.path](self, note.stream, note.head)
+        begin = self.gate.methods.stream_handlers[note.head.path]
+        self._tell(lambda: self._intakes.__setitem__(note.stream, begin(self, note.stream, note.head)), note.stream)
 
     def _said(self, note: Said) -> None:
         intake = self._intakes.get(note.stream)
@@ -305,12 +310,16 @@ class GrpcSession(Session):
             self._tell(intake.finish, note.stream)
 
     def _gone(self, note: Gone) -> None:
-        intake = self._intakes.pop(note.stream, None)
+        self._leave(note.stream)
+
+    def _leave(self, number: int) -> None:
+        """This call is over, by no doing of whoever serves it."""
+        intake = self._intakes.pop(number, None)
+        stream = self.streams.pop(number, None)
+        self._full.discard(number)
         if intake is not None:
             self._tell(intake.close)
-        stream = self.streams.pop(note.stream, None)
         if stream is not None:
-            self._full.discard(note.stream)
             self._tell(stream.on_closed)
 
     def _tell(self, call: Callable[[], None], stream: int | None = None) -> None:
@@ -326,19 +335,22 @@ class GrpcSession(Session):
 
     def _expect(self, stream: int, timeout_s: float) -> None:
         now_ms = self._gate.time() * 1000
-        if not self._deadlines:
+        if not self._ticks:
+            self._ticks = True
             self.broker.loop.call_later(TICK_MS / 1000, self._expire)
         self._deadlines.add(now_ms + timeout_s * 1000, now_ms, stream)
         if len(self._deadlines) > 2 * self.gate.settings.max_streams:
             self._deadlines.retain(self._codec.http2.streams)
 
     def _expire(self) -> None:
+        self._ticks = False
         if not self.open:
             return
         for stream in self._deadlines.due(self._gate.time() * 1000):
             if stream in self._codec.http2.streams:
                 self.refuse(stream, Status.DEADLINE_EXCEEDED, "deadline exceeded")
         if self._deadlines:
+            self._ticks = True
             self.broker.loop.call_later(TICK_MS / 1000, self._expire)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
@@ -355,13 +367,11 @@ class GrpcSession(Session):
         if not self.open:
             return
         self.broker.count_error(self)
-        opened = self.streams.pop(stream, None)
-        if opened is None:
-            self._codec.refuse(stream, status, text)
-        else:
+        if stream in self.streams:
             self._codec.end(stream, status, text)
-            self._full.discard(stream)
-            self._tell(opened.on_closed)
+        else:
+            self._codec.refuse(stream, status, text)
+        self._leave(stream)
 
     def refuse_many(self, streams: Iterable[int], status: Status, text: str) -> None:
         for stream in streams:
@@ -370,15 +380,21 @@ class GrpcSession(Session):
     def open_stream(self, stream: int, on_closed: Callable[[], None], on_room: Callable[[], None]) -> ServerStream:
         """Begin to answer with many messages. If the peer has given up by now, `on_closed` follows."""
         opened = self.streams[stream] = ServerStream(self, stream, on_closed, on_room)
-        self._codec.open(stream)
+        if stream in self._codec.http2.streams:
+            self._codec.open(stream)
+        else:
+            self.broker.turn.call_soon(partial(self._leave, stream))
         return opened
 
     def room(self, stream: int) -> int:
-        """How many bytes may be handed over for one stream: what it may let wait, and all of them together."""
+        """How many bytes may be handed over for one stream: what may wait for its window, for all windows together, and
+        in this turn for the socket.
+        """
         if self._output_full:
             return 0
         out = self._codec.out
-        return min(self.gate.settings.stream_bytes - out.waits(stream), self._output_bytes - out.waiting)
+        stream_room = self.gate.settings.stream_bytes - out.waits(stream)
+        return min(stream_room, self._output_bytes - out.waiting, HIGH_WATER - self._written)
 
     def send(self, stream: int, messages: Sequence[bytes]) -> None:
         self._codec.send(stream, messages)
@@ -402,12 +418,19 @@ class GrpcSession(Session):
 
     def _tell_room(self) -> None:
         for number in list(self._full):
-            if self.room(number) > 0:
+            stream = self.streams.get(number)
+            if stream is not None and stream.room > 0:
                 self._full.discard(number)
-                self._tell(self.streams[number].on_room)
+                self._tell(stream.on_room)
+
+    def write(self, data: bytes) -> None:
+        self._written += len(data)
+        super().write(data)
 
     def flush(self) -> None:
         super().flush()
+        self._written = 0
+        self._tell_room()
         waiting = self._codec.out.waiting
         if waiting > WAITING_LIMIT * self._output_bytes and self.open:
             self.cut("too slow", "bus.slow_closed", waiting=waiting)
