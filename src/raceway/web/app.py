@@ -13,9 +13,12 @@ from starlette.routing import Route
 from raceway import __version__
 from raceway.broker.broker import Broker
 from raceway.broker.routing import patterns
+from raceway.web.answers import refusal
 from raceway.web.guard import Guard
 from raceway.web.metrics import exposition
-from raceway.web.queues import queue_routes, refusal
+from raceway.web.queues import queue_routes
+from raceway.web.registry import registry_routes
+from raceway.web.schemas import schema_routes
 
 # Topics on a page: what a browser and the loop both take in their stride.
 PAGE = 1000
@@ -76,6 +79,8 @@ def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> 
         Route("/api/subscriptions", subscriptions),
         Route("/api/peers", peers),
         *queue_routes(broker, admin_token),
+        *schema_routes(broker, admin_token),
+        *registry_routes(broker, admin_token),
     ]
     app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts)])
     app.add_exception_handler(404, _not_found)
