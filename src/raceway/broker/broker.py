@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from raceway import config
-from raceway.broker.bus import Bus, Clock
+from raceway.broker.bus import NO_SECURITY, Bus, Clock
 from raceway.broker.exchanges import Exchanges
 from raceway.broker.peers import LivePeer, Peer
 from raceway.broker.publishing import Publishing
@@ -47,17 +47,27 @@ from raceway.model.intents import (
     UnwatchLog,
     WatchLog,
 )
+from raceway.model.topics import has_wildcard
 
 LOG = "system.log"
 ERROR_COUNTERS: dict[type, str] = {
     Publish: "router.publish.error",
     Request: "router.request.error",
 }
+# Calls that tell of others.
+LOOKS_AROUND = {ListPeers, ListSubscriptions, ListTopics, ReadMetrics}
 
 
 class Broker(Bus):
-    def __init__(self, settings: config.Broker, journal: Journal, loop: Clock, clock_us: Callable[[], int]) -> None:
-        super().__init__(settings, journal, loop, clock_us)
+    def __init__(
+        self,
+        settings: config.Broker,
+        journal: Journal,
+        loop: Clock,
+        clock_us: Callable[[], int],
+        security: config.Security = NO_SECURITY,
+    ) -> None:
+        super().__init__(settings, journal, loop, clock_us, security)
         self.topic_records = TopicRecords(self, settings.subscriptions.limits)
         self.queues = QueueTable(self)
         self.schemas = Schemas(self, settings.schemas)
@@ -93,6 +103,8 @@ class Broker(Bus):
         batch_door = self._batches.get(type(intent))
         if batch_door is not None:
             return self._count_refusals(intent, batch_door(peer, intent, done))
+        if type(intent) in LOOKS_AROUND:
+            self.security.check(peer.principal, "Lookup")
         return self._calls[type(intent)](peer, intent)
 
     def _count_refusals(self, intent: Intent, outcome: Outcome) -> Outcome:
@@ -151,6 +163,10 @@ class Broker(Bus):
         return Done()
 
     def _subscribe(self, peer: Peer, call: Subscribe) -> Done:
+        # A pattern may mean any topic, those that are still to come among them.
+        topic = None if has_wildcard(call.pattern) else self.topics.maybe_get(call.pattern)
+        name = None if has_wildcard(call.pattern) else call.pattern if topic is None else topic.name
+        self.security.check(peer.principal, "Consume", name)
         self.routing.subscribe(peer, call.kind, call.pattern, call.priority)
         self.note_subscriptions()
         return Done()
@@ -161,6 +177,7 @@ class Broker(Bus):
         return Done(changed)
 
     def _watch_log(self, peer: LivePeer, call: WatchLog) -> Done:
+        self.security.check(peer.principal, "Consume", LOG)
         self.logs.watch(peer, call.levels, call.regex)
         self.routing.subscribe(peer, "publish", LOG, 0)
         return Done()

@@ -11,6 +11,7 @@ from raceway.broker.metrics import Meter
 from raceway.broker.peers import LivePeer, Peer, PeerTable
 from raceway.broker.readers import Readers
 from raceway.broker.routing import Routing
+from raceway.broker.security import Security
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
 from raceway.broker.turn import Turn
@@ -19,6 +20,7 @@ from raceway.journal.contract import Done, Journal
 from raceway.model.envelope import Batch
 
 AUDIT = "system.message"
+NO_SECURITY = config.Security()
 
 
 class Clock(Protocol):
@@ -30,7 +32,14 @@ class Clock(Protocol):
 
 
 class Bus:
-    def __init__(self, settings: config.Broker, journal: Journal, loop: Clock, clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: config.Broker,
+        journal: Journal,
+        loop: Clock,
+        clock_us: Callable[[], int],
+        security: config.Security = NO_SECURITY,
+    ) -> None:
         self.settings = settings
         self.journal = journal
         self.loop = loop
@@ -43,6 +52,7 @@ class Bus:
         self.chains = Chains()
         self.meter = Meter()
         self.logs = LogWatch(clock_us)
+        self.security = Security(security, journal.state, self.set_state)
         # Peers that may soon be closed because too much waits for them.
         self.crowded: set[Peer] = set()
         self.draining = False

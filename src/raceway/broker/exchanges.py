@@ -65,6 +65,7 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        spans = bus.security.admit(peer.principal, "Produce", spans, refused)
         spans = self._schema_door.admit(peer, batch, spans, refused)
         chosen: list[Responder | None] = []
         for span in spans:

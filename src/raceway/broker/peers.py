@@ -11,6 +11,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import RacewayError, UnknownPeerError
 from raceway.model.envelope import Batch
 from raceway.model.intents import PeerRow, SubscriptionKind
+from raceway.model.security import ANONYMOUS, Principal
 
 Encoder = Callable[[Run], bytes]
 
@@ -60,6 +61,8 @@ class Peer(ABC):
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.errors = self.error_rate = 0
         self.open = True
+        # Who it is, as far as security goes. A wire whose calls say so sets it before each.
+        self.principal = Principal(ANONYMOUS, self.wire.decode())
 
     @abstractmethod
     def answer(self, request: Pending, batch: Batch, row: int) -> None:

@@ -54,8 +54,9 @@ class Publishing:
         return Taken(tuple(refused))
 
     def admitted(self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused) -> list[Span]:
-        """What is left when rows against a limit or the contract of their topic are refused."""
+        """What is left when rows are refused: forbidden, over a limit, against the contract of their topic."""
         before = len(refused)
+        spans = self._bus.security.admit(peer.principal, "Produce", spans, refused)
         if self._records.is_limited:
             self._limits.refuse(batch, spans, refused)
         if len(refused) > before:

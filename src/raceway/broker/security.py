@@ -6,14 +6,16 @@ configuration, may do all, and are how the first binding is made. Roles and bind
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import msgspec
 
 from raceway import config
-from raceway.broker.bus import Bus
+from raceway.broker.runs import Refused, Span
 from raceway.broker.tracing import random_id
 from raceway.errors import ForbiddenError, InUseError, InvalidValueError, UnknownBindingError, UnknownRoleError
+from raceway.journal.state import State
 from raceway.model.security import PERMISSIONS, PRINCIPAL_TYPES, SCOPES, Binding, Permission, Principal, Role, Scope
 from raceway.model.topics import namespace_of
 
@@ -23,11 +25,12 @@ REMEMBERED = 65_536
 
 
 class Security:
-    def __init__(self, bus: Bus, settings: config.Security) -> None:
-        self._bus = bus
+    """`keep` remembers something small in the journal: section, key, value."""
+
+    def __init__(self, settings: config.Security, state: State, keep: Callable[[str, str, Any | None], None]) -> None:
+        self._keep = keep
         self.enabled = settings.enabled
         self._super_admins = frozenset(settings.super_admins)
-        state = bus.journal.state
         self._roles = {name: msgspec.convert(value, Role) for name, value in state.section(ROLES).items()}
         self._bindings = {name: msgspec.convert(value, Binding) for name, value in state.section(BINDINGS).items()}
         self._known: dict[tuple[Principal, Permission, str | None], bool] = {}
@@ -43,6 +46,19 @@ class Security:
         """Raises ForbiddenError."""
         if self.enabled and not self._allows_at(principal, permission, {("cluster", ""), ("namespace", namespace)}):
             raise ForbiddenError(str(principal), f"{permission} in namespace {namespace}")
+
+    def admit(self, principal: Principal, permission: Permission, spans: list[Span], refused: Refused) -> list[Span]:
+        """Spans of topics on which that is allowed; the others' rows are refused."""
+        if not self.enabled:
+            return spans
+        admitted = []
+        for span in spans:
+            if self.allows(principal, permission, span.topic.name):
+                admitted.append(span)
+            else:
+                error = ForbiddenError(str(principal), f"{permission} on {span.topic.name}")
+                refused.append((span.start, span.stop, error))
+        return admitted
 
     def allows(self, principal: Principal, permission: Permission, topic: str | None) -> bool:
         key = (principal, permission, topic)
@@ -88,7 +104,7 @@ class Security:
             wanted.append(known)
         role = msgspec.convert({"name": name, "permissions": sorted(set(wanted))}, Role)
         self._roles[name] = role
-        self._keep(ROLES, name, role)
+        self._put(ROLES, name, role)
         return role
 
     def role(self, name: str) -> Role:
@@ -107,7 +123,7 @@ class Security:
         if bound is not None:
             raise InUseError(f"role {name!r}", f"binding {bound}")
         del self._roles[name]
-        self._keep(ROLES, name, None)
+        self._put(ROLES, name, None)
 
     # ---- bindings ----------------------------------------------------------------------------------------------------
 
@@ -127,7 +143,7 @@ class Security:
                 return binding
         binding = msgspec.structs.replace(wanted, id=random_id().decode())
         self._bindings[binding.id] = binding
-        self._keep(BINDINGS, binding.id, binding)
+        self._put(BINDINGS, binding.id, binding)
         return binding
 
     def binding(self, binding_id: str) -> Binding:
@@ -143,8 +159,8 @@ class Security:
         """Raises UnknownBindingError."""
         self.binding(binding_id)
         del self._bindings[binding_id]
-        self._keep(BINDINGS, binding_id, None)
+        self._put(BINDINGS, binding_id, None)
 
-    def _keep(self, section: str, key: str, value: Role | Binding | None) -> None:
+    def _put(self, section: str, key: str, value: Role | Binding | None) -> None:
         self._known.clear()
-        self._bus.set_state(section, key, None if value is None else msgspec.to_builtins(value))
+        self._keep(section, key, None if value is None else msgspec.to_builtins(value))
