@@ -12,17 +12,23 @@ from typing import Any
 
 from raceway import config
 from raceway.broker.bus import NO_SECURITY, Bus, Clock
+from raceway.broker.danube import Danube
+from raceway.broker.danube_admin import DanubeAdmin
 from raceway.broker.exchanges import Exchanges
+from raceway.broker.letters import Letters
 from raceway.broker.peers import LivePeer, Peer
+from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
 from raceway.broker.queue_table import QueueTable
 from raceway.broker.routing import patterns
 from raceway.broker.schemas import Schemas
+from raceway.broker.subscription_table import SubscriptionTable
 from raceway.broker.topic_records import TopicRecords
 from raceway.errors import NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import (
+    Acknowledge,
     Done,
     Heartbeat,
     Intent,
@@ -39,6 +45,8 @@ from raceway.model.intents import (
     Reply,
     Request,
     Respond,
+    Return,
+    Send,
     Subscribe,
     SubscriptionRow,
     Subscriptions,
@@ -74,6 +82,7 @@ class Broker(Bus):
         publishing = Publishing(self, self.topic_records)
         exchanges = Exchanges(self, self.queues, publishing.schema_door)
         self.schema_violations = publishing.schema_door.violations
+        self._join_danube(publishing)
         self.correlation, self.replies = exchanges.correlation, exchanges.replies
         self._exchanges = exchanges
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
@@ -81,6 +90,9 @@ class Broker(Bus):
             Request: exchanges.request,
             Respond: exchanges.respond,
             Reply: exchanges.reply,
+            Send: self.producers.send,
+            Acknowledge: self.subscriptions.acknowledge,
+            Return: self.subscriptions.refuse,
         }
         self._calls: dict[type, Callable[[Any, Any], Outcome]] = {
             Heartbeat: lambda peer, call: Done(),
@@ -94,6 +106,16 @@ class Broker(Bus):
             ListTopics: lambda peer, call: Patterns(patterns(self.peers)),
             ReadMetrics: self._read_metrics,
         }
+
+    def _join_danube(self, publishing: Publishing) -> None:
+        settings, records = self.settings.subscriptions, self.topic_records
+        letters = Letters(self, records, publishing)
+        self.producers = Producers(self, records, publishing, settings.producer_idle_s)
+        self.subscriptions = SubscriptionTable(self, records, letters, settings)
+        self.danube = Danube(self, records, self.schemas, self.producers, self.subscriptions, letters)
+        self.danube_admin = DanubeAdmin(
+            self, records, self.schemas, self.producers, self.subscriptions, self.queues
+        )  # fmt: skip
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Outcome:
         """Do what the peer asks. `done` is for batches: it runs when their rows are committed, or could not be.

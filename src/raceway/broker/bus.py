@@ -81,6 +81,11 @@ class Bus:
         self.journal.set_state(section, key, value)
         self._owe_journal()
 
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Run `call` when everything written so far is committed: at once if it is."""
+        self.journal.after_commit(call)
+        self._owe_journal()
+
     def flush(self) -> None:
         """The end of a turn in which rows were appended."""
         self._journal_owed = False

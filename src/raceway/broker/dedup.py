@@ -101,7 +101,8 @@ class Deduplication:
         return None
 
     def _is_known(self, sender: Sender, dedup_id: str, now_us: int) -> bool:
-        time_us = self._senders.get(sender, {}).get(dedup_id)
+        ids = self._senders.get(sender)
+        time_us = None if ids is None else ids.get(dedup_id)
         return time_us is not None and time_us >= now_us - self._window_us
 
     def _remember(self, sender: Sender, dedup_id: str, time_us: int) -> None:

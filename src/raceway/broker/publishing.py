@@ -74,12 +74,20 @@ class Publishing:
             if repeated:  # they count as stored once what they repeat is
                 self._bus.append(batch, done)
             return
-        ids = self._give_ids(batch, self._are_copied(spans))
         try:
-            self._bus.append(batch, self._bus.readers.watch(batch, spans, done))
+            self._append(batch, spans, done)
         except RacewayError:
             self._dedup.forget(fresh)
             raise
+
+    def store_own(self, batch: Batch, spans: list[Span]) -> None:
+        """The same for what the broker itself has to say; it may repeat what others said."""
+        batch, spans = keep_rows(batch, spans)
+        self._append(batch, spans, None)
+
+    def _append(self, batch: Batch, spans: list[Span], done: Done | None) -> None:
+        ids = self._give_ids(batch, self._are_copied(spans))
+        self._bus.append(batch, self._bus.readers.watch(batch, spans, done))
         self._deliver(batch, spans, ids)
 
     def _are_copied(self, spans: list[Span]) -> bool:

@@ -31,6 +31,9 @@ class TokenBucket:
         self._tokens -= taken
         return taken
 
+    def give_back(self, unused: int) -> None:
+        self._tokens += unused
+
     def wait_s(self, rate: int, now: float) -> float:
         """How long until one may pass."""
         self._fill(rate, now)

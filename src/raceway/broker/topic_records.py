@@ -249,7 +249,8 @@ class TopicRecords:
 
     def _note_limits(self) -> None:
         self._policies.clear()
-        narrower = [record.policies for record in (*self._namespaces.values(), *self._records.values())]
+        narrower = [record.policies for record in self._namespaces.values()]
+        narrower += [record.policies for record in self._records.values()]
         self.is_limited = any(
             policies.max_publish_rate or policies.max_message_size for policies in (self._widest, *narrower)
         )

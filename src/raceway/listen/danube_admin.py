@@ -146,13 +146,13 @@ class AdminCalls:
     def _create_topic(self, caller: Caller, request: NewTopicRequest) -> TopicResponse:
         subject = request.schema_subject if request.HasField("schema_subject") else None
         reliable = _is_reliable(request.dispatch_strategy)
-        self._admin.create_topic(caller.session, self._topic(caller, request.name), reliable, subject)
+        self._admin.create_topic(self._topic(caller, request.name), reliable, subject)
         return TopicResponse(success=True)
 
     def _create_partitioned(self, caller: Caller, request: PartitionedTopicRequest) -> TopicResponse:
         subject = request.schema_subject if request.HasField("schema_subject") else None
         base, reliable = self._topic(caller, request.base_name), _is_reliable(request.dispatch_strategy)
-        self._admin.create_partitioned_topic(caller.session, base, request.partitions, reliable, subject)
+        self._admin.create_partitioned_topic(base, request.partitions, reliable, subject)
         return TopicResponse(success=True)
 
     def _delete_topic(self, caller: Caller, request: TopicRequest) -> TopicResponse:

@@ -79,7 +79,7 @@ class Clients:
             exclusive=request.producer_access_mode == 1,
             **(_schema(request.schema_ref) if request.HasField("schema_ref") else {}),
         )
-        row = self._danube.create_producer(caller.session, wanted)
+        row = self._danube.create_producer(wanted)
         return ProducerResponse(request_id=request.request_id, producer_id=row.id, producer_name=row.name)
 
     def _subscribe(self, caller: Caller, request: ConsumerRequest) -> ConsumerResponse:
@@ -94,7 +94,7 @@ class Clients:
             type=SUBSCRIPTION_TYPES[request.subscription_type],
             filters=tuple(request.key_filters),
         )
-        row = self._danube.subscribe(caller.session, wanted)
+        row = self._danube.subscribe(wanted)
         return ConsumerResponse(request_id=request.request_id, consumer_id=row.id, consumer_name=row.name)
 
     def _check_health(self, caller: Caller, request: HealthCheckRequest) -> HealthCheckResponse:
