@@ -33,7 +33,7 @@ from raceway.web.app import build_app
 
 log = structlog.get_logger("raceway")
 
-ENCRYPTED = ("mb+tls", "mb+wss")
+ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
 def run(settings: config.Settings, *, tracker_only: bool = False) -> int:
@@ -69,8 +69,8 @@ async def _run(
 
 async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(settings.broker, journal, loop, _clock_us)
-    doors = Doors(broker, settings.listen, loop)
+    broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
+    doors = Doors(broker, settings.listen, loop, settings.security)
     chosen = ports(settings.listen)
     console = Console(broker, settings.listen, chosen["console"])
     await doors.open()

@@ -14,17 +14,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from typing import ClassVar
 
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.codec import danube_pb
+from raceway.codec.grpc import GrpcConnection
 from raceway.listen.danube_admin import AdminCalls
 from raceway.listen.danube_calls import Calls
 from raceway.listen.danube_clients import Clients
 from raceway.listen.danube_messages import Messages
 from raceway.listen.danube_registry import RegistryCalls
 from raceway.listen.danube_security import SecurityCalls
-from raceway.listen.grpc import GrpcGate, Methods
+from raceway.listen.grpc import GrpcGate, GrpcSession, Methods
 from raceway.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
 from raceway.listen.tokens import TokenReader
 
@@ -33,6 +35,11 @@ SERVICES = (
     "danube_schema.SchemaRegistry", "danube_admin.BrokerAdmin", "danube_admin.NamespaceAdmin",
     "danube_admin.TopicAdmin", "danube_admin.SecurityAdmin",
 )  # fmt: skip
+
+
+class DanubeSession(GrpcSession):
+    # A message says which version of a schema it follows; on a topic that wants one, none is a fault.
+    names_schema: ClassVar[bool] = True
 
 
 class DanubeGate(GrpcGate):
@@ -56,3 +63,6 @@ class DanubeGate(GrpcGate):
             self.health.set(name, True)
         add_health(methods, self.health)
         add_reflection(methods, lambda: list(SERVICES), PoolFiles(danube_pb.POOL))
+
+    def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> DanubeSession:
+        return DanubeSession(self, transport, codec)

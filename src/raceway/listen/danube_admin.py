@@ -39,7 +39,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     TopicResponse,
 )
 from raceway.errors import InvalidValueError
-from raceway.listen.danube_calls import Caller, Calls
+from raceway.listen.danube_calls import Caller, Calls, Handlers
 from raceway.listen.grpc import Methods
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Backoff, FailurePolicy, Poison, TopicRow
 from raceway.model.topics import danube_topic, parse_danube_topic, parse_namespace
@@ -63,20 +63,20 @@ class AdminCalls:
 
     def join(self, methods: Methods) -> None:
         serve = self._calls.serve
-        brokers = {
+        brokers: Handlers = {
             "ListBrokers": (Empty, self._list_brokers),
             "GetLeaderBroker": (Empty, self._get_leader),
             "ListNamespaces": (Empty, self._list_namespaces),
         }
         serve(methods, "danube_admin.BrokerAdmin", brokers, LASTING)
-        namespaces = {
+        namespaces: Handlers = {
             "GetNamespaceTopics": (NamespaceRequest, self._list_names),
             "GetNamespacePolicies": (NamespaceRequest, self._get_policies),
             "CreateNamespace": (NamespaceRequest, self._create_namespace),
             "DeleteNamespace": (NamespaceRequest, self._delete_namespace),
         }
         serve(methods, "danube_admin.NamespaceAdmin", namespaces, LASTING)
-        topics = {
+        topics: Handlers = {
             "ListNamespaceTopics": (NamespaceRequest, self._list_topics),
             "ListBrokerTopics": (BrokerRequest, self._list_all_topics),
             "CreateTopic": (NewTopicRequest, self._create_topic),

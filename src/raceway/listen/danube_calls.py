@@ -24,8 +24,8 @@ from raceway.model.security import ANONYMOUS, Permission, Principal
 
 NOBODY = Principal(ANONYMOUS, DANUBE.decode())
 
-# A request's class, who serves it, and whether the answer must wait for the commit.
-Handler = tuple[type[Message], Callable[["Caller", Any], Message]]
+# A method's name to the class of its requests and whoever serves them.
+Handlers = Mapping[str, tuple[type[Message], Callable[["Caller", Any], Message]]]
 
 
 class Caller(NamedTuple):
@@ -44,6 +44,7 @@ class Calls:
         self._tokens = tokens
         self._scheme = "https" if listen.tls_certificate else "http"
         self._advertised = listen.danube.advertised or _maybe_reachable(listen.host, port)
+        broker.danube.advertise(f"{self._scheme}://{self._advertised or f'{listen.host}:{port}'}")
 
     # ---- who calls ---------------------------------------------------------------------------------------------------
 
@@ -85,7 +86,7 @@ class Calls:
 
     # ---- serving -----------------------------------------------------------------------------------------------------
 
-    def serve(self, methods: Methods, service: str, handlers: Mapping[str, Handler], lasting: set[str]) -> None:
+    def serve(self, methods: Methods, service: str, handlers: Handlers, lasting: set[str]) -> None:
         """Join a service's methods to the door; answers of the `lasting` ones wait for the commit."""
         for name, (kind, handler) in handlers.items():
             methods.unary(f"/{service}/{name}", partial(self._take, kind, handler, name in lasting))

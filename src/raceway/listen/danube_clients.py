@@ -17,7 +17,7 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     TopicPartitionsResponse,
 )
 from raceway.errors import InvalidValueError, UnknownTopicError
-from raceway.listen.danube_calls import Caller, Calls
+from raceway.listen.danube_calls import Caller, Calls, Handlers
 from raceway.listen.grpc import Methods
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted
 from raceway.model.topics import danube_topic, parse_danube_topic
@@ -30,12 +30,12 @@ class Clients:
 
     def join(self, methods: Methods) -> None:
         serve = self._calls.serve
-        lookups = {
+        lookups: Handlers = {
             "TopicLookup": (TopicLookupRequest, self._look_up),
             "TopicPartitions": (TopicLookupRequest, self._list_partitions),
         }
         serve(methods, "danube.Discovery", lookups, lasting=set())
-        producers = {"CreateProducer": (ProducerRequest, self._create_producer)}
+        producers: Handlers = {"CreateProducer": (ProducerRequest, self._create_producer)}
         serve(methods, "danube.ProducerService", producers, lasting={"CreateProducer"})
         serve(
             methods, "danube.ConsumerService", {"Subscribe": (ConsumerRequest, self._subscribe)}, lasting={"Subscribe"}

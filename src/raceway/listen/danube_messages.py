@@ -13,7 +13,8 @@ from typing import TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
-from raceway.broker.streams import Delivery, DeliveryStream
+from raceway.broker.consumers import Delivery
+from raceway.broker.subscription_table import Stream
 from raceway.codec.danube_deliver import Deliverer
 from raceway.codec.danube_fields import varint
 from raceway.codec.danube_pb.danube_api_pb2 import AckRequest, NackRequest, ReceiveRequest
@@ -54,16 +55,16 @@ class Messages:
 
     def _send(self, session: GrpcSession, calls: list[Call]) -> None:
         sends = decode_sends([data for _, data, _ in calls], self._limits)
-        for index, error in sends.refused:
-            self._calls.refuse(session, calls[index][0], error)
+        for index, fault in sends.refused:
+            self._calls.refuse(session, calls[index][0], fault)
         if not sends.indexes:
             return
         streams = [calls[index][0] for index in sends.indexes]
         waiting = Waiting(self._calls, session, streams, sends.request_ids)
         try:
             outcome = self._broker.perform(session, Send(sends.batch), waiting)
-        except RacewayError as error:
-            waiting.refuse(range(len(streams)), error)
+        except RacewayError as refusal:
+            waiting.refuse(range(len(streams)), refusal)
             return
         assert isinstance(outcome, Sent)
         for start, stop, error in outcome.refused:
@@ -118,8 +119,8 @@ class Messages:
         waiting = Waiting(self._calls, session, streams, request_ids)
         try:
             outcome = self._broker.perform(session, intent, waiting)
-        except RacewayError as error:
-            waiting.refuse(range(len(streams)), error)
+        except RacewayError as refusal:
+            waiting.refuse(range(len(streams)), refusal)
             return
         assert isinstance(outcome, Taken)
         for start, stop, error in outcome.refused:
@@ -205,7 +206,7 @@ class Receiver:
         self._calls = calls
         self._address = calls.address(session).encode()
         self._below: ServerStream = session.open_stream(stream, self._closed, self._has_room)
-        self._above: DeliveryStream | None = None
+        self._above: Stream | None = None
         self._deliverer: Deliverer | None = None
         self._session = session
 

@@ -33,7 +33,7 @@ from raceway.codec.danube_pb.schema_registry_pb2 import (
     UpdateTopicValidationPolicyResponse,
 )
 from raceway.errors import ForbiddenError, UnknownTopicError
-from raceway.listen.danube_calls import Caller, Calls
+from raceway.listen.danube_calls import Caller, Calls, Handlers
 from raceway.listen.grpc import Methods
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import parse_danube_topic
@@ -50,7 +50,7 @@ class RegistryCalls:
         self._schemas = calls.broker.schemas
 
     def join(self, methods: Methods) -> None:
-        handlers = {
+        handlers: Handlers = {
             "RegisterSchema": (RegisterSchemaRequest, self._register),
             "GetSchema": (GetSchemaRequest, self._get),
             "GetLatestSchema": (GetLatestSchemaRequest, self._get_latest),

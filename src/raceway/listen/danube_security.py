@@ -13,7 +13,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     RoleRequest,
     SecurityResponse,
 )
-from raceway.listen.danube_calls import Caller, Calls
+from raceway.listen.danube_calls import Caller, Calls, Handlers
 from raceway.listen.grpc import Methods
 from raceway.model import security
 from raceway.model.security import Principal
@@ -28,7 +28,7 @@ class SecurityCalls:
         self._security = calls.broker.security
 
     def join(self, methods: Methods) -> None:
-        handlers = {
+        handlers: Handlers = {
             "CreateRole": (Role, self._create_role),
             "GetRole": (RoleRequest, self._get_role),
             "ListRoles": (Empty, self._list_roles),

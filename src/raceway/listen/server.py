@@ -13,7 +13,10 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.bus import NO_SECURITY
+from raceway.listen.danube import DanubeGate
 from raceway.listen.gate import Gate
+from raceway.listen.grpc import GrpcTcp, grpc_tls_context
 from raceway.listen.mb import MbGate
 from raceway.listen.session import Session
 from raceway.listen.sockets import bind, tls_context
@@ -25,15 +28,16 @@ from raceway.listen.zbus_admin import Administration
 log = structlog.get_logger("raceway.listen")
 
 # Offsets from `port_base`; ports of wires that are not built yet stay closed.
-MB_TCP, MB_WEBSOCKET, ZBUS, CONSOLE, TRACKER, MB_TLS, MB_WSS = 0, 1, 3, 6, 7, 8, 9
+MB_TCP, MB_WEBSOCKET, DANUBE, ZBUS, CONSOLE, TRACKER, MB_TLS, MB_WSS = 0, 1, 2, 3, 6, 7, 8, 9
 
 
 def ports(listen: config.Listen) -> dict[str, int]:
-    """Door to port: from `port_base`, else each wire's own default."""
+    """Door to port: from `port_base`, else each wire's own default. Danube has one door, with or without TLS."""
     base, mb, zbus = listen.port_base, listen.mb, listen.zbus
     found = {
         "mb": base + MB_TCP if base else mb.tcp_port,
         "mb+ws": base + MB_WEBSOCKET if base else mb.websocket_port,
+        danube_door(listen): base + DANUBE if base else listen.danube.port,
         "zbus": base + ZBUS if base else zbus.port,
         "console": base + CONSOLE if base else listen.console_port,
     }
@@ -45,6 +49,10 @@ def ports(listen: config.Listen) -> dict[str, int]:
     return found
 
 
+def danube_door(listen: config.Listen) -> str:
+    return "danube+tls" if listen.tls_certificate else "danube"
+
+
 def tracker_port(listen: config.Listen) -> int:
     return listen.port_base + TRACKER if listen.port_base else listen.zbus.tracker_port
 
@@ -53,7 +61,13 @@ class Doors:
     """With `tracker_only` there is one door, the tracker's, and no queue behind it."""
 
     def __init__(
-        self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop, *, tracker_only: bool = False
+        self,
+        broker: Broker,
+        listen: config.Listen,
+        loop: asyncio.AbstractEventLoop,
+        security: config.Security = NO_SECURITY,
+        *,
+        tracker_only: bool = False,
     ) -> None:
         self._broker = broker
         self._listen = listen
@@ -63,8 +77,9 @@ class Doors:
         console = f"http://{config.plain_host(listen)}:{self._ports['console']}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
         self._zbus = ZbusGate(broker, listen, loop, zbus_port, console, serves_queues=not tracker_only)
+        self._danube = DanubeGate(broker, listen, security, loop, self._ports[danube_door(listen)])
         self._tracker_only = tracker_only
-        self._gates: tuple[Gate[Any], ...] = (self._mb, self._zbus)
+        self._gates: tuple[Gate[Any], ...] = (self._mb, self._danube, self._zbus)
         self._servers: list[asyncio.Server] = []
         self._sweep_timers: dict[Gate[Any], asyncio.TimerHandle] = {}
         broker.journal.pressure = self._pause
@@ -80,12 +95,15 @@ class Doors:
         if not self._tracker_only:
             await self._open_wires()
         self._sweep(self._mb, self._listen.mb.sweep_ms)
+        self._sweep(self._danube, self._listen.grpc.sweep_ms)
         self._sweep(self._zbus, self._listen.zbus.sweep_ms)
 
     async def _open_wires(self) -> None:
         chosen = self._ports
         await self._open_tcp(partial(MbTcp, self._mb), chosen["mb"], None)
         await self._open_websocket(chosen["mb+ws"], None)
+        secure = grpc_tls_context(self._listen) if self._listen.tls_certificate else None
+        await self._open_tcp(partial(GrpcTcp, self._danube), chosen[danube_door(self._listen)], secure)
         await self._open_tcp(partial(ZbusTcp, self._zbus), chosen["zbus"], None)
         if self._listen.tls_certificate:
             context = tls_context(self._listen)
@@ -100,6 +118,7 @@ class Doors:
         for gate in self._gates:
             gate.drain()
         self._broker.queues.pause()
+        self._broker.danube.pause()
         try:
             async with asyncio.timeout(self._broker.settings.drain_s):
                 while self._is_busy():  # noqa: ASYNC110 - two things are waited for, neither knows of the other
