@@ -27,3 +27,7 @@ Url = Annotated[
     ),
 ]
 Token = Annotated[str, typer.Option("--token", metavar="TOKEN", help="zbus: opens a queue that has a token.")]
+ConsoleUrl = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The bus's console port, as http://HOST:PORT. Default: by data folder."),
+]

@@ -24,12 +24,14 @@ from raceway.errors import (
     TooLargeError,
     UnknownQueueError,
     UnknownSchemaError,
+    UnknownTopicError,
 )
 from raceway.schema.json_text import decode_json
 
 STATUSES = {
     UnknownQueueError.code: 404,
     UnknownSchemaError.code: 404,
+    UnknownTopicError.code: 404,
     ForbiddenError.code: 403,
     QueueKindError.code: 409,
     SchemaIncompatibleError.code: 409,
