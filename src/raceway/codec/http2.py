@@ -377,7 +377,9 @@ class Http2Connection:
                 if not h2.DEFAULT_FRAME <= value <= h2.LARGEST_FRAME:
                     raise BrokenConnectionError(h2.PROTOCOL_ERROR, "impossible frame size")
                 self.out.frame_bytes = min(value, QUANTUM)
+        # The peer counts by its new windows from here on, so nothing that needs them may leave before this.
         self._write(h2.SETTINGS_ACK)
+        self.out.pump()
 
     def _push_promise(self, flags: int, stream: int, body: bytes) -> None:
         raise BrokenConnectionError(h2.PROTOCOL_ERROR, "clients do not push")

@@ -76,7 +76,7 @@ class Output:
             found.push(data)
             self.waiting += len(data)
             self._list(found)
-            self._pump()
+            self.pump()
 
     def end(self, stream: int, trailers: bytes) -> None:
         """The end of an answer, after everything that waits. `trailers` is a header block, or empty."""
@@ -105,7 +105,7 @@ class Output:
         self._window += increment
         if self._window > h2.LARGEST_WINDOW:
             raise BrokenConnectionError(h2.FLOW_CONTROL_ERROR, "the connection's window grows too large")
-        self._pump()
+        self.pump()
 
     def widen_stream(self, number: int, increment: int) -> None:
         """The window of an open stream grows. Raises BrokenStreamError."""
@@ -114,10 +114,10 @@ class Output:
         if self._initial + stream.credit > h2.LARGEST_WINDOW:
             raise BrokenStreamError(number, h2.FLOW_CONTROL_ERROR, "the stream's window grows too large")
         self._list(stream)
-        self._pump()
+        self.pump()
 
     def change_initial_window(self, value: int) -> None:
-        """Every stream's window changes by the difference. Raises BrokenConnectionError."""
+        """Every stream's window changes by the difference; `pump` then sends more. Raises BrokenConnectionError."""
         if value > h2.LARGEST_WINDOW:
             raise BrokenConnectionError(h2.FLOW_CONTROL_ERROR, "initial window too large")
         grown, self._initial = value > self._initial, value
@@ -128,14 +128,13 @@ class Output:
                 if stream.credit + value > h2.LARGEST_WINDOW:
                     raise BrokenConnectionError(h2.FLOW_CONTROL_ERROR, "a stream's window grows too large")
                 self._list(stream)
-        self._pump()
 
     def _list(self, stream: Stream) -> None:
-        """Let it take part in `_pump` if it could send something."""
+        """Let it take part in `pump` if it could send something."""
         if stream.waiting and self._initial + stream.credit > 0:
             self._ready[stream.id] = stream
 
-    def _pump(self) -> None:
+    def pump(self) -> None:
         """Send what the windows allow, stream after stream."""
         ready, parts = self._ready, list[bytes | memoryview]()
         done = []
