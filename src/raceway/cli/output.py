@@ -51,11 +51,7 @@ REPORTED_EXIT_CODES = {
     "TIMEOUT": ExitCode.TIMEOUT,
     "NO_ROUTE_FOUND": ExitCode.FAILED,
     "SERVICE_UNAVAILABLE": ExitCode.FAILED,
-    # The same in the words of zbus and the console port: not so, not there, another token, in the way, not now.
-    "400": ExitCode.FAILED,
-    "409": ExitCode.FAILED,
-    "413": ExitCode.FAILED,
-    "422": ExitCode.FAILED,
+    # The same in zbus's words: no such queue, another token, not now, no answer.
     "404": ExitCode.FAILED,
     "403": ExitCode.FAILED,
     "503": ExitCode.FAILED,

@@ -15,6 +15,7 @@ import typer
 
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
+from raceway.errors import RemoteError
 
 schema_app = typer.Typer(
     name="schema",
@@ -258,7 +259,10 @@ def policy(
 def _ask(
     url: str | None, data: Path | None, path: str, method: str = "GET", token: str = "", document: Any = None
 ) -> Any:
-    return bus.call_console(bus.console_url(url, data), path, method, token, document)
+    try:
+        return bus.call_console(bus.console_url(url, data), path, method, token, document)
+    except RemoteError as error:
+        output.fail(error.text)
 
 
 def _path(subject: str) -> str:
