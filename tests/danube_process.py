@@ -56,12 +56,14 @@ class DanubeProcess:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
         self._lines: Queue[str] = Queue()
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._lines.put(line)
+        with self._process.stdout:
+            for line in self._process.stdout:
+                self._lines.put(line)
 
     def do(self, verb: str, **arguments: Any) -> Any:
         """Raises RefusedError, or AssertionError when the child does not answer."""
@@ -128,12 +130,16 @@ class DanubeProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+        self._reader.join()
 
 
 @contextmanager
 def danube_process(url: str, *, ca_file: str = "", token: str = "") -> Iterator[DanubeProcess]:
     command = [sys.executable, "-m", "tests.danube_process", url, ca_file, token]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    # It says a hundred times a second that a bus is away.
+    process = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
     client = DanubeProcess(process)
     try:
         yield client
@@ -178,7 +184,7 @@ class _Child:
             if key is None:
                 sent.append(await producer.send(payload, attributes))
             else:
-                sent.append(await producer.send_with_key(payload, key, attributes))
+                sent.append(await producer.send_with_key(payload, attributes, key))
         return sent
 
     async def subscribe(self, name: str, topic: str, subscription: str, type: str, filters: list[str]) -> None:
