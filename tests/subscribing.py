@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from raceway import config
-from raceway.broker.broker import Broker
 from raceway.broker.consumers import Delivery
 from raceway.broker.subscription_table import Stream
 from raceway.errors import RacewayError
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes
-from raceway.model.intents import Acknowledge, Return, Send, Sent, Taken
+from raceway.model.intents import Acknowledge, Publish, Request, Return, Send, Sent, Taken
 from raceway.model.subscriptions import ConsumerWanted, ProducerWanted, SubscriptionStatus, SubscriptionType
-from tests.doubles import Bench, ExactPeer
+from tests.broker_rig import BrokerRig
+from tests.doubles import ExactPeer, Message, RecordingPeer, batch_of
 
 TOPIC, NAME = "orders", "billing"
 PLENTY = 1 << 30
@@ -109,24 +110,34 @@ class Member:
         self._bench.settle()
 
 
-class SubscribingBench(Bench):
+class SubscribingBench(BrokerRig):
     """`settings` are of `broker.subscriptions`."""
 
-    def __init__(self, **settings: Any) -> None:
-        self.subscription_settings = config.Subscriptions(**settings)
-        super().__init__(subscriptions=self.subscription_settings)
-        self.sender = DanubePeer()
-        self.broker.connect(self.sender)
+    def __init__(self, folder: Path | None = None, journal: dict[str, Any] | None = None, **settings: Any) -> None:
+        super().__init__(folder, journal, linger_ms=0, subscriptions=config.Subscriptions(**settings))
         self._requests = 1
+        self.sender = self._connected()
 
-    def settle(self) -> None:
-        self.loop.settle()
+    def _connected(self) -> DanubePeer:
+        peer = DanubePeer()
+        self.broker.connect(peer)
+        return peer
 
-    def restart(self) -> None:
-        """A new broker over the same journal; nothing else is left."""
-        self.settle()
-        self.broker = Broker(self.broker.settings, self.journal, self.loop, self.clock_us)
-        self.broker.connect(self.sender)
+    def _start(self) -> None:
+        super()._start()
+        self.sender = self._connected()
+
+    # ---- other wires -------------------------------------------------------------------------------------------------
+
+    def publish(self, peer: RecordingPeer, *messages: Message) -> Taken:
+        outcome = self.broker.perform(peer, Publish(batch_of(PUBLISH, *messages, wire=peer.wire)))
+        assert isinstance(outcome, Taken)
+        return outcome
+
+    def request(self, *ids: bytes, topic: str = TOPIC) -> None:
+        """Requests of a peer of another wire, answered by nobody; stored all the same."""
+        messages = [Message(topic.encode(), id=id) for id in ids]
+        self.broker.perform(self.foreign_peer(), Request(batch_of(b"request", *messages)))
 
     # ---- producing ---------------------------------------------------------------------------------------------------
 
@@ -202,9 +213,7 @@ class SubscribingBench(Bench):
         subscription: str = NAME,
     ) -> Taken:  # fmt: skip
         count = len(offsets)
-        intent = Return(
-            [topic] * count, [subscription] * count, list(offsets), [delay_ms] * count, [reason] * count
-        )
+        intent = Return([topic] * count, [subscription] * count, list(offsets), [delay_ms] * count, [reason] * count)
         outcome = self.broker.perform(self.sender, intent, lambda error: None)
         assert isinstance(outcome, Taken)
         self.settle()

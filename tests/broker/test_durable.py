@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from raceway.errors import ForbiddenError, InvalidValueError, MismatchError, UnknownSubscriptionError, UnknownTopicError
-from raceway.model.intents import Request
-from raceway.model.subscriptions import FailurePolicy
-from tests.doubles import Message, batch_of
+from raceway.model.intents import Acknowledge
+from raceway.model.subscriptions import ConsumerWanted, FailurePolicy
+from tests.doubles import Message
 from tests.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
 POLICY = FailurePolicy()
@@ -58,7 +58,7 @@ def test_nothing_is_delivered_before_the_commit(bench: SubscribingBench, p: int)
 
 def test_rows_that_could_not_be_stored_are_not_delivered(bench: SubscribingBench, p: int) -> None:
     consumer, told = bench.member(), list[object]()
-    bench.journal.fail_next_commit()
+    bench.faulty.fail_next_commit()
     bench.send(p, b"lost", done=told.append)
     bench.settle()
     bench.sent(p, b"kept")
@@ -70,9 +70,9 @@ def test_a_subscription_made_behind_rows_that_are_lost_gets_what_takes_their_off
     bench: SubscribingBench, p: int
 ) -> None:
     other = bench.member(subscription="other")
-    bench.journal.fail_next_commit()
+    bench.faulty.fail_next_commit()
     bench.send(p, b"lost")
-    late_id = bench.broker.subscriptions.subscribe(_wanted("late")).id
+    late_id = bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", "late", "exclusive")).id
     late = bench.open(late_id)
     bench.sent(p, b"kept")
     assert other.payloads == late.payloads == [b"kept"]
@@ -95,7 +95,7 @@ def test_each_subscription_gets_every_message(bench: SubscribingBench, p: int) -
 
 
 def test_publishes_of_other_wires_are_delivered_too(bench: SubscribingBench, p: int) -> None:
-    consumer, stranger = bench.member(), bench.peer()
+    consumer, stranger = bench.member(), bench.foreign_peer()
     taken = bench.publish(stranger, Message(payload=b"from mb"))
     assert taken.refused == (), "a durable subscription is a route"
     assert consumer.payloads == [b"from mb"]
@@ -104,11 +104,9 @@ def test_publishes_of_other_wires_are_delivered_too(bench: SubscribingBench, p: 
 
 def test_requests_are_stepped_over_and_not_counted_as_lag(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
-    bench.responder(TOPIC)
-    asker = bench.peer()
     consumer.leave()
     bench.sent(p, b"a")
-    bench.request(asker, Message(id=b"1" * 36), Message(id=b"2" * 36))
+    bench.request(b"1" * 36, b"2" * 36)
     bench.sent(p, b"b")
     assert bench.status().lag == 2
     bench.restart()
@@ -123,8 +121,7 @@ def test_requests_are_stepped_over_and_not_counted_as_lag(bench: SubscribingBenc
 
 def test_the_cursor_passes_requests_when_nothing_is_out(bench: SubscribingBench, p: int) -> None:
     bench.member()
-    bench.responder(TOPIC)
-    bench.broker.perform(bench.peer(), Request(batch_of(b"request", Message(id=b"1" * 36))))
+    bench.request(b"1" * 36)
     assert bench.kept_cursor() == 1
 
 
@@ -206,7 +203,6 @@ def test_an_acknowledgement_is_answered_when_the_cursor_is_kept(bench: Subscribi
     bench.member()
     bench.sent(p, b"a")
     kept: list[int | None] = []
-    from raceway.model.intents import Acknowledge
 
     def told(error: object) -> None:
         assert error is None
@@ -227,8 +223,6 @@ def test_late_and_double_acknowledgements_are_taken(bench: SubscribingBench, p: 
 
 
 def test_an_acknowledgement_for_nothing_that_exists_is_refused_alone(bench: SubscribingBench, p: int) -> None:
-    from raceway.model.intents import Acknowledge
-
     bench.member()
     bench.sent(p, *payloads(2))
     intent = Acknowledge([TOPIC, "nothing", TOPIC, TOPIC], [NAME, NAME, "nobody", NAME], [0, 0, 0, 1])
@@ -589,9 +583,3 @@ def test_while_the_bus_stops_nothing_more_is_handed_out(bench: SubscribingBench,
     late = bench.member(subscription="late")
     bench.sent(p, b"b")
     assert late.payloads == []
-
-
-def _wanted(subscription: str):  # type: ignore[no-untyped-def]
-    from raceway.model.subscriptions import ConsumerWanted
-
-    return ConsumerWanted(TOPIC, "c", subscription, "exclusive")
