@@ -135,9 +135,9 @@ class Pair:
         if isinstance(event, h2.events.DataReceived):
             self.bodies[event.stream_id] += event.data
         elif isinstance(event, h2.events.TrailersReceived | h2.events.ResponseReceived):
-            status = dict(event.headers).get("grpc-status")
-            if status is not None:
-                self.status[event.stream_id] = status
+            for name, value in event.headers:
+                if name == "grpc-status":
+                    self.status[event.stream_id] = value
         assert not isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated), event
 
 

@@ -25,6 +25,8 @@ from raceway.errors import MalformedError
 PREFIX = Struct(">BI")
 PREFIX_BYTES = 5
 _LENGTH = Struct(">I")
+# A window has room for this much beside the message, or a peer that pads its frames could not send the last of them.
+PADDING = 256
 
 RESPONSE = status_field(200) + field(b"content-type", b"application/grpc")
 OK_TRAILERS = field(b"grpc-status", b"0")
@@ -278,7 +280,7 @@ class GrpcConnection:
     def _make_room(self, inflow: _Inflow) -> None:
         """See to it that the rest of its message may come. Raises _RefusedError when too much is unfinished."""
         allowance, window = self.http2.allowance(inflow.stream), self._limits.http2.stream_window
-        missing = inflow.needed - inflow.size
+        missing = inflow.needed - inflow.size + PADDING
         if inflow.size < PREFIX_BYTES:
             # Nothing of it is worth mentioning yet: the window was used by messages handed over, or by padding.
             if allowance < window // 2:
@@ -303,9 +305,8 @@ class GrpcConnection:
             self._small -= inflow.size
             self._reserved += inflow.needed
             inflow.reserved = inflow.needed
-            short = inflow.needed - inflow.size - self.http2.allowance(inflow.stream)
-            if short > 0:
-                self.http2.grant(inflow.stream, short)
+            short = inflow.needed - inflow.size + PADDING - self.http2.allowance(inflow.stream)
+            self.http2.grant(inflow.stream, short)
 
     def _release(self, inflow: _Inflow) -> None:
         """Nothing of it is kept any more."""
