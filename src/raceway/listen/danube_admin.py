@@ -5,6 +5,8 @@ One broker has no cluster: it is its own leader, and what would move topics betw
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from raceway.codec.danube_pb.danube_admin_pb2 import (
@@ -25,6 +27,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     NewTopicRequest,
     PartitionedTopicRequest,
     PolicyResponse,
+    SetPoliciesRequest,
     SetSubscriptionDispatchConfigRequest,
     SetSubscriptionFailurePolicyRequest,
     SubscriptionDispatchConfig,
@@ -38,21 +41,23 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     TopicRequest,
     TopicResponse,
 )
-from raceway.errors import InvalidValueError
+from raceway.errors import InvalidValueError, UnknownSchemaError, UnknownTopicError
 from raceway.listen.danube_calls import Caller, Calls, Handlers
 from raceway.listen.grpc import Methods
-from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Backoff, FailurePolicy, Poison, TopicRow
+from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Backoff, FailurePolicy, Poison, Policies, TopicRow
 from raceway.model.topics import danube_topic, parse_danube_topic, parse_namespace
 
 # The one broker's name.
 BROKER_ID = "1"
+
+_policies_decoder = msgspec.json.Decoder(Policies)
 
 BACKOFFS: tuple[Backoff, ...] = ("fixed", "exponential")
 POISONS: tuple[Poison, ...] = ("dead_letter", "block", "drop")
 
 LASTING = {
     "CreateNamespace", "DeleteNamespace", "CreateTopic", "CreatePartitionedTopic", "DeleteTopic", "Unsubscribe",
-    "SetSubscriptionFailurePolicy", "SetSubscriptionDispatchConfig",
+    "SetSubscriptionFailurePolicy", "SetSubscriptionDispatchConfig", "SetNamespacePolicies", "SetTopicPolicies",
 }  # fmt: skip
 
 
@@ -72,6 +77,7 @@ class AdminCalls:
         namespaces: Handlers = {
             "GetNamespaceTopics": (NamespaceRequest, self._list_names),
             "GetNamespacePolicies": (NamespaceRequest, self._get_policies),
+            "SetNamespacePolicies": (SetPoliciesRequest, self._set_policies),
             "CreateNamespace": (NamespaceRequest, self._create_namespace),
             "DeleteNamespace": (NamespaceRequest, self._delete_namespace),
         }
@@ -83,6 +89,8 @@ class AdminCalls:
             "CreatePartitionedTopic": (PartitionedTopicRequest, self._create_partitioned),
             "DeleteTopic": (TopicRequest, self._delete_topic),
             "DescribeTopic": (DescribeTopicRequest, self._describe_topic),
+            "GetTopicPolicies": (TopicRequest, self._get_topic_policies),
+            "SetTopicPolicies": (SetPoliciesRequest, self._set_topic_policies),
             "ListSubscriptions": (TopicRequest, self._list_subscriptions),
             "Unsubscribe": (SubscriptionRequest, self._unsubscribe),
             "SetSubscriptionFailurePolicy": (SetSubscriptionFailurePolicyRequest, self._set_failure_policy),
@@ -120,6 +128,10 @@ class AdminCalls:
     def _get_policies(self, caller: Caller, request: NamespaceRequest) -> PolicyResponse:
         policies = self._admin.policies(self._namespace(caller, request.name))
         return PolicyResponse(policies=msgspec.json.encode(policies).decode())
+
+    def _set_policies(self, caller: Caller, request: SetPoliciesRequest) -> NamespaceResponse:
+        self._admin.set_policies("namespace", self._namespace(caller, request.name), _policies(request.policies))
+        return NamespaceResponse(success=True)
 
     def _create_namespace(self, caller: Caller, request: NamespaceRequest) -> NamespaceResponse:
         self._admin.create_namespace(self._namespace(caller, request.name))
@@ -164,19 +176,40 @@ class AdminCalls:
         answer = DescribeTopicResponse(
             name=danube_topic(row.name), subscriptions=row.subscriptions, broker_id=BROKER_ID, delivery=_delivery(row)
         )
-        topic = self._calls.broker.topics.maybe_exact(row.partitions[0] if row.partitions else row.name)
-        subject = self._calls.broker.schemas.topic_schema(topic).subject if topic is not None else None
-        if subject is not None:
-            latest = self._calls.broker.schemas.latest(subject)
-            answer.schema_subject, answer.schema_id = subject, latest.schema_id
-            answer.schema_version, answer.schema_type = latest.version, latest.schema_type
-            answer.compatibility_mode = self._calls.broker.schemas.mode(subject).upper()
+        self._describe_schema(answer, row)
         return answer
+
+    def _describe_schema(self, answer: DescribeTopicResponse, row: TopicRow) -> None:
+        schemas = self._calls.broker.schemas
+        topic = self._calls.broker.topics.maybe_exact(row.partitions[0] if row.partitions else row.name)
+        bound = schemas.topic_schema(topic) if topic is not None else None
+        if bound is None or bound.subject is None:
+            return
+        answer.schema_subject = bound.subject
+        with contextlib.suppress(UnknownSchemaError):  # all its versions were deleted
+            latest = schemas.latest(bound.subject)
+            answer.schema_id, answer.schema_version = latest.schema_id, latest.version
+            answer.schema_type, answer.compatibility_mode = latest.schema_type, schemas.mode(bound.subject).upper()
+
+    def _get_topic_policies(self, caller: Caller, request: TopicRequest) -> PolicyResponse:
+        policies = self._admin.topic_policies(self._parts(caller, request.name)[0])
+        return PolicyResponse(policies=msgspec.json.encode(policies).decode())
+
+    def _set_topic_policies(self, caller: Caller, request: SetPoliciesRequest) -> TopicResponse:
+        self._admin.set_policies("topic", self._topic(caller, request.name), _policies(request.policies))
+        return TopicResponse(success=True)
 
     def _topic(self, caller: Caller, name: str) -> str:
         topic = parse_danube_topic(name)
         self._calls.check(caller, "ManageTopic", topic)
         return topic
+
+    def _parts(self, caller: Caller, name: str) -> list[str]:
+        """The topic, or the partitions it stands for. Raises UnknownTopicError."""
+        found = self._calls.broker.danube.partitions(self._topic(caller, name))
+        if not found:
+            raise UnknownTopicError(name)
+        return found
 
     # ---- subscriptions -----------------------------------------------------------------------------------------------
 
@@ -184,18 +217,20 @@ class AdminCalls:
         return SubscriptionListResponse(subscriptions=self._admin.subscriptions(self._topic(caller, request.name)))
 
     def _unsubscribe(self, caller: Caller, request: SubscriptionRequest) -> SubscriptionResponse:
-        self._admin.unsubscribe(self._topic(caller, request.topic), request.subscription)
+        for part in self._parts(caller, request.topic):
+            self._admin.unsubscribe(part, request.subscription)
         return SubscriptionResponse(success=True)
 
     def _set_failure_policy(self, caller: Caller, request: SetSubscriptionFailurePolicyRequest) -> SubscriptionResponse:
         policy = _failure_policy(request.failure_policy)
-        self._admin.set_failure_policy(self._topic(caller, request.topic), request.subscription, policy)
+        for part in self._parts(caller, request.topic):
+            self._admin.set_failure_policy(part, request.subscription, policy)
         return SubscriptionResponse(success=True)
 
     def _get_failure_policy(
         self, caller: Caller, request: GetSubscriptionFailurePolicyRequest
     ) -> GetSubscriptionFailurePolicyResponse:
-        policy, kind = self._admin.failure_policy(self._topic(caller, request.topic), request.subscription)
+        policy, kind = self._admin.failure_policy(self._parts(caller, request.topic)[0], request.subscription)
         shown = SubscriptionFailurePolicy(
             max_redelivery_count=policy.max_redelivery_count,
             ack_timeout_ms=policy.ack_timeout_ms,
@@ -211,13 +246,14 @@ class AdminCalls:
 
     def _set_dispatch(self, caller: Caller, request: SetSubscriptionDispatchConfigRequest) -> SubscriptionResponse:
         limit = request.dispatch_config.max_unacked_messages
-        self._admin.set_dispatch_limit(self._topic(caller, request.topic), request.subscription, limit)
+        for part in self._parts(caller, request.topic):
+            self._admin.set_dispatch_limit(part, request.subscription, limit)
         return SubscriptionResponse(success=True)
 
     def _get_dispatch(
         self, caller: Caller, request: GetSubscriptionDispatchConfigRequest
     ) -> GetSubscriptionDispatchConfigResponse:
-        limit = self._admin.dispatch_limit(self._topic(caller, request.topic), request.subscription)
+        limit = self._admin.dispatch_limit(self._parts(caller, request.topic)[0], request.subscription)
         return GetSubscriptionDispatchConfigResponse(
             dispatch_config=SubscriptionDispatchConfig(max_unacked_messages=limit)
         )
@@ -238,6 +274,14 @@ def _infos(rows: list[TopicRow]) -> TopicInfoListResponse:
 def _delivery(row: TopicRow) -> str:
     """A topic that no Danube producer has settled yet is delivered reliably."""
     return "NonReliable" if row.reliable is False else "Reliable"
+
+
+def _policies(text: str) -> Policies:
+    """Raises InvalidValueError."""
+    try:
+        return _policies_decoder.decode(text)
+    except msgspec.DecodeError as error:
+        raise InvalidValueError("policies", str(error)) from error
 
 
 def _failure_policy(sent: SubscriptionFailurePolicy) -> FailurePolicy:
