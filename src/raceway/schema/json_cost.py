@@ -66,21 +66,22 @@ class _Measure:
     def cost(self, root: Any) -> Cost:
         if not isinstance(root, dict):
             return Cost(1, 1, 1)
-        width = 0
+        edges: dict[int, list[int]] = {}
         waiting = [root]
         while waiting:
             node = waiting.pop()
-            if id(node) not in self._descents:
+            if id(node) not in edges:
                 self._measure(node)
-                width = max(width, self._widths[id(node)])
-                waiting += [self._nodes[target] for _, target in self._descents[id(node)]]
-        groups = _recurring(
-            {node: [target for _, target in descents] for node, descents in self._descents.items()}, id(root)
-        )
+                edges[id(node)] = [target for _, target in self._descents[id(node)]]
+                waiting += [self._nodes[target] for target in edges[id(node)]]
+        groups = _recurring(edges, id(root))
+        width = max(self._widths[node] for node in edges)
         return Cost(width, self._spread(id(root), groups), self._growth(groups))
 
     def _measure(self, node: dict[str, Any]) -> None:
         """Width and descents of a schema and of everything applied at the same place, children first."""
+        if id(node) in self._widths:
+            return
         path: list[tuple[dict[str, Any], Iterator[dict[str, Any]]]] = [(node, iter(self._beside(node)))]
         open_nodes = {id(node)}
         while path:
@@ -122,10 +123,9 @@ class _Measure:
     def _growth(self, groups: dict[int, int]) -> int:
         """The most ways from one place back into a recurring part, to one place below."""
         growth = 1
-        for node, descents in self._descents.items():
-            inner = Counter(
-                {way: count for way, count in descents.items() if groups[way[1]] == groups[node] and groups[node]}
-            )
+        for node, group in groups.items():
+            descents = self._descents[node]
+            inner = Counter({way: count for way, count in descents.items() if group and groups[way[1]] == group})
             growth = max(growth, *_per_place(inner, dict.fromkeys((t for _, t in inner), 1)), 1)
         return growth
 
