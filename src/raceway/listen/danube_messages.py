@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import DecodeError
 
 from raceway.broker.consumers import Delivery
 from raceway.broker.subscription_table import Stream
@@ -21,16 +21,35 @@ from raceway.codec.danube_pb.danube_api_pb2 import AckRequest, NackRequest, Rece
 from raceway.codec.danube_rows import LARGEST, SendLimits, decode_sends
 from raceway.codec.danube_status import status_of
 from raceway.codec.grpc_head import Status
-from raceway.errors import MalformedError, RacewayError, UnknownConsumerError
+from raceway.errors import ForbiddenError, MalformedError, RacewayError, UnknownConsumerError
 from raceway.listen.danube_calls import Caller, Calls
 from raceway.listen.grpc import Call, GrpcSession, Methods, ServerStream
 from raceway.model.intents import Acknowledge, Return, Send, Sent, Taken
+from raceway.model.security import Principal
 from raceway.model.topics import parse_danube_topic
 
 # What clients take at most, and what may come around a message: names, offset, the broker's address.
 LARGEST_DELIVERY = 4 * 1024 * 1024 - 8 * 1024
 
-R = TypeVar("R", bound=Message)
+N = TypeVar("N", AckRequest, NackRequest)
+
+
+class _Named(NamedTuple, Generic[N]):
+    """Requests about one message each, the streams they came on, and their topics."""
+
+    streams: list[int]
+    requests: list[N]
+    topics: list[str]
+
+    def add(self, stream: int, request: N, topic: str) -> None:
+        self.streams.append(stream)
+        self.requests.append(request)
+        self.topics.append(topic)
+
+    def places(self) -> tuple[list[str], list[str], list[int]]:
+        """Topics, subscriptions and offsets."""
+        subscriptions = [request.subscription_name for request in self.requests]
+        return self.topics, subscriptions, [min(each.msg_id.topic_offset, LARGEST) for each in self.requests]
 
 
 class Messages:
@@ -78,45 +97,40 @@ class Messages:
     def _take_acks(self, session: GrpcSession, calls: list[Call]) -> None:
         for principal, of_one in self._calls.by_principal(calls).items():
             session.principal = principal
-            requests, streams = self._read(session, of_one, AckRequest)
-            intent = Acknowledge(*_places(requests))
-            self._settle(session, intent, streams, [request.request_id for request in requests])
+            named = self._read(session, of_one, AckRequest)
+            self._settle(session, Acknowledge(*named.places()), named)
 
     def _take_nacks(self, session: GrpcSession, calls: list[Call]) -> None:
         for principal, of_one in self._calls.by_principal(calls).items():
             session.principal = principal
-            requests, streams = self._read(session, of_one, NackRequest)
-            intent = Return(
-                *_places(requests),
-                [min(request.delay_ms, LARGEST) if request.HasField("delay_ms") else None for request in requests],
-                [request.reason if request.HasField("reason") else None for request in requests],
-            )
-            self._settle(session, intent, streams, [request.request_id for request in requests])
+            named = self._read(session, of_one, NackRequest)
+            delays = [min(each.delay_ms, LARGEST) if each.HasField("delay_ms") else None for each in named.requests]
+            reasons = [each.reason if each.HasField("reason") else None for each in named.requests]
+            self._settle(session, Return(*named.places(), delays, reasons), named)
 
-    def _read(self, session: GrpcSession, calls: list[Call], kind: type[R]) -> tuple[list[R], list[int]]:
-        """Requests that say which message they mean, and their streams."""
-        requests, streams = [], []
+    def _read(self, session: GrpcSession, calls: list[Call], kind: type[N]) -> _Named[N]:
+        """Requests that say which message they mean, and may."""
+        named = _Named[N]([], [], [])
         for stream, data, _ in calls:
             try:
                 request = kind.FromString(data)
                 if not request.HasField("msg_id"):
                     raise MalformedError("msg_id is missing")
-                parse_danube_topic(request.msg_id.topic_name)  # type: ignore[attr-defined]  # both kinds have it
+                topic = parse_danube_topic(request.msg_id.topic_name)
+                self._broker.security.check(session.principal, "Consume", topic)
             except DecodeError:
                 self._calls.refuse(session, stream, MalformedError(f"the bytes are no {kind.DESCRIPTOR.name}"))
             except RacewayError as error:
                 self._calls.refuse(session, stream, error)
             else:
-                requests.append(request)
-                streams.append(stream)
-        return requests, streams
+                named.add(stream, request, topic)
+        return named
 
-    def _settle(
-        self, session: GrpcSession, intent: Acknowledge | Return, streams: list[int], request_ids: list[int]
-    ) -> None:
+    def _settle(self, session: GrpcSession, intent: Acknowledge | Return, named: _Named[N]) -> None:
+        streams = named.streams
         if not streams:
             return
-        waiting = Waiting(self._calls, session, streams, request_ids)
+        waiting = Waiting(self._calls, session, streams, [request.request_id for request in named.requests])
         try:
             outcome = self._broker.perform(session, intent, waiting)
         except RacewayError as refusal:
@@ -141,7 +155,7 @@ class Messages:
                 # Clients ask again at once, and again: this is what slows them down.
                 self._calls.refuse(session, stream, error, after_s=self._calls.settings.refusal_ms / 1000)
             else:
-                Receiver(self._calls, session, stream).open(consumer_id)
+                Receiver(self._calls, session, stream, self._calls.principal(head)).open(consumer_id)
 
 
 class Waiting:
@@ -202,8 +216,9 @@ class Receiver:
 
     largest = LARGEST_DELIVERY
 
-    def __init__(self, calls: Calls, session: GrpcSession, stream: int) -> None:
+    def __init__(self, calls: Calls, session: GrpcSession, stream: int, principal: Principal) -> None:
         self._calls = calls
+        self._principal = principal
         self._address = calls.address(session).encode()
         self._below: ServerStream = session.open_stream(stream, self._closed, self._has_room)
         self._above: Stream | None = None
@@ -221,6 +236,12 @@ class Receiver:
         return self._below.room
 
     def take(self, delivery: Delivery) -> None:
+        try:
+            # Again with each batch: a binding may have gone since the stream was opened.
+            self._calls.broker.security.check(self._principal, "Consume", delivery.topic.name)
+        except ForbiddenError as error:
+            self._leave(error)
+            return
         if self._deliverer is None:
             self._deliverer = Deliverer(delivery.topic.encoded, delivery.subscription, self._address)
         self._below.send(self._deliverer.encode(delivery.batch, delivery.rows))
@@ -233,6 +254,13 @@ class Receiver:
         delay_s = self._calls.settings.refusal_ms / 1000
         self._calls.broker.loop.call_later(delay_s, partial(self._below.end, status_of(error), str(error)))
 
+    def _leave(self, error: RacewayError) -> None:
+        """Messages that were to be written go back to their subscription."""
+        above, self._above = self._above, None
+        if above is not None:
+            self._calls.broker.loop.call_soon(above.close)
+            self.end(error)
+
     def _closed(self) -> None:
         if self._above is not None:
             self._above.close()
@@ -240,10 +268,3 @@ class Receiver:
     def _has_room(self) -> None:
         if self._above is not None:
             self._above.resume()
-
-
-def _places(requests: Sequence[AckRequest] | Sequence[NackRequest]) -> tuple[list[str], list[str], list[int]]:
-    """Topics, subscriptions and offsets."""
-    topics = [parse_danube_topic(request.msg_id.topic_name) for request in requests]
-    subscriptions = [request.subscription_name for request in requests]
-    return topics, subscriptions, [min(request.msg_id.topic_offset, LARGEST) for request in requests]
