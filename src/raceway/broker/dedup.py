@@ -9,6 +9,7 @@ each topic that uses such ids: (time, offset) of a row that had one, a few per w
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
@@ -134,7 +135,8 @@ class Deduplication:
         # The first mark before the window's begin is where reading starts; older ones serve nobody.
         begun = [n for n, (time_us, _) in enumerate(marks) if time_us <= now_us - self._window_us]
         offset = self._bus.journal.offsets(topic.name)[1]
-        self._bus.set_state(MARKS, topic.name, [*marks[begun[-1] if begun else 0 :], [now_us, offset]])
+        with contextlib.suppress(UnavailableError):  # then the row is not taken either, and that is said there
+            self._bus.set_state(MARKS, topic.name, [*marks[begun[-1] if begun else 0 :], [now_us, offset]])
 
     def _restore(self, name: str, marks: list[list[int]]) -> None:
         oldest_us = self._bus.clock_us() - self._window_us
