@@ -6,6 +6,7 @@ import gzip
 import random
 import tracemalloc
 import zlib
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -97,7 +98,7 @@ def test_a_stream_of_answers_is_framed_together() -> None:
 
 # ---- calls that are none ---------------------------------------------------------------------------------------------
 
-ENCODED = {"gzip": gzip.compress, "deflate": zlib.compress}
+ENCODED: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "deflate": zlib.compress}
 REFUSED = {
     "no message": (headers(1, flags=5), Status.UNIMPLEMENTED),
     "no message, but an end": (headers(1) + data(1, b""), Status.UNIMPLEMENTED),

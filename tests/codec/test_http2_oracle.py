@@ -26,7 +26,7 @@ class Pair:
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
         self.client = h2.connection.H2Connection(
-            h2.config.H2Configuration(client_side=True, header_encoding="utf-8", validate_inbound_headers=True)
+            h2.config.H2Configuration(client_side=True, header_encoding=None, validate_inbound_headers=True)
         )
         self.client.initiate_connection()
         self.client.update_settings({
@@ -136,8 +136,8 @@ class Pair:
             self.bodies[event.stream_id] += event.data
         elif isinstance(event, h2.events.TrailersReceived | h2.events.ResponseReceived):
             for name, value in event.headers:
-                if name == "grpc-status":
-                    self.status[event.stream_id] = value
+                if name == b"grpc-status":
+                    self.status[event.stream_id] = value.decode()
         assert not isinstance(event, h2.events.StreamReset | h2.events.ConnectionTerminated), event
 
 

@@ -256,7 +256,6 @@ class GrpcSession(Session):
             self.broker.count_error(self)
             self.broker.meter.counts["connection.failed"] += 1
             log.warning("broken", peer=self.id, address=self.address, reason=fault.reason)
-            self.flush()
             self.close(fault.reason)
 
     def _dispatch(self, calls: list[Call]) -> None:
@@ -280,7 +279,13 @@ class GrpcSession(Session):
 
     def _verdict(self, head: CallHead) -> Verdict | None:
         authorize = self.gate.authorize
-        return authorize(self, head) if authorize is not None else None
+        if authorize is None:
+            return None
+        try:
+            return authorize(self, head)
+        except Exception:
+            log.exception("nobody can be let in", peer=self.id)
+            return Status.INTERNAL, "internal error"
 
     def _handle(self, path: str, calls: list[Call]) -> None:
         try:
@@ -296,8 +301,10 @@ class GrpcSession(Session):
             return
         if note.head.timeout_s is not None:
             self._expect(note.stream, note.head.timeout_s)
-        begin = self.gate.methods.stream_handlers[note.head.path]
-        self._tell(lambda: self._intakes.__setitem__(note.stream, begin(self, note.stream, note.head)), note.stream)
+        self._tell(partial(self._begin, note.stream, note.head), note.stream)
+
+    def _begin(self, stream: int, head: CallHead) -> None:
+        self._intakes[stream] = self.gate.methods.stream_handlers[head.path](self, stream, head)
 
     def _said(self, note: Said) -> None:
         intake = self._intakes.get(note.stream)

@@ -119,22 +119,45 @@ class DescriptorFiles(Protocol):
 
 
 class PoolFiles:
-    """The files of a descriptor pool."""
+    """The files of a descriptor pool, and the one of reflection under its older name too."""
 
     def __init__(self, pool: DescriptorPool) -> None:
         self._pool = pool
+        self._older = _older_reflection(pool)
 
     def file_by_name(self, name: str) -> bytes | None:
+        if name == self._older.name:
+            return self._older.SerializeToString()
         return self._maybe_file(self._pool.FindFileByName, name)
 
     def file_containing(self, symbol: str) -> bytes | None:
-        return self._maybe_file(self._pool.FindFileContainingSymbol, symbol)
+        if symbol.startswith(f"{self._older.package}."):
+            return self._older.SerializeToString()
+        return self._maybe_file(self._pool.FindFileContainingSymbol, symbol) or self._maybe_file(self._method, symbol)
+
+    def _method(self, symbol: str) -> object:
+        """The pool finds services, but none of their methods. Raises KeyError."""
+        service, _, name = symbol.rpartition(".")
+        return self._pool.FindServiceByName(service).methods_by_name[name].containing_service.file
 
     def _maybe_file(self, find: Callable[[str], object], name: str) -> bytes | None:
         try:
             return bytes(find(name).serialized_pb)  # type: ignore[attr-defined]
         except (KeyError, UnicodeError):
             return None
+
+
+def _older_reflection(pool: DescriptorPool) -> FileDescriptorProto:
+    newer, older = (name.rpartition(".")[0] for name in REFLECTIONS)
+    file = FileDescriptorProto.FromString(pool.FindFileContainingSymbol(REFLECTIONS[0]).serialized_pb)
+    file.name, file.package = f"v1alpha/{file.name}", older
+    for method in file.service[0].method:
+        method.input_type = method.input_type.replace(newer, older)
+        method.output_type = method.output_type.replace(newer, older)
+    for kind in file.message_type:
+        for field in kind.field:
+            field.type_name = field.type_name.replace(newer, older)
+    return file
 
 
 def add_reflection(methods: Methods, services: Callable[[], list[str]], files: DescriptorFiles) -> None:
