@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.schemas import Schemas
 from raceway.errors import (
     BusyError,
     ReadOnlyError,
@@ -96,7 +98,10 @@ def test_a_deleted_version_is_gone_and_its_number_is_not_used_again(bench: Bench
 def test_without_versions_a_subject_is_unknown_but_its_id_stays_taken(bench: Bench) -> None:
     register(bench, "orders")
     bench.broker.schemas.delete_version("orders", 1)
-    for ask in (lambda s: s.latest("orders"), lambda s: s.versions("orders"), lambda s: s.get(1)):
+    asked: list[Callable[[Schemas], Any]] = [
+        lambda s: s.latest("orders"), lambda s: s.versions("orders"), lambda s: s.get(1)
+    ]  # fmt: skip
+    for ask in asked:
         with pytest.raises(UnknownSchemaError):
             ask(bench.broker.schemas)
     assert bench.broker.schemas.subjects() == []
@@ -157,13 +162,14 @@ def test_a_refused_registration_uses_no_number(bench: Bench) -> None:
 def test_a_journal_that_takes_nothing_leaves_everything_as_it_was(bench: Bench) -> None:
     register(bench, "orders")
     bench.journal.refuse_writes()
-    for change in (
+    changes: list[Callable[[Schemas], Any]] = [
         lambda s: s.register("orders", "json", V2),
         lambda s: s.register("new", "json", V1),
         lambda s: s.delete_version("orders", 1),
         lambda s: s.set_mode("orders", "full"),
         lambda s: s.set_default_mode("full"),
-    ):
+    ]
+    for change in changes:
         with pytest.raises(ReadOnlyError):
             change(bench.broker.schemas)
     bench.journal.take_writes()

@@ -12,7 +12,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import ReadOnlyError, SchemaRefusedError
 from raceway.model.envelope import Batch
 from raceway.model.intents import Publish, Request, Taken
-from tests.doubles import Bench, ExactPeer, RecordingPeer
+from tests.doubles import Bench, ExactPeer, Message, RecordingPeer
 
 USER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}).encode()
 USER_2 = json.dumps(
@@ -194,8 +194,6 @@ def test_requests_are_checked_and_answers_are_not() -> None:
     assert [(start, type(error)) for start, _, error in outcome.refused] == [(0, SchemaRefusedError)]
     ((request, payload),) = responder.requests
     assert payload == GOOD
-    from tests.doubles import Message
-
     rig.bench.respond(responder, Message(b"users", id=request.forwarded_id, payload=b"no user at all"))
     assert [answer[1] for answer in asker.answers] == [b"no user at all"]
     assert [row["kind"] for row in rig.rows("users")] == ["request", "response"]

@@ -4,6 +4,7 @@ schemas that is called compatible is held to it: what one admits, the other admi
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,7 +37,7 @@ TABLE = {
     "only notes changed": (record({"a": ID}), record({"a": {**ID, "title": "A"}}, description="x"), True, True),
 }
 
-PLACES = {
+PLACES: dict[str, Callable[[Any], Any]] = {
     "at the top": lambda inner: inner,
     "in a member": lambda inner: record({"inner": inner}),
     "in a required member": lambda inner: record({"inner": inner}, "inner"),
