@@ -27,6 +27,7 @@ from raceway.client.channel import Channel
 from raceway.client.danube_consumer import DanubeConsumer
 from raceway.client.messages import Payload, encode_payload, fresh_ids, parts
 from raceway.client.options import Options
+from raceway.codec.danube_pb.danube_admin_pb2 import SubscriptionRequest, SubscriptionResponse
 from raceway.codec.danube_pb.danube_api_pb2 import (
     ConsumerRequest,
     DispatchStrategy,
@@ -49,6 +50,7 @@ from raceway.model.topics import canonical_name, danube_topic, parse_danube_topi
 SEND = b"/danube.ProducerService/SendMessage"
 CREATE = b"/danube.ProducerService/CreateProducer"
 PARTITIONS = b"/danube.Discovery/TopicPartitions"
+UNSUBSCRIBE = b"/danube_admin.TopicAdmin/Unsubscribe"
 LATEST = b"/danube_schema.SchemaRegistry/GetLatestSchema"
 
 # The name under which `publish` sends. One for all: the bus remembers every producer's name.
@@ -186,14 +188,18 @@ class DanubeClient:
         `partitions` makes a topic that is not there yet with so many; a topic that is there has those it has.
         """
         base = wire_name(topic)
-        asked = TopicLookupRequest(request_id=next(self._requests), topic=base)
-        names = list((await self._channel.call(PARTITIONS, asked, TopicPartitionsResponse)).partitions)
+        names = await self._partitions(base)
         names = names or [f"{base}-part-{number}" for number in range(partitions)] or [base]
         lanes = []
         for number, partition in enumerate(names):
             own = name if names == [base] else f"{name}-{number}"
             lanes.append(await self._create(partition, own, Reliable if reliable else NonReliable, subject))
         return Producer(self._channel, lanes, await self._schema(subject) if subject is not None else None)
+
+    async def _partitions(self, topic: str) -> list[str]:
+        """Those of a topic that has some, else its own name; none if nobody made it."""
+        asked = TopicLookupRequest(request_id=next(self._requests), topic=topic)
+        return list((await self._channel.call(PARTITIONS, asked, TopicPartitionsResponse)).partitions)
 
     async def _create(self, topic: str, name: str, strategy: DispatchStrategy.ValueType, subject: str | None) -> _Lane:
         reference = SchemaReference(subject=subject, use_latest=True) if subject is not None else None
@@ -227,8 +233,7 @@ class DanubeClient:
         if type not in SUBSCRIPTION_TYPES:
             raise ConfigError("type", f"is {type!r} and must be one of {', '.join(SUBSCRIPTION_TYPES)}")
         base = wire_name(topic)
-        asked = TopicLookupRequest(request_id=next(self._requests), topic=base)
-        names = list((await self._channel.call(PARTITIONS, asked, TopicPartitionsResponse)).partitions)
+        names = await self._partitions(base)
         if not names:
             raise RemoteError("NOT_FOUND", f"topic {base!r} not found")
         wanted = ConsumerRequest(
@@ -236,6 +241,15 @@ class DanubeClient:
             subscription_type=SUBSCRIPTION_TYPES[type], key_filters=filters,
         )  # fmt: skip
         consumer = DanubeConsumer(self._channel, wanted, names)
-        await consumer.open()
         self._consumers.add(consumer)
+        try:
+            await consumer.open()
+        except BaseException:
+            await consumer.close()
+            raise
         return consumer
+
+    async def unsubscribe(self, topic: str, subscription: str) -> None:
+        """End a subscription that nobody consumes from any more; otherwise it waits for its consumers for ever."""
+        request = SubscriptionRequest(topic=wire_name(topic), subscription=subscription)
+        await self._channel.call(UNSUBSCRIBE, request, SubscriptionResponse)

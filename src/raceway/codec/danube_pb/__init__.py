@@ -10,18 +10,20 @@ from __future__ import annotations
 from typing import Any
 
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
 from google.protobuf.message_factory import GetMessageClass
 
 POOL = DescriptorPool()
 
 
 def load(serialized: bytes) -> dict[str, Any]:
-    """What a generated module holds: `DESCRIPTOR`, message classes by name, values of enums by name."""
+    """What a generated module holds: `DESCRIPTOR`, message classes and enums by name, and the values of enums."""
     found = POOL.AddSerializedFile(serialized)
     file = POOL.FindFileByName(found.name)
     members: dict[str, Any] = {"DESCRIPTOR": file}
     for name, message in file.message_types_by_name.items():
         members[name] = GetMessageClass(message)
-    for enum in file.enum_types_by_name.values():
-        members.update({name: value.number for name, value in enum.values_by_name.items()})
+    for name, enum in file.enum_types_by_name.items():
+        members[name] = EnumTypeWrapper(enum)
+        members.update({value.name: value.number for value in enum.values})
     return members
