@@ -22,9 +22,11 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     ConsumerResponse,
     MessageResponse,
     MsgID,
+    NonReliable,
     ProducerRequest,
     ProducerResponse,
     ReceiveRequest,
+    Reliable,
     StreamMessage,
 )
 from tests.danube_process import RefusedError
@@ -46,7 +48,7 @@ class DanubeWire:
         try:
             return kind.FromString(call(data, timeout=timeout_s, metadata=self.metadata))
         except grpc.RpcError as error:
-            raise RefusedError(error.code().name, error.details() or "") from error  # type: ignore[attr-defined]
+            raise RefusedError(error.code().name, error.details() or "") from error
 
     def listen(self, consumer_id: int) -> Any:
         """The open stream: iterate it, `cancel` it."""
@@ -59,7 +61,7 @@ class DanubeWire:
 
     def producer(self, topic: str, name: str = "p", *, reliable: bool = True) -> int:
         request = ProducerRequest(
-            request_id=1, producer_name=name, topic_name=topic, dispatch_strategy=1 if reliable else 0
+            request_id=1, producer_name=name, topic_name=topic, dispatch_strategy=Reliable if reliable else NonReliable
         )
         return self.ask("danube.ProducerService/CreateProducer", request, ProducerResponse).producer_id
 

@@ -249,7 +249,7 @@ def test_over_tls_with_a_token(tmp_path: Path) -> None:
     certificate = authority.issue_cert("127.0.0.1")
     certificate.private_key_pem.write_to_path(tmp_path / "key.pem")
     certificate.cert_chain_pems[0].write_to_path(tmp_path / "chain.pem")
-    settings = {
+    settings: dict[str, Any] = {
         "RACEWAY_LISTEN__TLS_CERTIFICATE": tmp_path / "chain.pem", "RACEWAY_LISTEN__TLS_KEY": tmp_path / "key.pem",
         "RACEWAY_SECURITY__ENABLED": "true", "RACEWAY_SECURITY__TOKEN_SECRET": SECRET,
         "RACEWAY_SECURITY__TOKEN_ISSUER": ISSUER, "RACEWAY_SECURITY__SUPER_ADMINS": "root",

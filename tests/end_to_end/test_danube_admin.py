@@ -10,12 +10,16 @@ from typing import Any
 import pytest
 
 from raceway.codec.danube_pb.danube_admin_pb2 import (
+    Block,
     BrokerListResponse,
     BrokerRequest,
     BrokerResponse,
+    DeadLetter,
     DescribeTopicRequest,
     DescribeTopicResponse,
     Empty,
+    Exponential,
+    Fixed,
     GetSubscriptionDispatchConfigRequest,
     GetSubscriptionDispatchConfigResponse,
     GetSubscriptionFailurePolicyRequest,
@@ -26,6 +30,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     NewTopicRequest,
     PartitionedTopicRequest,
     PolicyResponse,
+    Reliable,
     SetPoliciesRequest,
     SetSubscriptionDispatchConfigRequest,
     SetSubscriptionFailurePolicyRequest,
@@ -180,7 +185,7 @@ def test_a_topic_made_with_a_subject_has_it(wire: DanubeWire, topic: str) -> Non
 
 
 def test_a_partitioned_topic_has_its_number_of_partitions_for_good(wire: DanubeWire, topic: str) -> None:
-    request = PartitionedTopicRequest(base_name=topic, partitions=3, dispatch_strategy=1)
+    request = PartitionedTopicRequest(base_name=topic, partitions=3, dispatch_strategy=Reliable)
     wire.ask(TOPIC + "CreatePartitionedTopic", request, TopicResponse)
     assert partitions(wire, topic) == [f"{topic}-part-{number}" for number in range(3)]
     assert status(wire, TOPIC + "CreatePartitionedTopic", request, TopicResponse) == "ALREADY_EXISTS"
@@ -229,11 +234,11 @@ def test_a_failure_policy_is_set_and_shown(wire: DanubeWire, topic: str) -> None
     assert before.subscription_type == 2
     assert before.failure_policy == SubscriptionFailurePolicy(
         max_redelivery_count=5, ack_timeout_ms=30_000, base_redelivery_delay_ms=1000, max_redelivery_delay_ms=60_000,
-        backoff_strategy=1, poison_policy=1,
+        backoff_strategy=Exponential, poison_policy=Block,
     )  # fmt: skip
     policy = SubscriptionFailurePolicy(
         max_redelivery_count=2, ack_timeout_ms=500, base_redelivery_delay_ms=1, max_redelivery_delay_ms=9,
-        backoff_strategy=0, poison_policy=0, dead_letter_topic="/default/morgue",
+        backoff_strategy=Fixed, poison_policy=DeadLetter, dead_letter_topic="/default/morgue",
     )  # fmt: skip
     request = SetSubscriptionFailurePolicyRequest(topic=topic, subscription="s", failure_policy=policy)
     wire.ask(TOPIC + "SetSubscriptionFailurePolicy", request, SubscriptionResponse)
@@ -263,7 +268,7 @@ def test_a_failure_policy_that_cannot_be_is_an_invalid_argument(
     )
     method = TOPIC + "SetSubscriptionFailurePolicy"
     assert status(wire, method, request, SubscriptionResponse) == "INVALID_ARGUMENT"
-    request.failure_policy.CopyFrom(SubscriptionFailurePolicy(poison_policy=1, ack_timeout_ms=1))
+    request.failure_policy.CopyFrom(SubscriptionFailurePolicy(poison_policy=Block, ack_timeout_ms=1))
     request.subscription = "nobody"
     assert status(wire, method, request, SubscriptionResponse) == "NOT_FOUND"
 

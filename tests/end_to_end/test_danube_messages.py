@@ -74,7 +74,7 @@ def test_every_field_is_filled(server: Server, client: DanubeProcess, topic: str
     assert (first.offset, second.offset) == (0, 1)
     assert (first.producer, first.producer_id) == (name, second.producer_id)
     assert began_ms <= first.sent_ms <= time.time_ns() // 1_000_000
-    assert first.key is first.schema_id is first.schema_version is None
+    assert (first.key, first.schema_id, first.schema_version) == (None, None, None)
 
 
 def test_a_payload_is_kept_byte_for_byte(client: DanubeProcess, topic: str, name: str) -> None:

@@ -229,7 +229,8 @@ def test_a_pinned_version_is_the_one_messages_carry(client: DanubeProcess, subje
     client.send("m" + topic, b"{}")
     found = [(message.schema_id, message.schema_version) for message in client.receive("c" + topic, 2)]
     assert found == [(schema_id, 1), (schema_id, 2)]
-    for wanted in ({"version": 9}, {"min_version": 3}):
+    wrong: list[dict[str, Any]] = [{"version": 9}, {"min_version": 3}]
+    for wanted in wrong:
         with pytest.raises(RefusedError) as refusal:
             client.create("x" + topic, topic, subject=subject, **wanted)
         assert refusal.value.status == "FAILED_PRECONDITION"

@@ -331,10 +331,11 @@ def test_nothing_is_in_flight_on_a_topic_that_is_not_reliable(wire: DanubeWire, 
 
 def test_health_is_of_producers_and_consumers_that_are_known(wire: DanubeWire, topic: str) -> None:
     producer_id, consumer_id = wire.producer(topic), wire.consumer(topic)
+    p, c = HealthCheckRequest.Producer, HealthCheckRequest.Consumer
     found = [
         wire.ask(HEALTH, HealthCheckRequest(client=client, id=number), HealthCheckResponse).status
-        for client, number in ((0, producer_id), (0, 1), (1, consumer_id), (1, 1), (1, 2**64 - 1))
-    ]  # type: ignore[misc]  # enums are numbers
+        for client, number in ((p, producer_id), (p, 1), (c, consumer_id), (c, 1), (c, 2**64 - 1))
+    ]
     ok, close = HealthCheckResponse.OK, HealthCheckResponse.CLOSE
     assert found == [ok, close, ok, close, close]
 
