@@ -69,13 +69,18 @@ class Consumer:
         self.sink: Sink | None = None
         self.left_ms = now_ms
 
+    @classmethod
+    def restored(cls, consumer_id: int, record: ConsumerRecord, now_ms: float) -> Consumer:
+        return cls(consumer_id, record.name, KeyFilter(record.filters), record.number, record.seat, now_ms)
+
 
 class Consumers:
     def __init__(self, kind: SubscriptionType, release_ms: float) -> None:
         self._kind = kind
         self._release_ms = release_ms
         self._members: dict[int, Consumer] = {}
-        self._owner: str | None = None
+        self._owner = ""
+        self._newest = 0
         self.active: tuple[Consumer, ...] = ()
 
     def __iter__(self) -> Iterator[Consumer]:
@@ -91,8 +96,8 @@ class Consumers:
     def add(self, consumer: Consumer) -> None:
         """The newest one is the owner of an exclusive subscription: it was admitted."""
         self._members[consumer.id] = consumer
-        if self._owner is None or consumer.number >= max(each.number for each in self):
-            self._owner = consumer.name
+        if consumer.number > self._newest:
+            self._newest, self._owner = consumer.number, consumer.name
 
     def remove(self, consumer: Consumer) -> None:
         del self._members[consumer.id]

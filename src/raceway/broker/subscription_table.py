@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 
 import msgspec
@@ -19,7 +19,6 @@ from raceway.broker.consumers import Consumer, ConsumerRecord, Sink
 from raceway.broker.durable import DurableSubscription
 from raceway.broker.feeds import TopicFeed
 from raceway.broker.keyed import KeySharedSubscription
-from raceway.broker.keys import KeyFilter
 from raceway.broker.letters import Letters
 from raceway.broker.live import LiveSubscription
 from raceway.broker.peers import Peer
@@ -98,7 +97,7 @@ class SubscriptionTable:
         self._feeds: dict[Topic, TopicFeed] = {}
         self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
         self._moved: dict[Subscription, None] = {}
-        self._dones: list[Callable[[], None]] = []
+        self._dones: list[Done] = []
         self._numbers = 0
         self._paused = False
         self._restore()
@@ -156,18 +155,15 @@ class SubscriptionTable:
         if known is None:
             self._check_room(subscription.topic, subscription)
         self._numbers += 1
-        seat = self._numbers if live is None else live.seat
-        filters = KeyFilter(wanted.filters)
-        if known is None:
-            known = Consumer(self._free_id(), wanted.name, filters, self._numbers, seat, self.now_ms())
-        else:
-            known.filters, known.number, known.seat, known.left_ms = filters, self._numbers, seat, self.now_ms()
+        consumer_id = self._free_id() if known is None else known.id
         record = ConsumerRecord(
-            subscription.topic.name, subscription.name, wanted.name, known.number, seat, wanted.filters
-        )
-        self._bus.set_state(CONSUMERS, str(known.id), msgspec.to_builtins(record))
-        self._join(subscription, known)
-        return known
+            subscription.topic.name, subscription.name, wanted.name, self._numbers,
+            self._numbers if live is None else live.seat, wanted.filters,
+        )  # fmt: skip
+        self._bus.set_state(CONSUMERS, str(consumer_id), msgspec.to_builtins(record))
+        consumer = Consumer.restored(consumer_id, record, self.now_ms())
+        self._join(subscription, consumer)
+        return consumer
 
     def _check_room(self, topic: Topic, subscription: Subscription | None) -> None:
         """May the topic have one subscription, or that subscription one consumer, more?"""
@@ -202,9 +198,9 @@ class SubscriptionTable:
         record = SubscriptionRecord(
             topic.name, wanted.subscription, wanted.type, self._records.reliable(topic) is not False
         )
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
         feed = self._feed(topic)
         subscription = self._build(feed, record, self._bus.journal.offsets(topic.name)[1], feed.requests)
-        self._bus.set_state(SUBSCRIPTIONS, _key(subscription), msgspec.to_builtins(record))
         self._keep_cursor(subscription)
         return subscription
 
@@ -238,14 +234,15 @@ class SubscriptionTable:
 
     def _change_type(self, old: Subscription, kind: SubscriptionType) -> Subscription:
         """Nobody is attached: what was delivered and not acknowledged comes again."""
-        record = msgspec.structs.replace(self._kept.pop(old), type=kind)
+        record = msgspec.structs.replace(self._kept[old], type=kind)
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        del self._kept[old]
         feed = self._feeds[old.topic]
         cursor, requests = (old.cursor, old.requests_passed) if isinstance(old, DurableSubscription) else (0, 0)
         subscription = self._build(feed, record, cursor, requests)
         self._moved.pop(old, None)
         for consumer in old.consumers:
             self._join(subscription, consumer)
-        self._bus.set_state(SUBSCRIPTIONS, _key(subscription), msgspec.to_builtins(record))
         return subscription
 
     # ---- changing and removing ---------------------------------------------------------------------------------------
@@ -275,17 +272,17 @@ class SubscriptionTable:
 
     def _change(self, subscription: Subscription, **facts: object) -> None:
         record = msgspec.structs.replace(self._kept[subscription], **facts)
-        self._bus.set_state(SUBSCRIPTIONS, _key(subscription), msgspec.to_builtins(record))
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
         self._kept[subscription] = record
 
     def remove(self, subscription: Subscription) -> None:
         """It is no more, and neither are its consumers: streams that are open are told."""
         for consumer in list(subscription.consumers):
             self._forget(subscription, consumer)
-        del self._kept[subscription]
+        record = self._kept.pop(subscription)
         self._moved.pop(subscription, None)
-        self._bus.set_state(SUBSCRIPTIONS, _key(subscription), None)
-        self._bus.set_state(CURSORS, _cursor_key(subscription), None)
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), None)
+        self._bus.set_state(CURSORS, _cursor_key(record.topic, record.name), None)
         feed = self._feeds[subscription.topic]
         del feed.subscriptions[subscription.name]
         if not feed.subscriptions:
@@ -361,7 +358,7 @@ class SubscriptionTable:
         if done is not None:
             if not self._moved and not self._dones:
                 self._bus.turn.owe(self)
-            self._dones.append(partial(done, None))
+            self._dones.append(done)
         return Taken(tuple(refused))
 
     # ---- for subscriptions -------------------------------------------------------------------------------------------
@@ -393,17 +390,21 @@ class SubscriptionTable:
         """The end of a turn in which cursors moved: they are kept, then those who wait for that are told."""
         moved, self._moved = self._moved, {}
         dones, self._dones = self._dones, []
+        refusal: UnavailableError | None = None
         for subscription in moved:
             if subscription in self._kept:
-                with contextlib.suppress(UnavailableError):  # a journal that takes nothing takes no cursors either
+                try:
                     self._keep_cursor(subscription)
+                except UnavailableError as error:
+                    refusal = error
         for done in dones:
-            self._bus.after_commit(done)
+            self._bus.after_commit(partial(done, refusal))
 
     def _keep_cursor(self, subscription: Subscription) -> None:
         if not isinstance(subscription, DurableSubscription):
             return
-        key, topic = _cursor_key(subscription), subscription.topic.name
+        topic = subscription.topic.name
+        key = _cursor_key(topic, subscription.name)
         value = {"topic": topic, "offset": subscription.cursor, "requests": subscription.requests_passed}
         if self._bus.journal.state.get(CURSORS, key) != value:
             self._bus.set_state(CURSORS, key, value)
@@ -454,18 +455,15 @@ class SubscriptionTable:
         for value in list(state.section(SUBSCRIPTIONS).values()):
             record = msgspec.convert(value, SubscriptionRecord)
             feed = self._feed(self._bus.topics.own(record.topic))
-            kept = state.get(CURSORS, f"subscription:{record.topic}:{record.name}") or {}
+            kept = state.get(CURSORS, _cursor_key(record.topic, record.name)) or {}
             cursor = min(kept.get("offset", feed.end), feed.end)
             subscription = self._build(feed, record, cursor, kept.get("requests", feed.requests))
             by_name[record.topic, record.name] = subscription
         for consumer_id, value in list(state.section(CONSUMERS).items()):
             joined = msgspec.convert(value, ConsumerRecord)
-            subscription = by_name[joined.topic, joined.subscription]
-            consumer = Consumer(
-                int(consumer_id), joined.name, KeyFilter(joined.filters), joined.number, joined.seat, self.now_ms()
-            )
             self._numbers = max(self._numbers, joined.number)
-            self._join(subscription, consumer)
+            consumer = Consumer.restored(int(consumer_id), joined, self.now_ms())
+            self._join(by_name[joined.topic, joined.subscription], consumer)
 
 
 def _check_names(wanted: ConsumerWanted) -> None:
@@ -481,10 +479,10 @@ def _check_limit(what: str, count: int, limit: int | None) -> None:
         raise LimitError(what, limit)
 
 
-def _key(subscription: Subscription) -> str:
+def _key(topic: str, name: str) -> str:
     """The name of a topic has no colon."""
-    return f"{subscription.topic.name}:{subscription.name}"
+    return f"{topic}:{name}"
 
 
-def _cursor_key(subscription: Subscription) -> str:
-    return f"subscription:{_key(subscription)}"
+def _cursor_key(topic: str, name: str) -> str:
+    return f"subscription:{_key(topic, name)}"

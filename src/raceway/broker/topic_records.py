@@ -19,7 +19,14 @@ import msgspec
 from raceway import config
 from raceway.broker.bus import Bus
 from raceway.broker.topics import Topic
-from raceway.errors import InUseError, InvalidValueError, MismatchError, TopicKindError, UnknownNamespaceError
+from raceway.errors import (
+    InUseError,
+    InvalidValueError,
+    MismatchError,
+    TopicKindError,
+    UnavailableError,
+    UnknownNamespaceError,
+)
 from raceway.model.subscriptions import Policies
 from raceway.model.topics import DEFAULT_NAMESPACE, namespace_of
 
@@ -128,20 +135,26 @@ class TopicRecords:
 
     def settle(self, name: str, reliable: bool, fixed: int = 0) -> Topic:
         """The topic with this dispatch strategy, made if it is new; `check` comes first. Raises errors of names."""
-        found = partition_of(name)
-        if found is not None and found[0] not in self._partitions:
-            self._bus.topics.named(found[0])  # its name must be free in every spelling
-        topic = self._bus.topics.named(name)
+        topics, found = self._bus.topics, partition_of(name)
         record = self._records.get(name, NO_RECORD)
-        if record.reliable is None:
-            made_ms = record.made_ms or self._bus.clock_us() // 1000
-            base = "" if found is None else found[0]
+        if record.reliable is not None:
+            return topics.own(name)
+        base = "" if found is None else found[0]
+        # The name of a base must be free in every spelling too.
+        young = [each for each in (base, name) if each and topics.maybe_exact(each) is None]
+        made = [topics.named(each) for each in young]
+        made_ms = record.made_ms or self._bus.clock_us() // 1000
+        try:
             self._keep(name, msgspec.structs.replace(
                 record, reliable=reliable, base=base, fixed=fixed, made_ms=made_ms, deleted=None
             ))  # fmt: skip
-            if base:
-                self._join_partition(topic, base)
-        return topic
+        except UnavailableError:
+            for topic in made:
+                topics.forget(topic)
+            raise
+        if base:
+            self._join_partition(topics.own(name), base)
+        return topics.own(name)
 
     def partitions(self, name: str) -> tuple[Topic, ...]:
         """By number; the topic itself if it has none; empty if there is no such topic."""
