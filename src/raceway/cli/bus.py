@@ -70,6 +70,10 @@ def is_zbus(url: str) -> bool:
     return url.startswith(("zbus://", "zbus+"))
 
 
+def is_danube(url: str) -> bool:
+    return url.startswith(("danube://", "danube+"))
+
+
 def ask_console(running: Running, path: str) -> Any:
     """What the console port answers, as JSON. Raises ConnectionLostError."""
     return call_console(running.urls["console"], path)
