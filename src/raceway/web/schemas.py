@@ -18,6 +18,7 @@ from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
 from raceway.model.schemas import SchemaVersion
+from raceway.model.topics import refuse_reserved
 from raceway.web.answers import check_admin, committed, read_json, refusing
 
 # A definition as base64 inside JSON, and what stands around it.
@@ -163,6 +164,8 @@ class _Handlers:
 
     def _topics(self, name: str, make: bool) -> tuple[Topic, ...]:
         """The topic, or the partitions it stands for. A topic that is configured exists."""
+        if make:
+            refuse_reserved(name)
         topic = self._broker.topics.maybe_get(name)
         if topic is None:
             if not make:
