@@ -28,7 +28,7 @@ from raceway.errors import (
     UnknownNamespaceError,
 )
 from raceway.model.subscriptions import Policies
-from raceway.model.topics import DEFAULT_NAMESPACE, namespace_of
+from raceway.model.topics import DEFAULT_NAMESPACE, namespace_of, refuse_reserved
 
 TOPICS, NAMESPACES = "topics", "namespaces"
 SYSTEM_NAMESPACE = "system"
@@ -103,8 +103,9 @@ class TopicRecords:
     def check(self, name: str, reliable: bool) -> Topic | None:
         """May the topic be made, or used, so? The topic if it is there. Changes nothing.
 
-        Raises UnknownNamespaceError, TopicKindError, MismatchError.
+        Raises NameReservedError, UnknownNamespaceError, TopicKindError, MismatchError.
         """
+        refuse_reserved(name)
         namespace = namespace_of(name)
         if namespace not in self._namespaces:
             raise UnknownNamespaceError(namespace)
