@@ -243,9 +243,8 @@ class GrpcClientConnection:
         found.allowed -= len(body)
         if found.allowed < 0:
             raise BrokenConnectionError(h2.FLOW_CONTROL_ERROR, "more than the stream's window")
-        if flags & h2.PADDED:
-            found.read += 1 + body[0]
-            body = body[1 : len(body) - body[0]]
+        padded, body = len(body), _unpadded(flags, body)
+        found.read += padded - len(body)
         found.parts.append(body)
         found.size += len(body)
         if found.size >= found.needed:
@@ -280,8 +279,7 @@ class GrpcClientConnection:
             _, first_flags, begun = self._block
             body, ended = begun + body, first_flags
         else:
-            if flags & h2.PADDED:
-                body = body[1 : len(body) - body[0]]
+            body = _unpadded(flags, body)
             body, ended = body[5:] if flags & h2.PRIORITISED else body, flags
         if len(body) > HEADER_BYTES:
             raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "header block too large")
@@ -355,6 +353,14 @@ class GrpcClientConnection:
 
 def _not_started(data: bytes) -> None:
     raise AssertionError("not started")
+
+
+def _unpadded(flags: int, body: bytes) -> bytes:
+    if not flags & h2.PADDED:
+        return body
+    if not body or body[0] >= len(body):
+        raise BrokenConnectionError(h2.PROTOCOL_ERROR, "more padding than frame")
+    return body[1 : len(body) - body[0]]
 
 
 def _status(code: bytes) -> Status:
