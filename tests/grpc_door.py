@@ -26,8 +26,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
+import trustme
 import uvloop
 
 from raceway import config
@@ -190,13 +192,34 @@ class Door:
         self.process.send_signal(signal.SIGUSR1)
 
 
+class Certificate(NamedTuple):
+    """Files with a certificate for 127.0.0.1, its key, and who vouches for it."""
+
+    chain: str = ""
+    key: str = ""
+    authority: str = ""
+
+    @classmethod
+    def issue(cls, authority: trustme.CA, folder: Path) -> Certificate:
+        issued = authority.issue_cert("127.0.0.1", "localhost")
+        made = cls(*(str(folder / name) for name in ("chain.pem", "key.pem", "authority.pem")))
+        issued.private_key_pem.write_to_path(made.key)
+        for part in issued.cert_chain_pems:
+            part.write_to_path(made.chain, append=True)
+        authority.cert_pem.write_to_path(made.authority)
+        return made
+
+
+NO_TLS = Certificate()
+
+
 @contextmanager
-def running_door(certificate: str = "", key: str = "", listen_head_s: float = 10.0, **grpc: int) -> Iterator[Door]:
+def running_door(certificate: Certificate = NO_TLS, *, head_s: float = 10.0, **grpc: int) -> Iterator[Door]:
     """A door that is ready; at the end it must still be running. Settings are those of `listen.grpc`."""
     port = free_port_base()
     listen = config.Listen(
-        tls_certificate=certificate, tls_key=key, head_s=listen_head_s, grpc=config.GrpcWire(**grpc)
-    )  # fmt: skip
+        tls_certificate=certificate.chain, tls_key=certificate.key, head_s=head_s, grpc=config.GrpcWire(**grpc)
+    )
     with tempfile.TemporaryDirectory(prefix="raceway-door-") as folder:
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
         with stdout.open("wb") as output, stderr.open("wb") as errors:

@@ -23,8 +23,8 @@ ENCODINGS = (b"identity", b"deflate", b"gzip")
 _CONTENT_TYPE = re.compile(rb"application/grpc(?:[+;].*)?", re.DOTALL).fullmatch
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])").fullmatch
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
-# Fields that are gRPC's own and no metadata.
-_NO_METADATA = {b"te", b"content-type", b"content-length", b"user-agent"}
+# Fields that every client sends and no caller has added.
+_NO_METADATA = {b"te", b"content-type", b"content-length", b"user-agent", b"accept-encoding"}
 
 
 class Status(IntEnum):

@@ -181,5 +181,4 @@ class Output:
         if isinstance(found, Stream):
             self.waiting -= found.waiting
             self._ready.pop(stream, None)
-            found.chunks.clear()
-            found.waiting = 0
+            found.chunks, found.waiting = None, 0

@@ -31,17 +31,20 @@ class Stream:
         # What the peer may send in all, what it has sent of it, and how much of that was body.
         self.allowed, self.used, self.received = allowed, 0, 0
         self.credit = 0
-        self.chunks: deque[bytes | memoryview] = deque()
+        self.chunks: deque[bytes | memoryview] | None = None  # an empty one is larger than all the rest
         self.waiting = 0
         self.trailers: bytes | None = None
 
     def push(self, data: bytes) -> None:
         if data:
+            if self.chunks is None:
+                self.chunks = deque()
             self.chunks.append(data)
             self.waiting += len(data)
 
     def pull(self, most: int) -> bytes | memoryview:
         """The next bytes, `most` at most, all from one chunk. There must be some."""
+        assert self.chunks is not None
         chunk = self.chunks[0]
         if len(chunk) <= most:
             self.chunks.popleft()
