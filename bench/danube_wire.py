@@ -15,7 +15,14 @@ import grpc
 
 from bench.load import READ_BYTES, Work, wait_for_go
 from raceway.codec import http2_frames as h2
-from raceway.codec.danube_pb.danube_api_pb2 import MsgID, ProducerRequest, ProducerResponse, StreamMessage
+from raceway.codec.danube_pb.danube_api_pb2 import (
+    MsgID,
+    NonReliable,
+    ProducerRequest,
+    ProducerResponse,
+    Reliable,
+    StreamMessage,
+)
 from raceway.codec.http2_frames import FRAME, PREFACE, field, frame
 
 SEND = "/danube.ProducerService/SendMessage"
@@ -45,7 +52,8 @@ def send_message(producer_id: int) -> bytes:
 
 def create_producer(port: int, reliable: bool) -> int:
     """The id of a producer on a topic that is made if it is not there."""
-    request = ProducerRequest(request_id=1, producer_name="bench", topic_name=TOPIC, dispatch_strategy=int(reliable))
+    strategy = Reliable if reliable else NonReliable
+    request = ProducerRequest(request_id=1, producer_name="bench", topic_name=TOPIC, dispatch_strategy=strategy)
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         create = channel.unary_unary(
             "/danube.ProducerService/CreateProducer", ProducerRequest.SerializeToString, ProducerResponse.FromString

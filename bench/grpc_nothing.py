@@ -29,18 +29,14 @@ async def count(request: bytes, context: Any) -> AsyncIterator[bytes]:
         yield message
 
 
-class Methods(grpc.GenericRpcHandler):
-    def service(self, details: Any) -> Any:
-        if details.method == SEND:
-            return grpc.unary_unary_rpc_method_handler(send)
-        if details.method == COUNT:
-            return grpc.unary_stream_rpc_method_handler(count)
-        return None
-
-
 async def main(port: int) -> None:
     server = grpc.aio.server(options=[("grpc.max_concurrent_streams", 10_000)])
-    server.add_generic_rpc_handlers([Methods()])
+    handlers = {
+        SEND: grpc.unary_unary_rpc_method_handler(send), COUNT: grpc.unary_stream_rpc_method_handler(count),
+    }  # fmt: skip
+    for path, handler in handlers.items():
+        _, service, method = path.split("/")
+        server.add_generic_rpc_handlers([grpc.method_handlers_generic_handler(service, {method: handler})])
     server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
     await server.wait_for_termination()

@@ -320,6 +320,53 @@ def test_what_is_written_in_one_turn_is_bounded() -> None:
     assert (service.rooms, stream.room > 0) == ([1], True)
 
 
+def test_who_finds_no_room_because_of_others_is_told_too() -> None:
+    _, service, caller = desk()
+    caller.send(h2.settings([(h2.INITIAL_WINDOW_SIZE, 2**31 - 1)]), h2.window_update(0, 2**30))
+    caller.send(caller.calling("Open"), caller.calling("Open"), caller.calling("Open"))
+    caller.heard()
+    greedy, patient, uninterested = service.streams
+    while greedy.room > 0:
+        greedy.send([bytes(100_000)])
+    assert patient.room <= 0
+    caller.heard()
+    assert sorted(service.rooms) == [greedy.id, patient.id]
+    assert uninterested.room > 0
+
+
+def test_streams_that_are_gone_wait_for_no_room() -> None:
+    _, service, caller = desk(stream_bytes=1)
+    caller.send(h2.settings([(h2.INITIAL_WINDOW_SIZE, 0)]), *(caller.calling("Open") for _ in range(3)))
+    for stream in service.streams:
+        stream.send([bytes(100)])
+    service.streams[0].end()
+    caller.send(h2.reset(3, h2.CANCEL))
+    service.streams[2]._session.refuse(5, Status.ABORTED, "no")
+    assert (caller.session._full, len(caller.session._held)) == (set(), 0)
+
+
+def test_streams_that_always_have_something_to_say_take_turns() -> None:
+    _, service, caller = desk(stream_bytes=1 << 30)
+    caller.send(h2.settings([(h2.INITIAL_WINDOW_SIZE, 2**31 - 1)]), h2.window_update(0, 2**30))
+    caller.send(*(caller.calling("Open") for _ in range(20)))
+    caller.heard()
+    sent = dict.fromkeys(range(20), 0)
+
+    def talk(number: int) -> None:
+        """Uses all the room there is."""
+        while service.streams[number].room > 0:
+            service.streams[number].send([bytes(100_000)])
+            sent[number] += 1
+
+    for number, stream in enumerate(service.streams):
+        stream.on_room = lambda number=number: talk(number)  # type: ignore[misc]
+        talk(number)
+    for _ in range(100):
+        caller._desk.loop.turn()
+    assert max(sent.values()) - min(sent.values()) <= 20
+    assert min(sent.values()) > 20
+
+
 def test_all_streams_of_a_connection_share_its_output() -> None:
     service = Service()
     desk_ = GrpcDesk(service.methods, config.Listen(output_bytes=10_000))
@@ -351,6 +398,7 @@ def test_callbacks_that_raise_end_nothing_else() -> None:
     session, stream = service.held[0]
     session.open_stream(stream, lambda: 1 / 0, lambda: 1 / 0)  # type: ignore[arg-type]
     caller.protocol.pause_writing()
+    assert [each.room for each in session.streams.values()] == [0, 0]
     caller.protocol.resume_writing()
     assert service.rooms == [3]
     caller.protocol.connection_lost(None)

@@ -14,8 +14,6 @@ QUANTUM = 64 * 1024
 
 
 class Output:
-    """`moved` collects streams of which waiting bytes have left, for whoever takes them out again."""
-
     def __init__(self, streams: StreamTable, write: Callable[[bytes], None]) -> None:
         self._streams = streams
         self._write = write
@@ -23,7 +21,7 @@ class Output:
         self._ready: OrderedDict[int, Stream] = OrderedDict()  # only the connection's window keeps these waiting
         self.frame_bytes = h2.DEFAULT_FRAME
         self.waiting = 0
-        self.moved: set[int] = set()
+        self._moved: set[int] = set()
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -91,6 +89,11 @@ class Output:
         found = self._streams.get(stream)
         return found.waiting if isinstance(found, Stream) else 0
 
+    def take_moved(self) -> set[int]:
+        """Streams of which waiting bytes have left since the last time."""
+        moved, self._moved = self._moved, set()
+        return moved
+
     def reset(self, stream: int, error: int) -> None:
         """End it at once; the peer may have sent more by now, which is disregarded."""
         self._write(h2.reset(stream, error))
@@ -154,7 +157,7 @@ class Output:
         room = max(0, min(self._window, self._initial + stream.credit, QUANTUM, stream.waiting))
         self._window -= room
         self.waiting -= room
-        self.moved.add(stream.id)
+        self._moved.add(stream.id)
         while room:
             piece = stream.pull(min(room, self.frame_bytes))
             room -= len(piece)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol
@@ -152,8 +153,7 @@ def grpc_tls_context(listen: config.Listen) -> ssl.SSLContext:
 class ServerStream:
     """An answer of many messages, as its owner sees it.
 
-    `on_closed` is called once when the stream ends by no doing of the owner; `on_room` when there is room again after
-    there was none.
+    `on_closed` is called once, when the stream ends by no doing of the owner.
     """
 
     __slots__ = ("_session", "id", "on_closed", "on_room")
@@ -171,7 +171,9 @@ class ServerStream:
 
     @property
     def room(self) -> int:
-        """How many bytes may still be handed over. Look before you send; one large message may exceed it."""
+        """How many bytes may still be handed over; one large message may exceed it. Look before you send: whoever finds
+        none is told by `on_room` when there is some again.
+        """
         return self._session.room(self.id) if self.open else 0
 
     def send(self, messages: Sequence[bytes]) -> None:
@@ -194,7 +196,9 @@ class GrpcSession(Session):
         self.streams: dict[int, ServerStream] = {}
         self._codec = codec
         self._intakes: dict[int, Intake] = {}
-        self._full: set[int] = set()  # streams that have had no room
+        # Streams that have no room: because of what they let wait themselves, or because of the connection, in turn.
+        self._full: set[int] = set()
+        self._held: OrderedDict[int, None] = OrderedDict()
         self._output_full = False
         self._written = 0  # in this turn
         self._buffered = 0
@@ -217,6 +221,7 @@ class GrpcSession(Session):
             streams, self.streams = self.streams, {}
             intakes, self._intakes = self._intakes, {}
             self._full.clear()
+            self._held.clear()
             for stream in streams.values():
                 self._tell(stream.on_closed)
             for intake in intakes.values():
@@ -323,7 +328,7 @@ class GrpcSession(Session):
         """This call is over, by no doing of whoever serves it."""
         intake = self._intakes.pop(number, None)
         stream = self.streams.pop(number, None)
-        self._full.discard(number)
+        self._forget_room(number)
         if intake is not None:
             self._tell(intake.close)
         if stream is not None:
@@ -394,40 +399,55 @@ class GrpcSession(Session):
         return opened
 
     def room(self, stream: int) -> int:
-        """How many bytes may be handed over for one stream: what may wait for its window, for all windows together, and
-        in this turn for the socket.
-        """
+        """How many bytes may be handed over for one stream. Whoever finds none is told when there is some again."""
+        stream_room, connection_room = self._stream_room(stream), self._connection_room()
+        if stream_room <= 0:
+            self._full.add(stream)
+        elif connection_room <= 0:
+            self._held[stream] = None
+        return min(stream_room, connection_room)
+
+    def _forget_room(self, stream: int) -> None:
+        self._full.discard(stream)
+        self._held.pop(stream, None)
+
+    def _stream_room(self, stream: int) -> int:
+        return self.gate.settings.stream_bytes - self._codec.out.waits(stream)
+
+    def _connection_room(self) -> int:
+        """What may wait for all windows together, and in this turn for the socket."""
         if self._output_full:
             return 0
-        out = self._codec.out
-        stream_room = self.gate.settings.stream_bytes - out.waits(stream)
-        return min(stream_room, self._output_bytes - out.waiting, HIGH_WATER - self._written)
+        return min(self._output_bytes - self._codec.out.waiting, HIGH_WATER - self._written)
 
     def send(self, stream: int, messages: Sequence[bytes]) -> None:
         self._codec.send(stream, messages)
-        if self.room(stream) <= 0:
-            self._full.add(stream)
+        self.room(stream)
 
     def end(self, stream: int, status: Status, text: str) -> None:
         del self.streams[stream]
-        self._full.discard(stream)
         self._intakes.pop(stream, None)
+        self._forget_room(stream)
         self._codec.end(stream, status, text)
 
     def fill(self) -> None:
         """The socket takes no more for now."""
         self._output_full = True
-        self._full.update(self.streams)
 
     def drained(self) -> None:
         self._output_full = False
         self._tell_room()
 
     def _tell_room(self) -> None:
-        for number in list(self._full):
-            stream = self.streams.get(number)
-            if stream is not None and stream.room > 0:
+        """Whoever has waited longest goes first, until the connection has no more room."""
+        for number in self._codec.out.take_moved():
+            if number in self._full and self._stream_room(number) > 0:
                 self._full.discard(number)
+                self._held[number] = None
+        while self._held and self._connection_room() > 0:
+            number, _ = self._held.popitem(last=False)
+            stream = self.streams.get(number)
+            if stream is not None and number not in self._full:
                 self._tell(stream.on_room)
 
     def write(self, data: bytes) -> None:
