@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import time
 import zlib
 from typing import Any
 
@@ -189,6 +190,14 @@ def test_alternatives_that_look_alike_do_not_multiply() -> None:
     first["fields"][0]["type"] = ["null", "A", node("B"), "int"]
     text = b'{"x":' * 80 + b'"wrong"' + b"}" * 80
     assert fault(first, text) is not None
+
+
+def test_many_alternatives_for_many_values_are_given_up_in_time() -> None:
+    branches = [{"type": "enum", "name": f"E{number}", "symbols": [f"s{number}"]} for number in range(5000)]
+    text = json.dumps(["s4999"] * 100_000).encode()
+    began = time.monotonic()
+    assert fault({"type": "array", "items": branches}, text) is not None
+    assert time.monotonic() - began < 5
 
 
 def test_items_without_bytes_are_refused_when_registered() -> None:

@@ -104,6 +104,38 @@ def test_patterns_that_are_catastrophic_elsewhere_take_no_time(pattern: str) -> 
     assert time.monotonic() - began < PATIENCE_S
 
 
+def test_patterns_are_bounded_in_number_and_in_size_together() -> None:
+    with pytest.raises(SchemaInvalidError, match="1001 patterns"):
+        schema({"anyOf": [{"pattern": f"a{number}"} for number in range(1001)]})
+    large = "^[a-z]{1,2000}"
+    assert schema({"pattern": large}).maybe_fault(b'"abc"') is None
+    with pytest.raises(SchemaInvalidError):
+        schema({"anyOf": [{"pattern": f"{large}{number}"} for number in range(900)]})
+
+
+def test_values_and_patterns_that_are_tried_one_by_one_count_as_work() -> None:
+    structured = schema({"items": {"enum": [[number] for number in range(50_000)]}})
+    assert structured.maybe_fault(json.dumps([[1]] * 10).encode()) is None
+    found = structured.maybe_fault(json.dumps([[49_999]] * 1000).encode())
+    assert found is not None
+    assert found.rule == "work"
+
+
+def test_a_wide_schema_takes_a_long_text() -> None:
+    """Work is counted by places of the value, not by its bytes."""
+    wide = schema({"anyOf": [{"properties": {"kind": {"const": number}}} for number in range(300)]})
+    assert wide.maybe_fault(json.dumps({"kind": 5, "text": "x" * 3_000_000}).encode()) is None
+
+
+def test_measuring_a_schema_is_bounded_itself() -> None:
+    """Many references to a schema with many members."""
+    many: dict[str, Any] = {"properties": {f"p{number}": {} for number in range(5000)}}
+    began = time.monotonic()
+    with pytest.raises(SchemaInvalidError, match="too many"):
+        schema({"$defs": {"many": many}, "allOf": [{"$ref": "#/$defs/many"}] * 4000})
+    assert time.monotonic() - began < PATIENCE_S
+
+
 def test_alternatives_that_multiply_are_refused_when_registered() -> None:
     """Each line doubles the work of the one before."""
     defs: dict[str, Any] = {"d0": {"type": "integer"}}

@@ -28,7 +28,7 @@ MAX_NAME = 255
 # Description, creator and tags of a version together.
 MAX_NOTES = 64 * 1024
 # Definitions that are ready to check with; others are read again when a message needs them.
-READY = 1000
+READY = 500
 
 
 class SubjectRecord(msgspec.Struct, gc=False, omit_defaults=True):

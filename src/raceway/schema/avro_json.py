@@ -8,6 +8,8 @@ from raceway.schema.avro_nodes import Field, Node
 from raceway.schema.definition import Fault
 
 MAX_DEPTH = 100
+# Comparisons of a value with a type: a second.
+MAX_STEPS = 2_000_000
 
 
 def fits(node: Node, value: Any, *, tagged: bool = True) -> bool:
@@ -37,8 +39,12 @@ class _Fit:
         self._tagged = tagged
         # Alternatives that look alike would be tried again and again, twice as often at each level.
         self._known: dict[tuple[int, int], bool] = {}
+        self._left = MAX_STEPS
 
     def fits(self, node: Node, value: Any, depth: int) -> bool:
+        self._left -= 1 + len(node.branches)
+        if self._left < 0:  # a value that nobody has the time to check is as good as a wrong one
+            return False
         if not isinstance(value, (dict, list)):
             return _is_scalar(node, value)
         key = (id(node), id(value))

@@ -32,7 +32,8 @@ class Node:
         self.kind, self.name, self.aliases, self.items = kind, name, aliases, items
         self.branches: list[Node] = branches or []
         self.fields: list[Field] = []
-        self.symbols: tuple[str, ...] = ()
+        # In order; a dictionary, because there may be many and they are looked up.
+        self.symbols: dict[str, None] = {}
         self.default_symbol: str | None = None
         self.size = 0
 

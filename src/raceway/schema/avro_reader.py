@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from typing import Any
 
 from raceway.errors import SchemaInvalidError
@@ -61,8 +62,9 @@ class _Reader:
         labels = [branch.label for branch in branches]
         if "union" in labels:
             raise _invalid(path, "a union stands directly in a union")
-        if len(set(labels)) < len(labels):
-            raise _invalid(path, f"a union has {next(x for x in labels if labels.count(x) > 1)!r} twice")
+        twice = [label for label, count in Counter(labels).items() if count > 1]
+        if twice:
+            raise _invalid(path, f"a union has {twice[0]!r} twice")
         return Node("union", branches=branches)
 
     def _definition(self, kind: str, document: dict[str, Any], namespace: str, path: str) -> Node:
@@ -84,8 +86,9 @@ class _Reader:
         return node
 
     def _enum(self, node: Node, document: dict[str, Any], path: str) -> None:
-        node.symbols = _strings(document, "symbols", path)
-        if not node.symbols or len(set(node.symbols)) < len(node.symbols) or not all(map(_name, node.symbols)):
+        symbols = _strings(document, "symbols", path)
+        node.symbols = dict.fromkeys(symbols)
+        if not symbols or len(node.symbols) < len(symbols) or not all(map(_name, symbols)):
             raise _invalid(path, f"the symbols of {node.name!r} must be different names")
         if "default" in document:
             node.default_symbol = document["default"]

@@ -18,6 +18,7 @@ from typing import Any
 
 from raceway.schema.effort import Effort, TooIntricateError
 from raceway.schema.json_refs import ANNOTATIONS, REFERENCES, References
+from raceway.schema.json_text import canonical_json
 
 # More are not worth reading.
 MAX_REASONS = 20
@@ -227,7 +228,8 @@ def _values(reader: dict[str, Any], writer: dict[str, Any], here: str) -> list[s
         return []
     if theirs is None:
         return [f"{here}: the reader admits only certain values, the writer may write others"]
-    missing = [value for value in theirs if not any(_equal(value, known) for known in ours)]
+    known = {_text(value) for value in ours}
+    missing = [value for value in theirs if _text(value) not in known]
     return [f"{here}: the reader does not admit {_shown(missing[0])}"] if missing else []
 
 
@@ -331,6 +333,19 @@ def _equal(a: Any, b: Any) -> bool:
     if isinstance(a, dict) and isinstance(b, dict):
         return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
     return bool(a == b)
+
+
+def _text(value: Any) -> bytes:
+    """The same for values that are equal as JSON: 1.0 is 1."""
+    return canonical_json(_with_whole_numbers(value))
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_whole_numbers(each) for each in value]
+    return {key: _with_whole_numbers(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def _holds_reference(node: Any) -> bool:

@@ -4,11 +4,12 @@ A few lines of schema can ask for more work than there is time: `allOf` of two r
 references … doubles with each line, and a recursive schema with two alternatives for the same member doubles with each
 level of the *value*. Both are legal. So the schema is measured when it is registered:
 
-    width     evaluations at one place of the value (alternatives, references): refused above a limit
+    width     evaluations at one place of the value (alternatives, references): refused above a limit; values and
+              patterns that must be tried one by one make it wider
     spread    how many ways lead to one place of the value through parts that do not recur: refused above a limit
     growth    by how much the ways multiply per level of the value in parts that do
 
-A value is then checked only if width × spread × growth^depth × size stays within a budget of about a second.
+A value is then checked only if width × spread × growth^depth × places stays within a budget of a second or two.
 """
 
 from __future__ import annotations
@@ -30,12 +31,22 @@ _SINGLES = ("not", "if", "then", "else")
 _TABLES = ("dependentSchemas", "dependencies")
 _ANY_MEMBER = ("additionalProperties", "unevaluatedProperties")
 _ANY_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
+# What is tried one by one, compared with an evaluation: a list or object in an `enum`, a pattern for a member's name.
+_VALUE_WIDTH, _PATTERN_WIDTH = 40, 3
+# Steps of measuring itself: a second.
+_MEASURING = 1_000_000
+# Schemas without any of these, most of a large one, are leaves: nothing leads on from them.
+_LEADING_ON = {
+    *_LISTS, *_SINGLES, *_TABLES, *_ANY_MEMBER, *_ANY_ITEM, *REFERENCES, "properties", "patternProperties",
+    "prefixItems", "enum",
+}  # fmt: skip
 # A reference to a published meta-schema: what it holds is known and harmless, its size is this at most.
 _FOREIGN_WIDTH = 100
 
 # A place below a value: one member by name, any member, any item.
 Slot = tuple[str, str]
 MEMBER, ITEM = ("member", ""), ("item", "")
+_NOWHERE: Counter[tuple[Slot, int]] = Counter()
 
 
 class Cost(NamedTuple):
@@ -45,10 +56,11 @@ class Cost(NamedTuple):
 
     def allows(self, value: Any, size: int) -> bool:
         """May a value whose text has so many bytes be checked?"""
-        work = self.width * self.spread * max(size, 1)
-        if work > BUDGET:
-            return False
-        return self.growth <= 1 or work * self.growth ** min(nesting(value), 64) <= BUDGET
+        at_each = self.width * self.spread
+        if self.growth > 1:
+            at_each *= self.growth ** min(nesting(value), 64)
+        # A place takes a byte at least. Only where that would be too many are they counted.
+        return at_each * size <= BUDGET or at_each * _places(value) <= BUDGET
 
 
 def cost_of(root: Any) -> Cost:
@@ -59,6 +71,9 @@ def cost_of(root: Any) -> Cost:
 class _Measure:
     def __init__(self, references: References) -> None:
         self._references = references
+        self._left = _MEASURING
+        # How often schemas are applied at one place, and that with what makes each application wide.
+        self._counts: dict[int, int] = {}
         self._widths: dict[int, int] = {}
         self._descents: dict[int, Counter[tuple[Slot, int]]] = {}
         self._nodes: dict[int, dict[str, Any]] = {}
@@ -82,6 +97,10 @@ class _Measure:
         """Width and descents of a schema and of everything applied at the same place, children first."""
         if id(node) in self._widths:
             return
+        if _LEADING_ON.isdisjoint(node):
+            self._counts[id(node)] = self._widths[id(node)] = 1
+            self._descents[id(node)] = _NOWHERE
+            return
         path: list[tuple[dict[str, Any], Iterator[dict[str, Any]]]] = [(node, iter(self._beside(node)))]
         open_nodes = {id(node)}
         while path:
@@ -99,18 +118,30 @@ class _Measure:
 
     def _close(self, node: dict[str, Any]) -> None:
         beside = list(self._beside(node))
-        width = 1 + sum(self._widths[id(child)] for child in beside)
+        count = 1 + sum(self._counts[id(child)] for child in beside)
+        if count > MAX_WIDTH:
+            raise SchemaInvalidError("definition", f"its alternatives multiply to more than {MAX_WIDTH:,} at one place")
+        width = 1 + sum(self._widths[id(child)] for child in beside) + _tried_one_by_one(node)
         if self._references.target(node) is None and any(key in node for key in REFERENCES):
             width += _FOREIGN_WIDTH
-        if width > MAX_WIDTH:
-            raise SchemaInvalidError("definition", f"its alternatives multiply to more than {MAX_WIDTH:,} at one place")
+        self._counts[id(node)], self._widths[id(node)] = count, width
+        self._descents[id(node)] = self._collect(node, beside)
+
+    def _collect(self, node: dict[str, Any], beside: list[dict[str, Any]]) -> Counter[tuple[Slot, int]]:
+        """Where the schema leads, with everything applied at the same place."""
+        own = list(_below(node))
+        if not own and len(beside) == 1:
+            return self._descents[id(beside[0])]
         descents: Counter[tuple[Slot, int]] = Counter()
-        for slot, below in _below(node):
+        for slot, below in own:
             descents[slot, id(below)] += 1
             self._nodes[id(below)] = below
         for child in beside:
+            self._left -= len(self._descents[id(child)])
+            if self._left < 0:
+                raise SchemaInvalidError("definition", "its references and alternatives are too many")
             descents.update(self._descents[id(child)])
-        self._widths[id(node)], self._descents[id(node)] = width, descents
+        return descents
 
     def _beside(self, node: dict[str, Any]) -> Iterator[dict[str, Any]]:
         """Schemas that are applied to the same value."""
@@ -124,8 +155,10 @@ class _Measure:
         """The most ways from one place back into a recurring part, to one place below."""
         growth = 1
         for node, group in groups.items():
+            if not group:
+                continue
             descents = self._descents[node]
-            inner = Counter({way: count for way, count in descents.items() if group and groups[way[1]] == group})
+            inner = Counter({way: count for way, count in descents.items() if groups[way[1]] == group})
             growth = max(growth, *_per_place(inner, dict.fromkeys((t for _, t in inner), 1)), 1)
         return growth
 
@@ -135,6 +168,9 @@ class _Measure:
         path = [root]
         while path:
             node = path[-1]
+            if not self._descents[node]:
+                spreads[path.pop()] = 1
+                continue
             outer = Counter(
                 {w: c for w, c in self._descents[node].items() if not (groups[node] and groups[w[1]] == groups[node])}
             )
@@ -162,6 +198,25 @@ def _below(node: dict[str, Any]) -> Iterator[tuple[Slot, dict[str, Any]]]:
         below = node.get(key)
         children = below if isinstance(below, list) else [below]
         yield from ((ITEM, child) for child in children if isinstance(child, dict))
+
+
+def _tried_one_by_one(node: dict[str, Any]) -> int:
+    values, patterns = node.get("enum"), node.get("patternProperties")
+    structured = sum(isinstance(value, (dict, list)) for value in values) if isinstance(values, list) else 0
+    return structured * _VALUE_WIDTH + (len(patterns) * _PATTERN_WIDTH if isinstance(patterns, dict) else 0)
+
+
+def _places(value: Any) -> int:
+    """Values inside a value, itself included."""
+    count, waiting = 0, [value]
+    while waiting:
+        node = waiting.pop()
+        count += 1
+        if isinstance(node, dict):
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+    return count
 
 
 def _per_place(descents: Counter[tuple[Slot, int]], weight: dict[int, int]) -> Iterable[int]:

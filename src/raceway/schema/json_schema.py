@@ -13,9 +13,12 @@ from raceway.model.schemas import SchemaType
 from raceway.schema.definition import Definition, Fault
 from raceway.schema.json_compatibility import refusals
 from raceway.schema.json_cost import cost_of
+from raceway.schema.json_refs import walk
 from raceway.schema.json_text import canonical_json, decode_json, document_of
 
-PATTERN_BYTES = 1024 * 1024
+# A compiled pattern may be far larger than its text: how many there may be, one of them, and all together.
+MAX_PATTERNS = 1000
+PATTERN_BYTES, ALL_PATTERNS_BYTES = 4 * 1024 * 1024, 16 * 1024 * 1024
 # A complaint may quote the value it is about.
 REASON_CHARACTERS = 300
 
@@ -44,29 +47,42 @@ class JsonSchema(Definition):
         try:
             return None if self._validator.is_valid(value) else self._fault(value)
         except ValueError as error:  # the library's own limit of nesting
-            return Fault("", "nesting", str(error))
+            return Fault("", "nesting", _shortened(str(error)))
 
     def refusals(self, writer: Definition) -> list[str]:
         assert isinstance(writer, JsonSchema)
         return refusals(self.document, writer.document)
 
-    def _fault(self, value: Any) -> Fault:
-        error = next(self._validator.iter_errors(value))
-        path = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
-        rule = "/".join(map(str, error.schema_path))
-        message = error.message
-        return Fault(path[:REASON_CHARACTERS], rule[:REASON_CHARACTERS], _shortened(message))
+    def _fault(self, value: Any) -> Fault | None:
+        """The first one only: there may be as many as values."""
+        from jsonschema_rs import ValidationError
+
+        try:
+            self._validator.validate(value)
+        except ValidationError as error:
+            return _fault_of(error)
+        return None
+
+
+def _fault_of(error: Any) -> Fault:
+    path = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
+    rule = "/".join(map(str, error.schema_path))
+    return Fault(path[:REASON_CHARACTERS], rule[:REASON_CHARACTERS], _shortened(error.message))
 
 
 def _compile(document: Any) -> Any:
     import jsonschema_rs
 
+    count = _count_patterns(document)
+    if count > MAX_PATTERNS:
+        raise SchemaInvalidError("definition", f"has {count} patterns, {MAX_PATTERNS} are allowed")
+    limit = min(PATTERN_BYTES, ALL_PATTERNS_BYTES // max(count, 1))
     try:
         return jsonschema_rs.validator_for(
             document,
             offline=True,
             validate_formats=False,  # an annotation, as in the newest draft: what may change freely cannot refuse
-            pattern_options=jsonschema_rs.RegexOptions(size_limit=PATTERN_BYTES, dfa_size_limit=PATTERN_BYTES),
+            pattern_options=jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=limit),
         )
     except jsonschema_rs.ValidationError as error:
         where = "".join(f"/{part}" for part in error.instance_path)
@@ -74,6 +90,15 @@ def _compile(document: Any) -> Any:
         raise SchemaInvalidError("definition", f"is no JSON Schema: {at}{_shortened(error.message)}") from error
     except ValueError as error:
         raise SchemaInvalidError("definition", f"is no JSON Schema: {error}") from error
+
+
+def _count_patterns(document: Any) -> int:
+    """Members called so may be none; counting a few too many does no harm."""
+    found = 0
+    for node in walk(document):
+        names = node.get("patternProperties")
+        found += ("pattern" in node) + (len(names) if isinstance(names, dict) else 0)
+    return found
 
 
 def _shortened(text: str) -> str:
