@@ -36,7 +36,7 @@ def test_the_bytes_a_danube_client_sends_become_a_row() -> None:
     )
     batch, indexes, request_ids, refused = decode(sent)
     assert (indexes, request_ids, refused) == ([0], [2], [])
-    assert (batch.topic, batch.producer_id, batch.message_id) == (b"events", [7], [b"7-2"])
+    assert (batch.topic, batch.producer_id, batch.message_id) == (b"events", 7, [b"7-2"])
     assert (batch.payload, batch.sent_ms, batch.wire, batch.kind) == (
         [b"hi"],
         [1_790_073_206_907],
@@ -77,7 +77,8 @@ def test_an_id_too_long_for_a_column_stays_an_attribute() -> None:
 
 def test_topics_of_several_names_are_a_column() -> None:
     other = MsgID(producer_id=8, topic_name="/shop/orders.eu-part-1")
-    assert decode(message(), message(msg_id=other)).batch.topic == [b"events", b"/shop/orders.eu-part-1"]
+    batch = decode(message(), message(msg_id=other)).batch
+    assert (batch.topic, batch.producer_id) == ([b"events", b"/shop/orders.eu-part-1"], [7, 8])
 
 
 def test_one_bad_message_does_not_harm_its_neighbours() -> None:
@@ -122,7 +123,7 @@ def test_the_most_attributes_there_may_be_are_taken() -> None:
 
 def test_numbers_beyond_a_column_are_never_those_of_something_known() -> None:
     batch = decode(message(msg_id=MsgID(producer_id=2**64 - 1, topic_name="/default/t"), schema_id=2**64 - 1)).batch
-    assert (batch.producer_id, batch.schema_id) == ([LARGEST], [LARGEST])
+    assert (batch.producer_id, batch.schema_id) == (LARGEST, [LARGEST])
     assert batch.message_id == [b"18446744073709551615-2"]
 
 

@@ -139,6 +139,8 @@ class Producers:
 
     def _named(self, batch: Batch) -> tuple[list[Span], Refused]:
         """The topic of each stretch of rows; the names of their senders become a column."""
+        if type(batch.producer_id) is int and type(batch.topic) is bytes:  # one producer's, as almost always
+            return self._named_as_one(batch, batch.producer_id, batch.topic)
         spans: list[Span] = []
         refused: Refused = []
         names: list[bytes | None] = []
@@ -160,6 +162,13 @@ class Producers:
                 refused.append((row, row + 1, producer))
         batch.producer = names
         return spans, refused
+
+    def _named_as_one(self, batch: Batch, producer_id: int, topic: bytes) -> tuple[list[Span], Refused]:
+        producer = self._judged(producer_id, topic)
+        if isinstance(producer, RacewayError):
+            return [], [(0, batch.count, producer)]
+        batch.producer = producer.encoded
+        return [Span(producer.topic, producer.topic.public.encode(), 0, batch.count)], []
 
     def _judged(self, producer_id: int, topic: bytes) -> Producer | RacewayError:
         producer = self._by_id.get(producer_id)

@@ -8,15 +8,17 @@ does not fit cannot be a known one and becomes the largest there is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from google.protobuf.message import DecodeError
 
 from raceway.codec.danube_pb.danube_api_pb2 import StreamMessage
 from raceway.errors import MalformedError, PeerError, TooLargeError
-from raceway.model.envelope import DANUBE, PUBLISH, Batch, encode_json
+from raceway.model.envelope import DANUBE, PUBLISH, Batch, Column, encode_json
 from raceway.model.topics import parse_danube_topic
+
+T = TypeVar("T")
 
 LARGEST = (1 << 63) - 1
 
@@ -88,12 +90,17 @@ def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
         times.append(sent_ms)
         payloads.append(message.payload)
     batch = Batch(
-        len(indexes), wire=DANUBE, kind=PUBLISH, topic=topics[0] if len(known) == 1 and topics else topics,
-        producer_id=producer_ids, message_id=message_ids, sent_ms=times, payload=payloads,
+        len(indexes), wire=DANUBE, kind=PUBLISH, topic=_shared(topics), producer_id=_shared(producer_ids),
+        message_id=message_ids, sent_ms=times, payload=payloads,
     )  # fmt: skip
     if rare:
         _fill_rare(batch, rare)
     return Sends(batch, indexes, request_ids, refused)
+
+
+def _shared(column: list[T | None]) -> Column[T]:
+    """One value for all rows where they agree: a producer's messages mostly come by themselves."""
+    return column[0] if column and column.count(column[0]) == len(column) else column
 
 
 def _check_attributes(message: StreamMessage, limits: SendLimits) -> None:
