@@ -251,6 +251,10 @@ class GrpcSession(Session):
     # ---- what the peer does ------------------------------------------------------------------------------------------
 
     def _arrived(self, arrivals: Arrivals) -> None:
+        # Streams that were open and are given up go first: a call of the same read may be about what they held.
+        for note in arrivals.notes:
+            if type(note) is Gone and note.stream in self.streams:
+                self._gone(note)
         if arrivals.calls:
             self._dispatch(arrivals.calls)
         for note in arrivals.notes:
