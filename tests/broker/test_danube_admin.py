@@ -4,6 +4,7 @@ import pytest
 
 from raceway.errors import (
     NameInvalidError,
+    NameReservedError,
     SchemaReferenceError,
     TopicKindError,
     UnknownNamespaceError,
@@ -37,9 +38,22 @@ def test_topics_are_listed_by_name_and_namespace(bench: SubscribingBench) -> Non
         admin.topics("nothing")
 
 
-def test_streams_of_the_broker_itself_are_not_listed(bench: SubscribingBench) -> None:
+def test_streams_of_the_broker_itself_are_neither_listed_nor_deleted(bench: SubscribingBench) -> None:
     bench.broker.topics.own("raceway.undeliverable")
     assert bench.broker.danube_admin.topics() == []
+    with pytest.raises(NameReservedError):
+        bench.broker.danube_admin.delete_topic("raceway.undeliverable")
+    with pytest.raises(NameReservedError):
+        bench.broker.danube_admin.create_namespace("raceway")
+
+
+@pytest.mark.parametrize("target", ["raceway.rejected", "/system/dead"])
+def test_dead_letters_do_not_go_to_the_broker_itself(bench: SubscribingBench, target: str) -> None:
+    bench.producer()
+    bench.member()
+    policy = FailurePolicy(poison="dead_letter", dead_letter_topic=target)
+    with pytest.raises(NameReservedError):
+        bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, policy)
 
 
 def test_a_base_is_described_by_its_partitions(bench: SubscribingBench) -> None:

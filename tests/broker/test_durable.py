@@ -78,6 +78,15 @@ def test_a_subscription_made_behind_rows_that_are_lost_gets_what_takes_their_off
     assert other.payloads == late.payloads == [b"kept"]
 
 
+def test_so_does_the_first_subscription_of_its_topic(bench: SubscribingBench, p: int) -> None:
+    bench.faulty.fail_next_commit()
+    bench.send(p, b"lost", b"lost")
+    only = bench.open(bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", NAME, "exclusive")).id)
+    bench.sent(p, b"kept")
+    assert only.sink.got == [(0, b"kept")]
+    assert bench.kept_cursor() == 0
+
+
 def test_what_was_published_while_nobody_was_there_is_delivered_later(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     consumer.leave()

@@ -19,18 +19,28 @@ each (schema id, version) and remembered until the registry changes.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
-from raceway.broker.registry import Registry
 from raceway.errors import SchemaRefusedError
 from raceway.model.schemas import Policy, SchemaVersion
 from raceway.schema import framing
-from raceway.schema.definition import Fault
+from raceway.schema.definition import Definition, Fault
 
 # What a message says of its schema comes from strangers.
 KEPT_CLAIMS = 1000
 PAYLOAD_INVALID = "payload_invalid"
 MISMATCH = "subject_mismatch"
+
+
+class Known(Protocol):
+    """What a contract asks the registry."""
+
+    generation: int
+
+    def maybe_subject(self, schema_id: int) -> str | None: ...
+    def maybe_version(self, subject: str, version: int | None) -> SchemaVersion | None: ...
+    def maybe_registered(self, registry_id: int) -> SchemaVersion | None: ...
+    def ready(self, version: SchemaVersion) -> Definition: ...
 
 
 class Claim(NamedTuple):
@@ -72,7 +82,7 @@ class Verdict(NamedTuple):
 class Contract:
     """Of one topic; made anew whenever its binding changes."""
 
-    def __init__(self, registry: Registry, subject: str | None, policy: Policy, checks: bool, limit: int) -> None:
+    def __init__(self, registry: Known, subject: str | None, policy: Policy, checks: bool, limit: int) -> None:
         self.subject, self.policy, self.checks_payload = subject, policy, checks
         # When a violation was last logged, and how many were not since.
         self.logged_at: float | None = None

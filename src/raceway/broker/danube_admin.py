@@ -14,7 +14,7 @@ from raceway.broker.topic_records import MAX_PARTITIONS, TopicRecords, partition
 from raceway.broker.topics import Topic
 from raceway.errors import InUseError, InvalidValueError, TopicKindError, UnknownNamespaceError, UnknownTopicError
 from raceway.model.subscriptions import FailurePolicy, Policies, SubscriptionStatus, SubscriptionType, TopicRow
-from raceway.model.topics import is_reserved, namespace_of, parse_namespace
+from raceway.model.topics import is_reserved, namespace_of, parse_namespace, refuse_reserved
 
 
 class DanubeAdmin:
@@ -96,8 +96,10 @@ class DanubeAdmin:
     def delete_topic(self, name: str) -> None:
         """With its producers and subscriptions, and if it is a base with all its partitions. Its rows stay.
 
-        Raises UnknownTopicError; InUseError if a queue has the name; InvalidValueError for a single partition.
+        Raises UnknownTopicError; NameReservedError; InUseError if a queue has the name; InvalidValueError for a single
+        partition.
         """
+        refuse_reserved(name)
         found = partition_of(name)
         if found is not None and self._records.partitions(found[0]):
             raise InvalidValueError("name", f"a partition goes with its base {found[0]!r}")

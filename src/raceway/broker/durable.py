@@ -219,6 +219,7 @@ class DurableSubscription(Subscription):
         for offset in later:
             heappush(self._ready, offset)
         handout.send()
+        self._host.counts["bus.delivered"] += used
         return used
 
     def _piece_with(self, piece: Piece | None, offset: int) -> Piece | None:
@@ -239,7 +240,9 @@ class DurableSubscription(Subscription):
         held.deliveries += 1
         self._out += 1
         self.delivered += 1
-        self.redelivered += held.deliveries > 1
+        if held.deliveries > 1:
+            self.redelivered += 1
+            self._host.counts["bus.redelivered"] += 1
         rooms[consumer] -= size
         if rooms[consumer] <= 0:
             del rooms[consumer]

@@ -24,12 +24,13 @@ class LiveSubscription(Subscription):
     def grown(self, piece: Piece | None) -> None:
         if piece is None or self.paused:
             return
-        batch, rooms = piece.batch, self.rooms()
+        batch, rooms, before = piece.batch, self.rooms(), self.delivered
         handout = Handout(self.topic, self.encoded)
         for row in range(batch.count):
             if batch.item("kind", row) == PUBLISH:
                 self._hand_out(handout, batch, row, rooms)
         handout.send()
+        self._host.counts["bus.delivered"] += self.delivered - before
 
     def _hand_out(self, handout: Handout, batch: Batch, row: int, rooms: dict[Consumer, int]) -> None:
         consumer = self._maybe_choose(batch, row, rooms)

@@ -35,7 +35,6 @@ class Host(Protocol):
     def counts(self) -> dict[str, int]:
         """The counters of the bus."""
 
-
     def now_ms(self) -> float: ...
     def wake(self, subscription: Subscription, at_ms: float) -> None:
         """Call its `tick` at this time."""

@@ -48,6 +48,7 @@ from raceway.model.subscriptions import (
     FailurePolicy,
     SubscriptionType,
 )
+from raceway.model.topics import refuse_reserved
 
 SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
 MAX_NAME, MAX_FILTERS = 255, 100
@@ -255,6 +256,8 @@ class SubscriptionTable:
         policy.check()
         if policy.dead_letter_topic == subscription.topic.name:
             raise InvalidValueError("dead_letter_topic", "a topic cannot take its own dead letters")
+        if policy.dead_letter_topic is not None:
+            refuse_reserved(policy.dead_letter_topic)
         self._change(subscription, policy=policy)
         if isinstance(subscription, DurableSubscription):
             subscription.set_policy(policy)

@@ -210,9 +210,10 @@ class TopicRecords:
         return tuple(self._namespaces)
 
     def create_namespace(self, name: str) -> None:
-        """Raises TopicKindError if it is there."""
+        """Raises TopicKindError if it is there, NameReservedError."""
         if name in self._namespaces:
             raise TopicKindError(name, name)
+        refuse_reserved(f"/{name}/")
         self._keep_namespace(name, NamespaceRecord(made_ms=self._bus.clock_us() // 1000))
 
     def delete_namespace(self, name: str) -> None:

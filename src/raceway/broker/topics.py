@@ -11,13 +11,10 @@ wires know the whole by the name of the base.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
 
-from raceway.errors import BusyError, NameReservedError, NameTakenError
-from raceway.model.topics import RESERVED, canonical_name, fold, namespace_of, refuse_reserved
-
-if TYPE_CHECKING:
-    from raceway.broker.contracts import Contract
+from raceway.broker.contracts import Contract
+from raceway.errors import BusyError, NameTakenError
+from raceway.model.topics import canonical_name, fold, refuse_reserved
 
 # Spellings seen on the wire, so that the usual name costs one lookup. Names come from peers, so the number is bounded.
 SPELLINGS = 65_536
@@ -77,8 +74,6 @@ class TopicTable:
         Raises NameReservedError, NameTakenError or BusyError.
         """
         refuse_reserved(name)
-        if fold(namespace_of(name)) in RESERVED:
-            raise NameReservedError(name)
         return self._exact_or_made(name)
 
     def forget(self, topic: Topic) -> None:

@@ -86,6 +86,8 @@ def namespace_of(name: str) -> str:
 
 def is_reserved(name: str) -> bool:
     """Does the name belong to the broker? The bare words `system` and `raceway` are ordinary names."""
+    if name.startswith("/"):
+        return fold(namespace_of(name)) in RESERVED
     first, dot, _ = name.partition(".")
     return bool(dot) and fold(first) in RESERVED
 

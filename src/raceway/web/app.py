@@ -19,6 +19,7 @@ from raceway.web.metrics import exposition
 from raceway.web.queues import queue_routes
 from raceway.web.registry import registry_routes
 from raceway.web.schemas import schema_routes
+from raceway.web.subscriptions import subscription_routes
 
 # Topics on a page: what a browser and the loop both take in their stride.
 PAGE = 1000
@@ -78,6 +79,7 @@ def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> 
         Route("/api/topics", topics),
         Route("/api/subscriptions", subscriptions),
         Route("/api/peers", peers),
+        *subscription_routes(broker),
         *queue_routes(broker, admin_token),
         *schema_routes(broker, admin_token),
         *registry_routes(broker, admin_token),
