@@ -211,7 +211,8 @@ class Http2Connection:
     def _fail(self, fault: BrokenConnectionError) -> None:
         self.fault = fault
         self._write(h2.go_away(self._last, fault.error, fault.reason))
-        self.streams.clear()
+        for stream in list(self.streams):
+            self.out.forget(stream)
 
     def _charge(self, cost: int, what: str) -> None:
         self._budget -= cost
