@@ -6,6 +6,7 @@ configuration, may do all, and are how the first binding is made. Roles and bind
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -13,10 +14,21 @@ import msgspec
 
 from raceway import config
 from raceway.broker.runs import Refused, Span
+from raceway.broker.tokens import TokenReader
 from raceway.broker.tracing import random_id
 from raceway.errors import ForbiddenError, InUseError, InvalidValueError, UnknownBindingError, UnknownRoleError
 from raceway.journal.state import State
-from raceway.model.security import PERMISSIONS, PRINCIPAL_TYPES, SCOPES, Binding, Permission, Principal, Role, Scope
+from raceway.model.security import (
+    ANONYMOUS,
+    PERMISSIONS,
+    PRINCIPAL_TYPES,
+    SCOPES,
+    Binding,
+    Permission,
+    Principal,
+    Role,
+    Scope,
+)
 from raceway.model.topics import namespace_of
 
 ROLES, BINDINGS = "roles", "bindings"
@@ -30,10 +42,20 @@ class Security:
     def __init__(self, settings: config.Security, state: State, keep: Callable[[str, str, Any | None], None]) -> None:
         self._keep = keep
         self.enabled = settings.enabled
+        self._tokens = TokenReader(settings.token_secret, settings.token_issuer, time.time)
         self._super_admins = frozenset(settings.super_admins)
         self._roles = {name: msgspec.convert(value, Role) for name, value in state.section(ROLES).items()}
         self._bindings = {name: msgspec.convert(value, Binding) for name, value in state.section(BINDINGS).items()}
         self._known: dict[tuple[Principal, Permission, str | None], bool] = {}
+
+    def identify(self, authorization: str | None, wire: str) -> Principal:
+        """Who shows this token; without one, nobody known. Raises UnauthenticatedError for one that is not good.
+
+        With security off nobody looks.
+        """
+        if not authorization or not self.enabled:
+            return Principal(ANONYMOUS, wire)
+        return self._tokens.principal(authorization)
 
     # ---- the question ------------------------------------------------------------------------------------------------
 

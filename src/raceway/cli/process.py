@@ -70,7 +70,7 @@ async def _run(
 async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
-    doors = Doors(broker, settings.listen, loop, settings.security)
+    doors = Doors(broker, settings.listen, loop)
     chosen = ports(settings.listen)
     console = Console(broker, settings.listen, chosen["console"])
     await doors.open()

@@ -13,7 +13,6 @@ do is asked of the broker's `Security`, call by call. Nothing else of a call's m
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import ClassVar
 
 from raceway import config
@@ -28,7 +27,6 @@ from raceway.listen.danube_registry import RegistryCalls
 from raceway.listen.danube_security import SecurityCalls
 from raceway.listen.grpc import GrpcGate, GrpcSession, Methods
 from raceway.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
-from raceway.listen.tokens import TokenReader
 
 SERVICES = (
     "danube.Discovery", "danube.ProducerService", "danube.ConsumerService", "danube.HealthCheck",
@@ -47,14 +45,12 @@ class DanubeGate(GrpcGate):
         self,
         broker: Broker,
         listen: config.Listen,
-        security: config.Security,
         loop: asyncio.AbstractEventLoop,
         port: int,
     ) -> None:
         methods = Methods()
         super().__init__(broker, listen, loop, methods)
-        tokens = TokenReader(security.token_secret, security.token_issuer, time.time) if security.enabled else None
-        calls = Calls(broker, listen, port, tokens)
+        calls = Calls(broker, listen, port)
         self.authorize = calls.maybe_refusal
         for service in (Messages, Clients, RegistryCalls, AdminCalls, SecurityCalls):
             service(calls).join(methods)

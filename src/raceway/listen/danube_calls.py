@@ -18,11 +18,11 @@ from raceway.codec.danube_status import status_of
 from raceway.codec.grpc_head import CallHead, Status
 from raceway.errors import RacewayError, UnauthenticatedError
 from raceway.listen.grpc import Call, GrpcSession, Methods
-from raceway.listen.tokens import TokenReader
 from raceway.model.envelope import DANUBE
 from raceway.model.security import ANONYMOUS, Permission, Principal
 
-NOBODY = Principal(ANONYMOUS, DANUBE.decode())
+WIRE = DANUBE.decode()
+NOBODY = Principal(ANONYMOUS, WIRE)
 
 # A method's name to the class of its requests and whoever serves them.
 Handlers = Mapping[str, tuple[type[Message], Callable[["Caller", Any], Message]]]
@@ -38,10 +38,9 @@ class Caller(NamedTuple):
 class Calls:
     """What the services share."""
 
-    def __init__(self, broker: Broker, listen: config.Listen, port: int, tokens: TokenReader | None) -> None:
+    def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
         self.broker = broker
         self.settings = listen.danube
-        self._tokens = tokens
         self._scheme = "https" if listen.tls_certificate else "http"
         self._advertised = listen.danube.advertised or _maybe_reachable(listen.host, port)
         broker.danube.advertise(f"{self._scheme}://{self._advertised or f'{listen.host}:{port}'}")
@@ -50,11 +49,11 @@ class Calls:
 
     def principal(self, head: CallHead) -> Principal:
         """Raises UnauthenticatedError. A token's end is looked at anew each time."""
-        if self._tokens is None:
+        if not self.broker.security.enabled:
             return NOBODY
         if head.memo is None:
             head.memo = head.get("authorization") or ""
-        return self._tokens.principal(str(head.memo)) if head.memo else NOBODY
+        return self.broker.security.identify(str(head.memo), WIRE)
 
     def maybe_refusal(self, session: GrpcSession, head: CallHead) -> tuple[Status, str] | None:
         """Before any service: is the token good?"""
@@ -70,7 +69,7 @@ class Calls:
 
     def by_principal(self, calls: list[Call]) -> Mapping[Principal, list[Call]]:
         """Calls of one read, by who made them: almost always one."""
-        if self._tokens is None:
+        if not self.broker.security.enabled:
             return {NOBODY: calls}
         found: dict[Principal, list[Call]] = {}
         for call in calls:

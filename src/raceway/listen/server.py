@@ -13,7 +13,6 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.bus import NO_SECURITY
 from raceway.listen.danube import DanubeGate
 from raceway.listen.gate import Gate
 from raceway.listen.grpc import GrpcTcp, grpc_tls_context
@@ -65,7 +64,6 @@ class Doors:
         broker: Broker,
         listen: config.Listen,
         loop: asyncio.AbstractEventLoop,
-        security: config.Security = NO_SECURITY,
         *,
         tracker_only: bool = False,
     ) -> None:
@@ -77,7 +75,7 @@ class Doors:
         console = f"http://{config.plain_host(listen)}:{self._ports['console']}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
         self._zbus = ZbusGate(broker, listen, loop, zbus_port, console, serves_queues=not tracker_only)
-        self._danube = DanubeGate(broker, listen, security, loop, self._ports[danube_door(listen)])
+        self._danube = DanubeGate(broker, listen, loop, self._ports[danube_door(listen)])
         self._tracker_only = tracker_only
         self._gates: tuple[Gate[Any], ...] = (self._mb, self._danube, self._zbus)
         self._servers: list[asyncio.Server] = []

@@ -4,7 +4,7 @@ import jwt
 import pytest
 
 from raceway.errors import UnauthenticatedError
-from raceway.listen.tokens import REMEMBERED, TokenReader
+from raceway.broker.tokens import REMEMBERED, TokenReader
 from raceway.model.security import Principal
 from tests.danube_tokens import ISSUER, SECRET, token
 
