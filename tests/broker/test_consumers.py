@@ -32,7 +32,7 @@ def active(kind: SubscriptionType, *members: Consumer, now_ms: float = 0.0) -> l
 def test_shared_and_key_shared_have_all_live_ones_active() -> None:
     members = [consumer(1, "a"), consumer(2, "b", live=False), consumer(3, "c")]
     for kind in ("shared", "key_shared"):
-        assert active(kind, *members) == [1, 3]  # type: ignore[arg-type]
+        assert active(kind, *members) == [1, 3]
 
 
 def test_failover_has_the_oldest_seat() -> None:

@@ -20,7 +20,7 @@ from typing import ClassVar
 from raceway.broker.consumers import Consumer
 from raceway.broker.rates import TokenBucket
 from raceway.broker.recent import Piece
-from raceway.broker.subscription import Feed, Handout, Host, Subscription, message_size
+from raceway.broker.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
 
@@ -231,9 +231,10 @@ class DurableSubscription(Subscription):
         row = held.offset - piece.first
         size, sink = message_size(piece.batch, row), consumer.sink
         assert sink is not None
-        if size > sink.largest:
+        oversize = maybe_oversize(piece.batch, row, size, sink.largest)
+        if oversize is not None:
             self.undeliverable += 1
-            self._host.letters.note_undeliverable(self.topic, self.name, piece.batch, row, size, sink.largest)
+            self._host.letters.note_undeliverable(self.topic, self.name, piece.batch, row, oversize, sink.largest)
             self.finish(held)
             return False
         held.state, held.consumer, held.since_ms = OUT, consumer, self._host.now_ms()

@@ -12,7 +12,7 @@ from raceway.broker.consumers import Consumer
 from raceway.broker.keyed import key_of
 from raceway.broker.keys import KeyRing
 from raceway.broker.recent import Piece
-from raceway.broker.subscription import Handout, Subscription, message_size
+from raceway.broker.subscription import Handout, Subscription, maybe_oversize, message_size
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.subscriptions import SubscriptionStatus
 
@@ -39,9 +39,10 @@ class LiveSubscription(Subscription):
             self._host.counts["bus.live_dropped"] += 1
             return
         size, largest = message_size(batch, row), consumer.sink.largest
-        if size > largest:
+        oversize = maybe_oversize(batch, row, size, largest)
+        if oversize is not None:
             self.undeliverable += 1
-            self._host.letters.note_undeliverable(self.topic, self.name, batch, row, size, largest)
+            self._host.letters.note_undeliverable(self.topic, self.name, batch, row, oversize, largest)
             return
         handout.add(consumer, batch, row)
         self.delivered += 1

@@ -162,9 +162,17 @@ class Subscription(ABC):
 
 
 def message_size(batch: Batch, row: int) -> int:
-    """What a message takes on a wire, at most: attributes may become longer by their tags and lengths."""
-    attributes = batch.item("attributes", row)
-    size = len(batch.item("payload", row)) + MESSAGE_BYTES
-    for name in ("producer", "routing_key", "topic"):
-        size += len(batch.item(name, row) or b"")
-    return size if attributes is None else size + 2 * len(attributes)
+    """About what a message takes on a wire."""
+    payloads, attributes = batch.payload, batch.attributes
+    assert type(payloads) is list
+    size = len(payloads[row]) + MESSAGE_BYTES  # type: ignore[arg-type]
+    return size if attributes is None else size + len(batch.item("attributes", row) or b"")
+
+
+def maybe_oversize(batch: Batch, row: int, size: int, largest: int) -> int | None:
+    """What a message takes at most, if that is over `largest`: attributes grow by their tags and lengths."""
+    if 2 * size <= largest:  # almost every one
+        return None
+    exact = size + len(batch.item("attributes", row) or b"")
+    exact += sum(len(batch.item(name, row) or b"") for name in ("producer", "routing_key", "topic"))
+    return exact if exact > largest else None
