@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from typing import Any, ClassVar
 
 import pytest
 
 from raceway import config
+from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
 from raceway.errors import ReadOnlyError, SchemaRefusedError
 from raceway.model.envelope import Batch
@@ -292,6 +294,19 @@ def test_a_payload_too_large_to_be_checked_is_a_violation() -> None:
     assert rig.send(ZbusPeer, b'{"id": 1' + b" " * 91 + b"}") == []
     ((_, error),) = rig.send(ZbusPeer, b'{"id": 1' + b" " * 92 + b"}")
     assert error.rule == "size"
+
+
+def test_a_definition_that_can_no_longer_be_read_is_a_violation_and_nothing_worse() -> None:
+    """It may have been registered under another release, with other libraries."""
+    rig = Rig("warn")
+    kept = rig.bench.journal.state.get("schemas", "1")
+    assert kept is not None
+    rig.bench.journal.set_state("schemas", "1", {**kept, "definition": b64encode(b"nope").decode()})
+    broker = Broker(config.Broker(linger_ms=0), rig.bench.journal, rig.bench.loop, rig.bench.clock_us)
+    peer = ZbusPeer()
+    broker.connect(peer)
+    broker.perform(peer, Publish(rig.batch(b"publish", ZbusPeer, (GOOD,))))
+    assert dict(broker.schema_violations) == {("warn", "payload_invalid"): 1}
 
 
 def test_claims_of_strangers_do_not_fill_the_memory() -> None:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from raceway.errors import SchemaRefusedError
+from raceway.errors import SchemaInvalidError, SchemaRefusedError
 from raceway.model.schemas import Policy, SchemaVersion
 from raceway.schema import framing
 from raceway.schema.definition import Definition, Fault
@@ -114,12 +114,12 @@ class Contract:
         registry_id = framing.maybe_registry_id(payload)
         framed = None if registry_id is None else self._registry.maybe_registered(registry_id)
         if framed is None:
-            fault = self._registry.ready(version).maybe_fault(payload)
+            fault = self._maybe_fault(version, payload)
             return (None if fault is None else self._broken(version, fault)), version
         refusal = self._judge_framed(framed, payload)
         if refusal is None:
             return None, framed
-        bare = self._registry.ready(version).maybe_fault(payload)
+        bare = self._maybe_fault(version, payload)
         return (None, version) if bare is None else (refusal, framed)
 
     def _decide(self, schema_id: int | None, wanted: int | None, must_name: bool) -> Verdict:
@@ -136,14 +136,21 @@ class Contract:
         if framed.subject != self.subject:
             words = f"the payload's prefix names subject {framed.subject!r}, the topic wants {self.subject!r}"
             return SchemaRefusedError(MISMATCH, words, self.subject, framed.version)
-        body, index = payload[framing.PREFIX_BYTES :], (0,)
+        body = payload[framing.PREFIX_BYTES :]
+        index: tuple[int, ...] = ()
         if framed.schema_type == "protobuf":
             found = framing.maybe_indices(body)
             if found is None:
                 return self._broken(framed, Fault("", "prefix", "the prefix names no message type"))
-            index, body = found  # type: ignore[assignment]
-        fault = self._registry.ready(framed).maybe_fault(body, index)
+            index, body = found
+        fault = self._maybe_fault(framed, body, index)
         return None if fault is None else self._broken(framed, fault)
+
+    def _maybe_fault(self, version: SchemaVersion, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
+        try:
+            return self._registry.ready(version).maybe_fault(payload, index)
+        except SchemaInvalidError as error:  # good when it was registered: by another release, with other libraries
+            return Fault("", "definition", str(error))
 
     def _broken(self, version: SchemaVersion, fault: Fault) -> SchemaRefusedError:
         where = f" at {fault.path}" if fault.path else ""
