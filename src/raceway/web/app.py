@@ -14,6 +14,7 @@ from raceway import __version__
 from raceway.broker.broker import Broker
 from raceway.broker.routing import patterns
 from raceway.web.answers import refusal
+from raceway.web.doorman import Doorman
 from raceway.web.guard import Guard
 from raceway.web.metrics import exposition
 from raceway.web.queues import queue_routes
@@ -72,6 +73,8 @@ def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> 
         ]  # fmt: skip
         return JSONResponse({"peers": rows})
 
+    # With security on the doorman has looked at who asks, and the administrator's token is one of many.
+    asked_again = "" if broker.security.enabled else admin_token
     routes = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
@@ -81,10 +84,11 @@ def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> 
         Route("/api/peers", peers),
         *subscription_routes(broker),
         *queue_routes(broker, admin_token),
-        *schema_routes(broker, admin_token),
-        *registry_routes(broker, admin_token),
+        *schema_routes(broker, asked_again),
+        *registry_routes(broker, asked_again),
     ]
-    app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts)])
+    doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
+    app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts), doorman])
     app.add_exception_handler(404, _not_found)
     return app
 
