@@ -16,6 +16,7 @@ from raceway.errors import (
     NoRouteError,
     QueueKindError,
     ReadOnlyError,
+    TopicKindError,
     UnknownQueueError,
 )
 from raceway.model.envelope import encode_attributes
@@ -353,3 +354,29 @@ def test_who_waits_for_the_commit_is_told_after_the_queues(bench: QueueBench) ->
     bench.produce(b"y", done=lambda error: told.append(type(error).__name__))
     bench.settle()
     assert told[1] == "DiskFullError"
+
+
+# ---- partitioned topics ----------------------------------------------------------------------------------------------
+
+
+def test_a_partition_may_be_a_queue_and_their_base_may_not(bench: QueueBench) -> None:
+    """A queue is one cursor. Consumers of a publish/subscribe queue have none: they get all partitions."""
+    bench.broker.danube_admin.create_partitioned_topic("t", 2, reliable=True)
+    with pytest.raises(TopicKindError, match="t-part-0"):
+        bench.create("t")
+    bench.create("t-part-1")
+    bench.create("t", PUBSUB)
+    both, one = bench.peer(), bench.peer()
+    bench.arm(both, "t", topics="*", window=-1)
+    bench.arm(one, "t-part-1", window=-1)
+    for sender in range(20):
+        bench.produce(b"%d" % sender, name="t", peer=bench.foreign_peer())
+    bench.settle()
+    assert both.payloads == [b"%d" % sender for sender in range(20)]
+    assert 0 < len(one.payloads) < 20
+
+
+def test_a_queue_is_a_plain_topic(bench: QueueBench) -> None:
+    bench.create("q")
+    with pytest.raises(TopicKindError):
+        bench.broker.danube_admin.create_partitioned_topic("q", 2, reliable=True)

@@ -25,6 +25,7 @@ from raceway.errors import (
     ForbiddenError,
     NameInvalidError,
     QueueKindError,
+    TopicKindError,
     UnavailableError,
     UnknownQueueError,
 )
@@ -86,7 +87,7 @@ class QueueTable:
     def create(self, peer: Peer, maker: str, name: str, mode: int, token: str) -> None:
         """Make a queue; a repeat for one of the same kind changes nothing.
 
-        Raises QueueKindError, the errors of names, or UnavailableError if it could not be kept.
+        Raises QueueKindError, TopicKindError, the errors of names, or UnavailableError if it could not be kept.
         """
         if canonical_name(name) != name:  # names are looked up exactly, so this one would never be found
             raise NameInvalidError(name, "it is not in Unicode normal form C")
@@ -96,6 +97,8 @@ class QueueTable:
             if known.is_pubsub != bool(mode & PUBSUB):
                 raise QueueKindError(name)
             return
+        if topic.partitions and not mode & PUBSUB:  # one cursor cannot stand in several topics: each may have a queue
+            raise TopicKindError(name, topic.partitions[0].name)
         record = QueueRecord(mode, _digest(token), maker, self._bus.clock_us() // 1000)
         if mode & TEMPORARY:
             self._temporary.setdefault(peer, []).append(topic.name)
