@@ -141,13 +141,32 @@ def test_what_cannot_be_a_schema_is_refused(bench: Bench, subject: str, schema_t
 
 
 def test_all_definitions_together_are_bounded() -> None:
-    bench = Bench(schemas=config.Schemas(total_bytes=2 * len(V1)))
-    register(bench, "a")
+    bench = Bench(schemas=config.Schemas(total_bytes=10 * len(V1) + 20_000))
+    register(bench, "a", V1 + b" " * 10_000)
     register(bench, "b")
     with pytest.raises(BusyError):
-        register(bench, "c")
+        register(bench, "c", V1 + b" " * 10_000)
     bench.broker.schemas.delete_version("a", 1)
-    assert register(bench, "c")[2]
+    assert register(bench, "c", V1 + b" " * 10_000)[2]
+
+
+@pytest.mark.parametrize("add", [
+    lambda s, name: s.register(name, "string", b""), lambda s, name: s.prepare_mode(name, "full"),
+])  # fmt: skip
+def test_what_is_next_to_nothing_is_bounded_too(add: Any) -> None:
+    bench = Bench(schemas=config.Schemas(total_bytes=100_000))
+    with pytest.raises(BusyError):
+        for number in range(1000):
+            add(bench.broker.schemas, f"s{number}")
+
+
+def test_registering_and_deleting_again_and_again_grows_nothing() -> None:
+    bench = Bench(schemas=config.Schemas(total_bytes=100_000))
+    for _ in range(2000):
+        version = register(bench, "a")[1]
+        bench.broker.schemas.delete_version("a", version)
+    assert register(bench, "a") == (1, 2001, True)
+    assert len(bench.broker.schemas.deleted("a")) <= 1000
 
 
 def test_a_refused_registration_uses_no_number(bench: Bench) -> None:

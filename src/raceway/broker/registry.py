@@ -27,6 +27,10 @@ MAX_REGISTRY_ID = (1 << 31) - 1
 MAX_NAME = 255
 # Description, creator and tags of a version together.
 MAX_NOTES = 64 * 1024
+# What a version or a subject takes beside its texts; nothing is free, or strangers would register nothing for ever.
+OVERHEAD = 512
+# Deletions that can still be made final.
+KEPT_DELETIONS = 1000
 # Definitions that are ready to check with; others are read again when a message needs them.
 READY = 500
 
@@ -172,8 +176,6 @@ class Registry:
         if twin is not None:
             return twin, False
         self._check_follows(subject, read)
-        if self._size + len(definition) > self._settings.total_bytes:
-            raise BusyError("there is no room for more schemas (broker.schemas.total_bytes)")
         record = self._subject_record(subject)
         version = SchemaVersion(
             subject, record.schema_id, record.next_version, self._counters.registry_id + 1, read.schema_type,
@@ -210,6 +212,7 @@ class Registry:
         """The subject's mode, also before its first version; None: the one for all."""
         _check_name(subject)
         wanted = None if mode is None else mode_of(mode)
+        self._check_room(OVERHEAD)
         self._keep_subject(subject, msgspec.structs.replace(self._subject_record(subject), mode=wanted))
 
     def set_default_mode(self, mode: str) -> None:
@@ -223,10 +226,12 @@ class Registry:
         found = self.find(subject, version)
         record = self._subjects[subject]
         self._bus.set_state(VERSIONS, str(found.registry_id), None)
-        self._keep_subject(subject, msgspec.structs.replace(record, deleted=[*record.deleted, version]))
+        self._keep_subject(
+            subject, msgspec.structs.replace(record, deleted=[*record.deleted, version][-KEPT_DELETIONS:])
+        )
         del self._versions[subject][version], self._by_registry_id[found.registry_id]
         self._ready.pop(found.registry_id, None)
-        self._size -= len(found.definition)
+        self._size -= _size_of(found)
         self.generation += 1
 
     def deleted(self, subject: str) -> list[int]:
@@ -244,6 +249,7 @@ class Registry:
 
     def _keep_version(self, version: SchemaVersion, record: SubjectRecord) -> None:
         """The journal first: it raises if it takes nothing, and then nothing has changed."""
+        self._check_room(_size_of(version))
         if version.registry_id > MAX_REGISTRY_ID:
             raise BusyError("all numbers for schemas are used up")
         self._bus.set_state(VERSIONS, str(version.registry_id), msgspec.to_builtins(version))
@@ -252,6 +258,10 @@ class Registry:
         self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
         self._hold(version)
         self.generation += 1
+
+    def _check_room(self, size: int) -> None:
+        if self._size + OVERHEAD * len(self._subjects) + size > self._settings.total_bytes:
+            raise BusyError("there is no room for more schemas (broker.schemas.total_bytes)")
 
     def _subject_record(self, subject: str) -> SubjectRecord:
         """The one that is kept, else a new one with the next id."""
@@ -268,7 +278,7 @@ class Registry:
     def _hold(self, version: SchemaVersion) -> None:
         self._versions.setdefault(version.subject, {})[version.version] = version
         self._by_registry_id[version.registry_id] = version
-        self._size += len(version.definition)
+        self._size += _size_of(version)
 
     def _make_ready(self, version: SchemaVersion, definition: Definition) -> Definition:
         self._ready[version.registry_id] = definition
@@ -303,6 +313,11 @@ class Registry:
         reasons = incompatibilities(read, self.ready(latest), mode)
         if reasons:
             raise SchemaIncompatibleError(subject, latest.version, mode, reasons)
+
+
+def _size_of(version: SchemaVersion) -> int:
+    texts = (version.description, version.created_by, *version.tags)
+    return OVERHEAD + len(version.definition) + sum(map(len, texts))
 
 
 def _check_name(subject: str) -> None:
