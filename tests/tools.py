@@ -35,7 +35,15 @@ def h2spec() -> Path:
     go = installed("go", "golang-go")
     program = _place(HERE / "h2spec", "go.sum") / "h2spec"
     if not program.exists():
-        command = [go, "build", "-mod=readonly", "-o", str(program), "github.com/summerwind/h2spec/cmd/h2spec"]
+        command = [
+            go,
+            "build",
+            "-mod=readonly",
+            "-buildvcs=false",
+            "-o",
+            str(program),
+            "github.com/summerwind/h2spec/cmd/h2spec",
+        ]
         _run(command, HERE / "h2spec")
     return program
 
