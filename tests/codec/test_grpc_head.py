@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from urllib.parse import unquote_to_bytes
 
 import pytest
@@ -121,5 +122,8 @@ def test_texts_survive_as_printable_ascii(text: str) -> None:
     assert unquote_to_bytes(encoded) == text.encode("utf-8", "replace")
 
 
-def test_a_long_text_is_cut() -> None:
-    assert len(percent_encoded("\N{EURO SIGN}" * 5000)) <= TEXT_BYTES
+@pytest.mark.parametrize("before", range(4))
+def test_a_long_text_is_cut_but_no_escape_is(before: int) -> None:
+    encoded = percent_encoded("x" * before + "\N{EURO SIGN}" * 5000)
+    assert TEXT_BYTES - 3 < len(encoded) <= TEXT_BYTES
+    assert re.fullmatch(rb"x*(%[0-9A-F]{2})*", encoded)

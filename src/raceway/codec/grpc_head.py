@@ -21,6 +21,7 @@ TEXT_BYTES = 1024
 
 ENCODINGS = (b"identity", b"deflate", b"gzip")
 _CONTENT_TYPE = re.compile(rb"application/grpc(?:[+;].*)?", re.DOTALL).fullmatch
+_UNPRINTABLE = re.compile(rb"[^ -$&-~]")
 _TIMEOUT = re.compile(rb"(\d{1,8})([HMSmun])").fullmatch
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 # Fields that every client sends and no caller has added.
@@ -148,11 +149,9 @@ def status_fields(status: Status, text: str = "") -> bytes:
 
 def percent_encoded(text: str) -> bytes:
     """UTF-8 with everything but printable ASCII, and the percent sign itself, as %XX; cut to TEXT_BYTES."""
-    encoded, size = [], 0
-    for byte in text.encode("utf-8", "replace"):
-        piece = b"%c" % byte if 0x20 <= byte <= 0x7E and byte != 0x25 else b"%%%02X" % byte
-        size += len(piece)
-        if size > TEXT_BYTES:
-            break
-        encoded.append(piece)
-    return b"".join(encoded)
+    encoded = _UNPRINTABLE.sub(lambda found: b"%%%02X" % ord(found[0]), text.encode("utf-8", "replace"))
+    if len(encoded) <= TEXT_BYTES:
+        return encoded
+    cut = encoded[:TEXT_BYTES]
+    half = cut.rfind(b"%", TEXT_BYTES - 2)  # of an escape that was cut
+    return cut[:half] if half >= 0 else cut
