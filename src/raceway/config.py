@@ -291,7 +291,7 @@ class Listen(_Section, frozen=True):
 
 class Security(_Section, frozen=True):
     enabled: Annotated[
-        bool, Meta(description="Peers must say who they are, and may do only what a role allows. Needs TLS for tokens.")
+        bool, Meta(description="Peers must say who they are, and may do only what a role allows them.")
     ] = False
     token_secret: Annotated[str, Meta(description="Secret that tokens (JWT, HS256) are signed with.")] = ""
     token_issuer: Annotated[str, Meta(description="What a token must name as its issuer (`iss`).")] = "raceway"  # noqa: S105 - no secret
@@ -483,6 +483,10 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
     if listen.port_base and listen.port_base > 65535 - 9:
         raise ConfigError(
             "listen.port_base", "needs ten ports in a row below 65536", origins.get("listen.port_base", "")
+        )
+    if "/" in listen.danube.advertised:
+        raise ConfigError(
+            "listen.danube.advertised", "is host:port, without a scheme", origins.get("listen.danube.advertised", "")
         )
     if config.security.enabled and len(config.security.token_secret.encode()) < SECRET_BYTES:
         reason = f"must have {SECRET_BYTES} bytes or more when security is on"

@@ -352,3 +352,27 @@ def test_a_client_type_that_does_not_exist_is_an_invalid_argument(wire: DanubeWi
 )
 def test_what_is_not_served_is_unimplemented(wire: DanubeWire, method: str) -> None:
     assert status(wire, method, b"", ReceiveRequest) == "UNIMPLEMENTED"
+
+
+# ---- where the broker is ---------------------------------------------------------------------------------------------
+
+
+def test_clients_are_told_the_advertised_address() -> None:
+    with running_server(RACEWAY_LISTEN__DANUBE__ADVERTISED="bus.example:6650") as server, danube_wire(server) as wire:
+        producer_id = wire.producer("/default/t")
+        answer = wire.ask(LOOKUP, TopicLookupRequest(topic="/default/t"), TopicLookupResponse)
+        assert answer.connect_url == answer.broker_url == "http://bus.example:6650"
+        stream = wire.listen(wire.consumer("/default/t"))
+        wire.send(producer_id, "/default/t")
+        assert next(stream).msg_id.broker_addr == "http://bus.example:6650"
+        stream.cancel()
+
+
+def test_a_bus_that_listens_everywhere_names_the_address_clients_came_to() -> None:
+    with (
+        running_server(RACEWAY_LISTEN__HOST="0.0.0.0", RACEWAY_LISTEN__INSECURE="true") as server,
+        danube_wire(server) as wire,
+    ):
+        wire.producer("/default/t")
+        answer = wire.ask(LOOKUP, TopicLookupRequest(topic="/default/t"), TopicLookupResponse)
+        assert answer.connect_url == danube_url(server)
