@@ -109,7 +109,7 @@ def test_many_short_streams_leave_no_alarms_behind(bench: SubscribingBench) -> N
     consumer = bench.subscribe()
     for _ in range(200):
         bench.open(consumer).leave()
-    assert len(bench.broker.subscriptions._absences._wheel) == 1
+    assert len(bench.broker.subscriptions._absences._alarms._wheel) == 1
 
 
 def test_a_subscription_with_live_consumers_is_not_removed(bench: SubscribingBench) -> None:

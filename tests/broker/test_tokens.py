@@ -3,8 +3,8 @@ from __future__ import annotations
 import jwt
 import pytest
 
-from raceway.errors import UnauthenticatedError
 from raceway.broker.tokens import REMEMBERED, TokenReader
+from raceway.errors import UnauthenticatedError
 from raceway.model.security import Principal
 from tests.danube_tokens import ISSUER, SECRET, token
 

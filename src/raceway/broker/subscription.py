@@ -110,9 +110,11 @@ class Subscription(ABC):
 
     def settle(self) -> None:
         """Consumers came or went, or time passed: who is active now, and what becomes of what the others had?"""
+        before = self.consumers.active
         for consumer in self.consumers.settle(self._host.now_ms()):
             self.give_back(consumer)
-        self.regrouped()
+        if self.consumers.active != before:
+            self.regrouped()
         release_ms = self.consumers.release_at_ms()
         if release_ms is not None:
             self._host.wake(self, release_ms)
@@ -139,7 +141,7 @@ class Subscription(ABC):
         """What it holds and has not acknowledged is to be delivered again."""
 
     def regrouped(self) -> None:  # noqa: B027 - most need not know
-        """Other consumers may be active than before."""
+        """Other consumers are active than before."""
 
     @abstractmethod
     def grown(self, piece: Piece | None) -> None:

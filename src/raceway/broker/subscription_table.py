@@ -14,6 +14,7 @@ from functools import partial
 import msgspec
 
 from raceway import config
+from raceway.broker.absences import Absences
 from raceway.broker.bus import Bus
 from raceway.broker.consumers import Consumer, ConsumerRecord, Sink
 from raceway.broker.durable import DurableSubscription
@@ -92,8 +93,7 @@ class SubscriptionTable:
         self.counts = bus.meter.counts
         self._default_policy = FailurePolicy(**msgspec.structs.asdict(settings.failure))
         self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
-        self._absences: Alarms[Subscription] = Alarms(self._look_for_absent, self.now_ms, bus.loop.call_later)
-        self._absent: set[Subscription] = set()  # those that have an alarm there
+        self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self._remove_unless_gone)
         self._kept: dict[Subscription, SubscriptionRecord] = {}
         self._feeds: dict[Topic, TopicFeed] = {}
         self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
@@ -193,7 +193,6 @@ class SubscriptionTable:
         subscription.consumers.add(consumer)
         self._by_consumer[consumer.id] = (subscription, consumer)
         self.note_absence(subscription)
-        subscription.settle()
 
     def _make(self, topic: Topic, wanted: ConsumerWanted) -> Subscription:
         record = SubscriptionRecord(
@@ -298,7 +297,13 @@ class SubscriptionTable:
         for subscription in list(self.of_topic(topic).values()):
             self.remove(subscription)
 
+    def _remove_unless_gone(self, subscription: Subscription) -> None:
+        if subscription in self._kept:
+            self.remove(subscription)
+
     def _forget(self, subscription: Subscription, consumer: Consumer) -> None:
+        if subscription not in self._kept:
+            return
         subscription.consumers.remove(consumer)
         del self._by_consumer[consumer.id]
         self._bus.set_state(CONSUMERS, str(consumer.id), None)
@@ -372,6 +377,9 @@ class SubscriptionTable:
     def wake(self, subscription: Subscription, at_ms: float) -> None:
         self._alarms.set(subscription, at_ms)
 
+    def note_absence(self, subscription: Subscription) -> None:
+        self._absences.note(subscription)
+
     def note_move(self, subscription: Subscription) -> None:
         if not self._moved and not self._dones:
             self._bus.turn.owe(self)
@@ -419,36 +427,6 @@ class SubscriptionTable:
     def _ring(self, subscription: Subscription) -> None:
         if subscription in self._kept:
             subscription.tick()
-
-    # ---- those who stay away -----------------------------------------------------------------------------------------
-
-    def note_absence(self, subscription: Subscription) -> None:
-        if subscription not in self._absent:
-            self._absent.add(subscription)
-            self._absences.set(subscription, self.now_ms() + self._patience_ms(subscription))
-
-    def _patience_ms(self, subscription: Subscription) -> float:
-        """How long a consumer may stay away; with those of a live subscription the subscription goes too."""
-        settings = self._settings
-        return 1000 * (settings.consumer_expiry_s if subscription.reliable else settings.live_removal_s)
-
-    def _look_for_absent(self, subscription: Subscription) -> None:
-        self._absent.discard(subscription)
-        if subscription not in self._kept:
-            return
-        patience_ms, now_ms = self._patience_ms(subscription), self.now_ms()
-        away = [consumer for consumer in subscription.consumers if consumer.sink is None]
-        gone = [consumer for consumer in away if consumer.left_ms + patience_ms <= now_ms]
-        if subscription.reliable or len(gone) < len(subscription.consumers):
-            for consumer in gone if subscription.reliable else ():
-                self._forget(subscription, consumer)
-        else:
-            self.remove(subscription)
-            return
-        left_ms = [consumer.left_ms for consumer in away if consumer not in gone]
-        if left_ms:
-            self._absent.add(subscription)
-            self._absences.set(subscription, min(left_ms) + patience_ms)
 
     # ---- after a restart ---------------------------------------------------------------------------------------------
 
