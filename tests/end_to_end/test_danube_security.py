@@ -26,6 +26,9 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     RoleListResponse,
     RoleRequest,
     SecurityResponse,
+    SetSubscriptionFailurePolicyRequest,
+    SubscriptionFailurePolicy,
+    SubscriptionResponse,
     TopicResponse,
 )
 from raceway.codec.danube_pb.danube_api_pb2 import (
@@ -262,6 +265,20 @@ def test_schemas_and_topics_have_permissions_of_their_own(
         wire.ask(register, schema, RegisterSchemaResponse)
         wire.ask("danube_admin.TopicAdmin/CreateTopic", topic, TopicResponse)
         assert status(wire, SECURITY + "ListRoles", Empty(), RoleListResponse) == "PERMISSION_DENIED"
+
+
+def test_dead_letters_go_only_where_their_sender_may(server: Server, folder: Path, root: DanubeWire, name: str) -> None:
+    topic = f"/default/{name}"
+    root.producer(topic)
+    root.consumer(topic)
+    allow(root, name, ["ManageTopic"])
+    policy = SubscriptionFailurePolicy(ack_timeout_ms=1000, dead_letter_topic=topic + "-dead")
+    request = SetSubscriptionFailurePolicyRequest(topic=topic, subscription="s", failure_policy=policy)
+    method = "danube_admin.TopicAdmin/SetSubscriptionFailurePolicy"
+    with wire_of(server, folder, f"Bearer {token(name)}") as wire:
+        assert status(wire, method, request, SubscriptionResponse) == "PERMISSION_DENIED"
+        allow(root, name, ["Produce"], "topic", topic + "-dead")
+        wire.ask(method, request, SubscriptionResponse)
 
 
 def test_roles_and_bindings_are_managed(root: DanubeWire, name: str) -> None:

@@ -223,6 +223,8 @@ class AdminCalls:
 
     def _set_failure_policy(self, caller: Caller, request: SetSubscriptionFailurePolicyRequest) -> SubscriptionResponse:
         policy = _failure_policy(request.failure_policy)
+        if policy.dead_letter_topic is not None:  # what cannot be sent there cannot be put there in this way either
+            self._calls.check(caller, "Produce", policy.dead_letter_topic)
         for part in self._parts(caller, request.topic):
             self._admin.set_failure_policy(part, request.subscription, policy)
         return SubscriptionResponse(success=True)
