@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raceway.broker.recent import RecentRows
 from raceway.errors import ForbiddenError, InvalidValueError, MismatchError, UnknownSubscriptionError, UnknownTopicError
 from raceway.model.intents import Acknowledge
 from raceway.model.subscriptions import ConsumerWanted, FailurePolicy
@@ -192,6 +193,21 @@ def test_a_long_backlog_is_read_from_the_journal(bench: SubscribingBench, p: int
         bench.ack(*range(begin, begin + 50))
         assert bench.broker.subscriptions.recent.bytes < 400_000
     assert consumer.payloads == payloads(5000)
+
+
+def test_a_row_that_cannot_be_read_is_stepped_over(
+    bench: SubscribingBench, p: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer = bench.member()
+    consumer.leave()
+    bench.sent(p, *payloads(100))
+    find = RecentRows.find
+    monkeypatch.setattr(RecentRows, "find", lambda self, topic, n: None if n < 50 else find(self, topic, n))
+    consumer = bench.open(consumer.id)
+    assert consumer.payloads == payloads(50, 50)
+    assert bench.counted("bus.subscription_skipped") == 50
+    bench.ack(*range(50, 100))
+    assert bench.kept_cursor() == 100
 
 
 # ---- acknowledgements ------------------------------------------------------------------------------------------------

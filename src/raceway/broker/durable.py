@@ -27,6 +27,8 @@ from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, Subsc
 READY, OUT, WAITING, POISON = "ready", "out", "waiting", "poison"
 # Rows looked at in one go: a long stretch of requests must not hold up the loop.
 ROWS_AT_ONCE = 10_000
+# Searching the journal for what comes behind a missing row costs as much as so many rows.
+ROWS_OF_A_SEARCH = 500
 # A dead letter that could not be stored is tried again.
 TRY_AGAIN_MS = 1000
 # Requests between the cursor and the newest message out; beyond it the lag may be wrong by some after a restart.
@@ -126,7 +128,9 @@ class DurableSubscription(Subscription):
                 return
             piece = self._host.recent.find(self.topic, self._next)
             if piece is None:
-                self._step_to(self._host.recent.first_from(self.topic, self._next, self.feed.end))
+                following = self._host.recent.first_from(self.topic, self._next + 1, self.feed.end)
+                self._step_to(following)
+                looked_at += ROWS_OF_A_SEARCH
                 continue
             before = self._next
             self._take_piece(piece, ROWS_AT_ONCE)

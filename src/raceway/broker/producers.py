@@ -56,6 +56,7 @@ class Producers:
         self._idle_s = idle_s
         self._by_id: dict[int, Producer] = {}
         self._by_topic: dict[Topic, dict[str, Producer]] = {}
+        self._exclusive: set[Topic] = set()  # topics that ever had an exclusive one
         for producer_id, value in bus.journal.state.section(PRODUCERS).items():
             record = msgspec.convert(value, ProducerRecord)
             self._add(Producer(int(producer_id), bus.topics.own(record.topic), record.name, record.exclusive, 0.0))
@@ -80,8 +81,10 @@ class Producers:
             raise InvalidValueError("producer_name", f"from 1 to {MAX_NAME} characters")
         if topic is None:
             return
-        others = [each for each in self._lately(topic) if each.name != wanted.name]
         limit = self._records.policies(topic).max_producers_per_topic
+        if not limit and not wanted.exclusive and topic not in self._exclusive:
+            return  # a topic may have thousands of producers
+        others = [each for each in self._lately(topic) if each.name != wanted.name]
         if limit and len(others) >= limit:
             raise LimitError(f"producers of {topic.name!r}", limit)
         alone = next((each for each in others if each.exclusive or wanted.exclusive), None)
@@ -103,6 +106,7 @@ class Producers:
         return producer is not None
 
     def remove_topic(self, topic: Topic) -> None:
+        self._exclusive.discard(topic)
         for producer in self._by_topic.pop(topic, {}).values():
             del self._by_id[producer.id]
             self._bus.set_state(PRODUCERS, str(producer.id), None)
@@ -123,6 +127,8 @@ class Producers:
 
     def _add(self, producer: Producer) -> None:
         self._by_id[producer.id] = producer
+        if producer.exclusive:
+            self._exclusive.add(producer.topic)
         self._by_topic.setdefault(producer.topic, {})[producer.name] = producer
 
     # ---- sending -----------------------------------------------------------------------------------------------------

@@ -77,7 +77,7 @@ class RecentRows:
         return piece
 
     def first_from(self, topic: Topic, offset: int, end: int) -> int:
-        """The first row at or behind `offset` that is left; `end` if there is none before it."""
+        """The first offset from here on that is left; `end` if there is none before it. Its row may be damaged."""
         try:
             found = list(self._journal.read_topic(topic.name, offset, 1, columns=("offset",)))
         except TrimmedError as error:
