@@ -28,8 +28,8 @@ STREAM_WINDOW = 8 * 1024 * 1024
 CONNECTION_WINDOW = 64 * 1024 * 1024
 MESSAGE_LIMIT = 4 * 1024 * 1024
 HEADER_BYTES = 64 * 1024
-# Header blocks that are remembered; a server's answers mostly have the same.
-CACHED_BLOCKS = 256
+# Heads that are remembered; a server's answers mostly have the same, byte for byte.
+CACHED_HEADS = 256
 
 _RESETS = {
     h2.NO_ERROR: Status.INTERNAL,
@@ -64,6 +64,13 @@ class Alive(NamedTuple):
 Event = Answer | Ended | Alive
 
 
+class _Head(NamedTuple):
+    """What a header block says: what HTTP finds wrong, if anything; how the call ended, if it did."""
+
+    fault: tuple[Status, str] | None
+    status: tuple[Status, str] | None
+
+
 class _Stream:
     """`credit` is how far its sending window is from the peer's initial one, `allowed` what the peer may still send,
     `read` what was read since the peer was told. `fault` is what is wrong with the answer's head, if anything.
@@ -91,7 +98,7 @@ class GrpcClientConnection:
         ) + b"".join(field(name, value) for name, value in metadata)
         self._write: Callable[[bytes], None] = _not_started
         self._decoder = hpack.Decoder(max_header_list_size=HEADER_BYTES)
-        self._blocks: dict[bytes, list[tuple[bytes, bytes]]] = {}
+        self._heads: dict[bytes, _Head] = {}
         self._events: list[Event] = []
         self._streams: dict[int, _Stream] = {}
         self._line: deque[tuple[int, bytes, bytes]] = deque()
@@ -243,8 +250,9 @@ class GrpcClientConnection:
         found.allowed -= len(body)
         if found.allowed < 0:
             raise BrokenConnectionError(h2.FLOW_CONTROL_ERROR, "more than the stream's window")
-        padded, body = len(body), _unpadded(flags, body)
-        found.read += padded - len(body)
+        if flags & h2.PADDED:
+            padded, body = len(body), _unpadded(flags, body)
+            found.read += padded - len(body)
         found.parts.append(body)
         found.size += len(body)
         if found.size >= found.needed:
@@ -253,7 +261,7 @@ class GrpcClientConnection:
             self._end(stream, *(found.fault or (Status.INTERNAL, "the answer ends without a status")))
 
     def _take_messages(self, stream: int, found: _Stream) -> None:
-        data, at = b"".join(found.parts), 0
+        data, at = found.parts[0] if len(found.parts) == 1 else b"".join(found.parts), 0
         needed = PREFIX.size
         while len(data) - at >= PREFIX.size:
             compressed, length = PREFIX.unpack_from(data, at)
@@ -268,7 +276,8 @@ class GrpcClientConnection:
             self._events.append(Answer(stream, data[at + PREFIX.size : at + needed]))
             at += needed
             needed = PREFIX.size
-        found.parts, found.size, found.needed = [data[at:]], len(data) - at, needed
+        rest = data[at:]
+        found.parts, found.size, found.needed = [rest] if rest else [], len(rest), needed
 
     # ---- heads -------------------------------------------------------------------------------------------------------
 
@@ -287,34 +296,30 @@ class GrpcClientConnection:
         if self._block is None:
             self._head_came(stream, self._decode(body), bool(ended & h2.END_STREAM))
 
-    def _decode(self, block: bytes) -> list[tuple[bytes, bytes]]:
+    def _decode(self, block: bytes) -> _Head:
         """Equal bytes mean equal fields as long as the compression's table is empty."""
-        fields = self._blocks.get(block)
-        if fields is not None:
-            return fields
+        head = self._heads.get(block)
+        if head is not None:
+            return head
         try:
-            fields = [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
+            fields = {bytes(name): bytes(value) for name, value in self._decoder.decode(block, raw=True)}
         except (hpack.HPACKError, IndexError) as error:
             raise BrokenConnectionError(h2.COMPRESSION_ERROR, "header block cannot be read") from error
+        head = _read_head(fields)
         if self._decoder.header_table.dynamic_entries:
-            self._blocks.clear()
-        elif len(self._blocks) < CACHED_BLOCKS:
-            self._blocks[block] = fields
-        return fields
+            self._heads.clear()
+        elif len(self._heads) < CACHED_HEADS:
+            self._heads[block] = head
+        return head
 
-    def _head_came(self, stream: int, fields: list[tuple[bytes, bytes]], ended: bool) -> None:
+    def _head_came(self, stream: int, head: _Head, ended: bool) -> None:
         found = self._streams.get(stream)
         if found is None:
             return
-        known = dict(fields)
-        if (code := known.get(b":status", b"200")) != b"200":
-            found.fault = _of_http(code)
-        if not ended:
-            return
-        if b"grpc-status" in known:
-            self._end(stream, _status(known[b"grpc-status"]), _unescaped(known.get(b"grpc-message", b"")))
-        else:
-            self._end(stream, *(found.fault or (Status.UNKNOWN, "the answer ends without a status")))
+        found.fault = head.fault or found.fault
+        if ended:
+            no_status = Status.UNKNOWN, "the answer ends without a status"
+            self._end(stream, *(head.status or found.fault or no_status))
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
@@ -361,6 +366,14 @@ def _unpadded(flags: int, body: bytes) -> bytes:
     if not body or body[0] >= len(body):
         raise BrokenConnectionError(h2.PROTOCOL_ERROR, "more padding than frame")
     return body[1 : len(body) - body[0]]
+
+
+def _read_head(fields: dict[bytes, bytes]) -> _Head:
+    code, status = fields.get(b":status", b"200"), fields.get(b"grpc-status")
+    return _Head(
+        None if code == b"200" else _of_http(code),
+        None if status is None else (_status(status), _unescaped(fields.get(b"grpc-message", b""))),
+    )
 
 
 def _status(code: bytes) -> Status:
