@@ -366,6 +366,18 @@ def test_a_shorter_timeout_holds_for_what_is_out(bench: SubscribingBench, p: int
     assert len(consumer.offsets) >= 2
 
 
+def test_however_often_time_is_looked_at_there_is_one_alarm(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    bench.sent(p, b"a")
+    alarms = bench.broker.subscriptions._alarms._wheel
+    for _ in range(50):
+        bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, POLICY)
+    for _ in range(20):
+        bench.loop.advance(31)
+        assert len(alarms) <= 2
+    assert len(consumer.offsets) > 2
+
+
 def test_dropped_messages_are_skipped(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     policy = FailurePolicy(max_redelivery_count=1, base_redelivery_delay_ms=10, poison="drop")
@@ -410,6 +422,16 @@ def test_it_is_released_three_seconds_after_the_stream_of_its_owner(bench: Subsc
         bench.subscribe(name="other")
     bench.loop.advance(0.2)
     assert bench.member(name="other").payloads == [b"a"]
+
+
+def test_the_owner_may_subscribe_again_while_a_former_one_is_parked(bench: SubscribingBench, p: int) -> None:
+    former = bench.member(name="former")
+    former.leave()
+    bench.loop.advance(3.1)
+    owner = bench.member(name="owner")
+    bench.open(former.id)
+    owner.leave()
+    assert bench.subscribe(name="owner") == owner.id
 
 
 def test_an_owner_that_never_opens_a_stream_is_released_too(bench: SubscribingBench, p: int) -> None:

@@ -110,7 +110,7 @@ class Consumers:
 
     def admit(self, name: str, now_ms: float) -> None:
         """Raises ForbiddenError if an exclusive subscription belongs to somebody else."""
-        if self._kind != "exclusive":
+        if self._kind != "exclusive" or name == self._owner:
             return
         for other in self:
             if other.name != name and self.is_attached(other, now_ms):

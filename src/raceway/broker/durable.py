@@ -343,7 +343,6 @@ class DurableSubscription(Subscription):
                 self._poison(held)
             elif held.state is WAITING:
                 held.since_ms = min(held.since_ms, now_ms + policy.wait_ms(held.failures))
-        self._wakes_ms = float("inf")
         self.tick()
 
     def set_max_unacked(self, max_unacked: int) -> None:
@@ -358,8 +357,9 @@ class DurableSubscription(Subscription):
 
     def tick(self) -> None:
         """What waited long enough is ready; what was out too long has failed."""
-        self._wakes_ms = float("inf")
         now_ms = self._host.now_ms()
+        if now_ms >= self._wakes_ms:  # else the alarm that was asked for is still to come
+            self._wakes_ms = float("inf")
         for held in list(self._due(now_ms)):
             if held.state is OUT:
                 self._fail(held, 0, "ack timeout")
