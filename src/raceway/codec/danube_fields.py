@@ -9,20 +9,30 @@ from __future__ import annotations
 PIECE_BITS = 14
 _PIECE = (1 << PIECE_BITS) - 1
 
-# Two bytes, both saying that more follows; and the last one or two.
-_more = [bytes((0x80 | n & 0x7F, 0x80 | n >> 7)) for n in range(_PIECE + 1)]
-_last = [bytes((n,)) if n < 0x80 else bytes((0x80 | n & 0x7F, n >> 7)) for n in range(_PIECE + 1)]
+# Two bytes, both saying that more follows; and the last one or two. Filled when first needed: a start need not wait.
+_more: list[bytes] = []
+_last: list[bytes] = []
 
 
 def varint(number: int) -> bytes:
     """Of a number that is not negative."""
-    if number <= _PIECE:
-        return _last[number]
-    pieces = b""
-    while number > _PIECE:
-        pieces += _more[number & _PIECE]
-        number >>= PIECE_BITS
-    return pieces + _last[number]
+    try:
+        if number <= _PIECE:
+            return _last[number]
+        pieces = b""
+        while number > _PIECE:
+            pieces += _more[number & _PIECE]
+            number >>= PIECE_BITS
+        return pieces + _last[number]
+    except IndexError:
+        _fill()
+        return varint(number)
+
+
+def _fill() -> None:
+    assert not _last, "a number that is no varint"
+    _more.extend([bytes((0x80 | n & 0x7F, 0x80 | n >> 7)) for n in range(_PIECE + 1)])
+    _last.extend([bytes((n,)) if n < 0x80 else bytes((0x80 | n & 0x7F, n >> 7)) for n in range(_PIECE + 1)])
 
 
 def number_field(key: int, number: int) -> bytes:
