@@ -17,6 +17,7 @@ from raceway.web.answers import refusal
 from raceway.web.doorman import Doorman
 from raceway.web.guard import Guard
 from raceway.web.metrics import exposition
+from raceway.web.policies import policy_routes
 from raceway.web.queues import queue_routes
 from raceway.web.registry import registry_routes
 from raceway.web.schemas import schema_routes
@@ -83,6 +84,7 @@ def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> 
         Route("/api/subscriptions", subscriptions),
         Route("/api/peers", peers),
         *subscription_routes(broker),
+        *policy_routes(broker, admin_token),
         *queue_routes(broker, admin_token),
         *schema_routes(broker, asked_again),
         *registry_routes(broker, asked_again),
