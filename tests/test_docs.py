@@ -29,7 +29,13 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+) run\n(.*?)^```\n(?:\n*```text output\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#([^)\s]+))?\)|\[[^\]]*\]\(#([^)\s]+)\)")
 WITH_BUS = "<!-- run: with a bus -->"
-DEFAULT_PORTS: dict[str, Door] = {"3001": "tcp", "3000": "websocket", "6650": "danube", "15555": "zbus", "8600": "console"}
+DEFAULT_PORTS: dict[str, Door] = {
+    "3001": "tcp",
+    "3000": "websocket",
+    "6650": "danube",
+    "15555": "zbus",
+    "8600": "console",
+}
 DEADLINE_S = 60
 
 

@@ -15,6 +15,7 @@ import grpc
 import pytest
 
 from raceway.codec.danube_pb.danube_api_pb2 import (
+    DESCRIPTOR,
     AckRequest,
     AckResponse,
     ConsumerRequest,
@@ -34,6 +35,9 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     TopicLookupResponse,
     TopicPartitionsResponse,
 )
+from raceway.codec.danube_pb.health_pb2 import HealthCheckRequest as ServingRequest
+from raceway.codec.danube_pb.health_pb2 import HealthCheckResponse as ServingResponse
+from raceway.codec.danube_pb.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.server import Server, running_server
@@ -376,3 +380,21 @@ def test_a_bus_that_listens_everywhere_names_the_address_clients_came_to() -> No
         wire.producer("/default/t")
         answer = wire.ask(LOOKUP, TopicLookupRequest(topic="/default/t"), TopicLookupResponse)
         assert answer.connect_url == danube_url(server)
+
+
+def test_the_door_says_what_it_serves_and_that_it_is_well(wire: DanubeWire) -> None:
+    health = wire.ask("grpc.health.v1.Health/Check", ServingRequest(service="danube.ProducerService"), ServingResponse)
+    assert health.status == ServingResponse.SERVING
+    call = wire.channel.stream_stream(
+        "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+        request_serializer=ServerReflectionRequest.SerializeToString,
+        response_deserializer=ServerReflectionResponse.FromString,
+    )
+    questions = [
+        ServerReflectionRequest(list_services=""),
+        ServerReflectionRequest(file_containing_symbol="danube.ConsumerService"),
+    ]
+    listed, described = call(iter(questions))
+    names = {each.name for each in listed.list_services_response.service}
+    assert {"danube.Discovery", "danube_schema.SchemaRegistry", "danube_admin.TopicAdmin"} <= names
+    assert described.file_descriptor_response.file_descriptor_proto[0] == DESCRIPTOR.serialized_pb
