@@ -146,6 +146,13 @@ def test_a_message_over_the_limit_is_refused_by_its_prefix_with_both_numbers() -
     assert rig.connection.fault is None
 
 
+@pytest.mark.parametrize(("size", "fits"), [(100, True), (101, False)])
+def test_the_limit_holds_for_messages_that_come_whole(size: int, fits: bool) -> None:
+    rig = GrpcRig(GrpcLimits(message_bytes=100))
+    assert len(rig.take(call(1, bytes(size))).calls) == fits
+    assert rig.statuses() == ({} if fits else {1: (3, "a message of 101 bytes is over the limit of 100")})
+
+
 @pytest.mark.parametrize("encoding", ENCODED)
 def test_messages_may_be_compressed(encoding: str) -> None:
     rig = GrpcRig(SMALL)

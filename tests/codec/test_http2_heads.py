@@ -99,6 +99,16 @@ def test_a_changed_table_size_makes_remembered_heads_worthless() -> None:
     assert block(*CALL) not in heads.known
 
 
+def test_a_field_that_takes_the_place_of_another_in_a_full_table_is_a_change() -> None:
+    """The table has room for one field here: it holds one before and after."""
+    heads, _ = reader()
+    usual = block(*CALL)
+    heads.head(b"\x3f\x45" + usual + b"\x40\x01x\x05first")  # size 100
+    assert dict(heads.head(usual + b"\xbe").fields)[b"x"] == b"first"
+    heads.head(usual + b"\x40\x01x\x06second")
+    assert dict(heads.head(usual + b"\xbe").fields)[b"x"] == b"second"
+
+
 def test_only_so_many_heads_are_remembered() -> None:
     heads, _ = reader()
     for number in range(2 * CACHED_HEADS + 10):

@@ -89,6 +89,17 @@ def test_a_small_answer_waits_for_the_window_of_the_connection() -> None:
     assert (bodies(sent), ended(sent)) == ({3: b"y"}, [3])
 
 
+def test_many_small_answers_use_up_the_window_of_the_connection() -> None:
+    numbers = range(1, 21, 2)
+    rig = asked(*numbers)
+    rig.connection.out.respond_many(HEAD, [(number, b"x" * 10_000) for number in numbers], TRAILERS)
+    assert sum(map(len, bodies(rig.sent()).values())) == WHOLE
+    rig.take(h2.window_update(0, 100_000))
+    sent = rig.sent()
+    assert sum(map(len, bodies(sent).values())) == 100_000 - WHOLE
+    assert not rig.connection.streams
+
+
 def test_a_window_of_one_byte_is_a_window() -> None:
     rig = Http2Rig()
     rig.take(h2.settings([(h2.INITIAL_WINDOW_SIZE, 1)]) + call(1))
@@ -154,6 +165,17 @@ def test_a_stream_that_is_reset_gives_back_what_waits() -> None:
     rig.sent()
     rig.take(h2.window_update(0, 1 << 20))
     assert rig.sent() == []
+
+
+def test_a_stream_that_is_reset_in_the_line_for_the_connection_leaves_it() -> None:
+    rig = asked(1, 3)
+    rig.connection.out.respond_many(HEAD, [(1, b"x" * 100_000), (3, b"y" * 100_000)], TRAILERS)
+    rig.take(h2.window_update(1, 100_000) + h2.window_update(3, 100_000))
+    rig.sent()
+    rig.take(h2.reset(1, h2.CANCEL))
+    rig.take(h2.window_update(0, 1 << 20))
+    sent = rig.sent()
+    assert (list(bodies(sent)), ended(sent)) == ([3], [3])
 
 
 def test_streams_that_could_send_again_are_noted() -> None:

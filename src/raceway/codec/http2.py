@@ -42,7 +42,7 @@ class Http2Limits(msgspec.Struct, frozen=True):
     # A call of usual size needs no window update; a larger one asks for it when its size is known.
     stream_window: int = 65_535
     connection_window: int = 16 * 1024 * 1024
-    frame_bytes: int = 16_384
+    frame_bytes: int = 16_384  # the least that may be asked for; not more than a stream's window
 
 
 class Http2Connection:
@@ -157,7 +157,7 @@ class Http2Connection:
     def _frames(self, data: bytes, at: int) -> int:
         """All whole frames from `at` on; returns where the rest begins. The two usual kinds are dealt with here."""
         unpack, streams, known, events = FRAME.unpack_from, self.streams, self._heads.known, self._events
-        size, largest, window = len(data), self._limits.frame_bytes, self._limits.stream_window
+        size, largest = len(data), self._limits.frame_bytes
         while size - at >= FRAME_HEAD:
             word, flags, stream = unpack(data, at)
             length = word >> 8
@@ -170,7 +170,7 @@ class Http2Connection:
             at = end
             kind = word & 255
             if self._block is None:
-                if kind == h2.DATA and flags == h2.END_STREAM and length <= window:
+                if kind == h2.DATA and flags == h2.END_STREAM:
                     head = streams.get(stream)
                     if type(head) is Head and (head.length < 0 or head.length == length):
                         streams[stream] = None
