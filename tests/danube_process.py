@@ -13,11 +13,13 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import os
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from queue import Empty, Queue
 from typing import Any, NamedTuple
 
@@ -50,6 +52,15 @@ class Received(NamedTuple):
     schema_id: int | None
     schema_version: int | None
     raw: bytes
+
+
+class Came(NamedTuple):
+    """What is noted of a message when there are many."""
+
+    consumer: str
+    offset: int
+    number: int
+    key: str
 
 
 class DanubeProcess:
@@ -122,9 +133,39 @@ class DanubeProcess:
         """A verb of the client's registry; bytes go as text, enums by their value."""
         return self.do("schema", call=verb, arguments=arguments)
 
+    # ---- at work while the test does something else ------------------------------------------------------------------
+
+    def keep_sending(self, name: str, keys: tuple[str, ...] = ()) -> None:
+        """Numbers from 0 on, one after the other, with the keys in turn; a number that failed is sent again."""
+        self.do("keep_sending", name=name, keys=keys)
+
+    def keep_receiving(self, *names: str) -> None:
+        """Each acknowledges one message after the other."""
+        self.do("keep_receiving", names=names)
+
+    def progress(self) -> tuple[dict[str, int], dict[str, int]]:
+        """How much each producer got stored and how much each consumer received."""
+        sent, received = self.do("progress")
+        return sent, received
+
+    def stop_sending(self) -> list[str]:
+        """All of them; what was raised to them meanwhile, by its status."""
+        raised: list[str] = self.do("stop_sending")
+        return raised
+
+    def came(self, *names: str) -> list[Came]:
+        """What consumers that keep receiving were given, all together, in the order it came."""
+        return [Came(*each) for each in self.do("came", names=names)]
+
+    def kill(self) -> None:
+        """As by a fault: the connection is gone and nobody said goodbye."""
+        self._process.kill()
+        self._process.wait()
+
     def end(self) -> None:
         assert self._process.stdin is not None
-        self._process.stdin.close()
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
         try:
             self._process.wait(10)
         except subprocess.TimeoutExpired:
@@ -134,12 +175,13 @@ class DanubeProcess:
 
 
 @contextmanager
-def danube_process(url: str, *, ca_file: str = "", token: str = "") -> Iterator[DanubeProcess]:
+def danube_process(url: str, *, ca_file: str = "", token: str = "", **env: str) -> Iterator[DanubeProcess]:
     command = [sys.executable, "-m", "tests.danube_process", url, ca_file, token]
     # It says a hundred times a second that a bus is away.
     process = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    )
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+        env=os.environ | env,
+    )  # fmt: skip
     client = DanubeProcess(process)
     try:
         yield client
@@ -158,6 +200,11 @@ class _Child:
         self._producers: dict[str, Any] = {}
         self._consumers: dict[str, Any] = {}
         self._queues: dict[str, asyncio.Queue[Any]] = {}
+        self._senders: list[asyncio.Task[None]] = []
+        self._receivers: list[asyncio.Task[None]] = []
+        self._stored: dict[str, int] = {}
+        self._came: list[Came] = []
+        self._raised: list[str] = []
 
     async def create(self, name: str, topic: str, reliable: bool, partitions: int, **schema: Any) -> None:
         from danube import DispatchStrategy
@@ -219,6 +266,52 @@ class _Child:
     async def close(self, name: str) -> None:
         user = self._producers.pop(name, None) or self._consumers.pop(name)
         await user.close()
+
+    async def keep_sending(self, name: str, keys: list[str]) -> None:
+        self._senders.append(asyncio.create_task(self._send_on(name, keys)))
+
+    async def _send_on(self, name: str, keys: list[str]) -> None:
+        import grpc
+
+        producer = self._producers[name]
+        self._stored[name] = 0
+        while True:
+            payload = b"%d" % self._stored[name]
+            try:
+                if keys:
+                    await producer.send_with_key(payload, None, keys[self._stored[name] % len(keys)])
+                else:
+                    await producer.send(payload)
+            except grpc.aio.AioRpcError as error:
+                self._raised.append(error.code().name)
+                await asyncio.sleep(0.1)
+            else:
+                self._stored[name] += 1
+
+    async def keep_receiving(self, names: list[str]) -> None:
+        self._receivers += [asyncio.create_task(self._receive_on(name)) for name in names]
+
+    async def _receive_on(self, name: str) -> None:
+        import grpc
+
+        while True:
+            message = await self._queues[name].get()
+            self._came.append(Came(name, message.msg_id.topic_offset, int(message.payload), message.routing_key))
+            # A bus that is away takes no acknowledgement; the message comes again.
+            with suppress(grpc.aio.AioRpcError):
+                await self._consumers[name].ack(message)
+
+    async def progress(self) -> tuple[dict[str, int], dict[str, int]]:
+        return self._stored, Counter(each.consumer for each in self._came)
+
+    async def stop_sending(self) -> list[str]:
+        for task in self._senders:
+            task.cancel()
+        await asyncio.gather(*self._senders, return_exceptions=True)
+        return self._raised
+
+    async def came(self, names: list[str]) -> list[Came]:
+        return [each for each in self._came if each.consumer in names]
 
     async def schema(self, call: str, arguments: list[Any]) -> Any:
         from danube.schema import CompatibilityMode, SchemaType
