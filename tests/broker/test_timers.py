@@ -131,6 +131,17 @@ def test_an_earlier_alarm_does_not_wait_for_a_later_one() -> None:
     assert bench.rung == ["early", "late"]
 
 
+def test_there_is_one_sleep_at_a_time() -> None:
+    bench = AlarmBench()
+    for number in range(50, 0, -1):
+        bench.alarms.set(str(number), bench.now_ms() + 1000 * number)
+    for _ in range(50):
+        assert sum(not timer.cancelled for _, _, timer in bench.loop._timers) == 1
+        bench.loop.advance(1)
+    bench.loop.advance(1)
+    assert bench.rung == [str(number) for number in range(1, 51)]
+
+
 def test_nothing_runs_while_no_alarm_is_due() -> None:
     bench = AlarmBench()
     assert not bench.loop.waits

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from raceway import config
 from raceway.broker.consumers import Consumer
 from raceway.broker.subscription import Subscription
-from raceway.broker.timers import Alarms
+from raceway.broker.timers import Alarms, Sleep
 
 
 class Absences:
@@ -20,7 +20,7 @@ class Absences:
         self,
         settings: config.Subscriptions,
         now_ms: Callable[[], float],
-        call_later: Callable[[float, Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], Sleep],
         forget: Callable[[Subscription, Consumer], None],
         remove: Callable[[Subscription], None],
     ) -> None:

@@ -11,7 +11,7 @@ at most, never early. The clock comes in as an argument, so tests need not wait.
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 K = TypeVar("K")
 
@@ -26,7 +26,8 @@ class TimerWheel(Generic[K]):
         self._size = 0
         self._next = 0  # the first tick that has not been swept
 
-    def add(self, deadline_ms: float, now_ms: float, key: K) -> None:
+    def add(self, deadline_ms: float, now_ms: float, key: K) -> float:
+        """When it will be due: its tick is over then."""
         if not self._buckets:
             self._next = int(now_ms // self._tick_ms)
         tick = max(int(deadline_ms // self._tick_ms), self._next)
@@ -36,6 +37,7 @@ class TimerWheel(Generic[K]):
         else:
             bucket.append(key)
         self._size += 1
+        return (tick + 1) * self._tick_ms
 
     def due(self, now_ms: float) -> Iterator[K]:
         """Keys whose tick is over, earliest first; each is given once."""
@@ -72,6 +74,12 @@ class TimerWheel(Generic[K]):
         return bool(self._buckets)
 
 
+class Sleep(Protocol):
+    """What a loop's `call_later` gives."""
+
+    def cancel(self) -> None: ...
+
+
 class Alarms(Generic[K]):
     """`ring` is called with each key whose time has come. Keys that want no alarm any more must bear one."""
 
@@ -79,27 +87,32 @@ class Alarms(Generic[K]):
         self,
         ring: Callable[[K], None],
         monotonic_ms: Callable[[], float],
-        call_later: Callable[[float, Callable[[], None]], object],
+        call_later: Callable[[float, Callable[[], None]], Sleep],
     ) -> None:
         self._ring = ring
         self._monotonic_ms = monotonic_ms
         self._call_later = call_later
         self._wheel: TimerWheel[K] = TimerWheel()
         self._wakes_ms = float("inf")
+        self._sleep: Sleep | None = None
 
     def set(self, key: K, at_ms: float) -> None:
-        self._wheel.add(at_ms, self._monotonic_ms(), key)
-        self._wake_for_next()
+        now_ms = self._monotonic_ms()
+        self._wake(self._wheel.add(at_ms, now_ms, key), now_ms)
 
-    def _wake_for_next(self) -> None:
-        """One sleep at a time, unless something is due earlier: then the longer one ends in vain."""
-        next_ms = self._wheel.next_ms
-        if next_ms is not None and next_ms < self._wakes_ms:
-            self._wakes_ms = next_ms
-            self._call_later(max(0.0, next_ms - self._monotonic_ms()) / 1000, self._sweep)
+    def _wake(self, at_ms: float, now_ms: float) -> None:
+        """One sleep at a time, for what is due first."""
+        if at_ms < self._wakes_ms:
+            self._wakes_ms = at_ms
+            if self._sleep is not None:
+                self._sleep.cancel()
+            self._sleep = self._call_later(max(0.0, at_ms - now_ms) / 1000, self._sweep)
 
     def _sweep(self) -> None:
-        self._wakes_ms = float("inf")
-        for key in self._wheel.due(self._monotonic_ms()):
+        now_ms = self._monotonic_ms()
+        self._wakes_ms, self._sleep = float("inf"), None
+        for key in self._wheel.due(now_ms):
             self._ring(key)
-        self._wake_for_next()
+        next_ms = self._wheel.next_ms
+        if next_ms is not None:
+            self._wake(next_ms, now_ms)
