@@ -30,7 +30,8 @@ BLOCK = re.compile(r"^```(\w+) run\n(.*?)^```\n(?:\n*```text output\n(.*?)^```$)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#([^)\s]+))?\)|\[[^\]]*\]\(#([^)\s]+)\)")
 WITH_BUS = "<!-- run: with a bus -->"
 DEFAULT_PORTS: dict[str, Door] = {
-    "3001": "tcp", "3000": "websocket", "15555": "zbus", "10101": "seneca", "10201": "seneca_tcp", "8600": "console",
+    "3001": "tcp", "3000": "websocket", "6650": "danube", "15555": "zbus", "10101": "seneca", "10201": "seneca_tcp",
+    "8600": "console",
 }  # fmt: skip
 DEADLINE_S = 60
 

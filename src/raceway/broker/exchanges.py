@@ -20,6 +20,7 @@ from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.queue_table import QueueResponder, QueueTable
 from raceway.broker.replies import Answer, Replies
 from raceway.broker.runs import Refused, Span, keep_named, name_rows
+from raceway.broker.schemas import SchemaDoor
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop, random_id
 from raceway.errors import (
@@ -48,9 +49,10 @@ Matched = tuple[int, Pending, bytes | None]
 
 
 class Exchanges:
-    def __init__(self, bus: Bus, queues: QueueTable) -> None:
+    def __init__(self, bus: Bus, queues: QueueTable, schema_door: SchemaDoor) -> None:
         self._bus = bus
         self._queues = queues
+        self._schema_door = schema_door
         self.replies = Replies()
         self.correlation = Correlation(
             bus.settings.max_outstanding, self._fail, lambda: bus.loop.time() * 1000, bus.loop.call_later
@@ -62,6 +64,8 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        spans = bus.security.admit(peer.principal, "Produce", spans, refused)
+        spans = self._schema_door.admit(peer, batch, spans, refused)
         chosen: list[Responder | None] = []
         for span in spans:
             responders = self._responders(span.topic, intent.waits)
@@ -123,9 +127,7 @@ class Exchanges:
                 if responder is not None and masked_id is not None:
                     yield self._opened(peer, batch, span, row, responder, masked_id)
 
-    def _opened(
-        self, peer: Peer, batch: Batch, span: Span, row: int, responder: Responder, masked_id: bytes
-    ) -> Opened:
+    def _opened(self, peer: Peer, batch: Batch, span: Span, row: int, responder: Responder, masked_id: bytes) -> Opened:
         message_id: bytes = batch.message_id[row]  # type: ignore[index,assignment]  # every request has one
         timeout_ms = batch.item("timeout_ms", row)
         if timeout_ms is None:
@@ -148,7 +150,7 @@ class Exchanges:
 
     def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> None:
         bus, settle = self._bus, partial(self._settle, opened, done)
-        told = self._queues.watch(batch, spans, settle)
+        told = bus.readers.watch(batch, spans, settle)
         # Somebody waits for what is in a queue.
         first = bus.append(batch, told, awaited=done is not None or told is not settle)
         offsets = batch.offset

@@ -11,6 +11,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import RacewayError, UnknownPeerError
 from raceway.model.envelope import Batch
 from raceway.model.intents import PeerRow, SubscriptionKind
+from raceway.model.security import ANONYMOUS, Principal
 
 Encoder = Callable[[Run], bytes]
 
@@ -50,6 +51,8 @@ class Peer(ABC):
     wire: ClassVar[bytes]
     # Does this wire regard `Orders` and `orders` as one name?
     folds_case: ClassVar[bool] = False
+    # Must a message say which schema it follows, on a topic that wants one? Elsewhere the latest version is meant.
+    names_schema: ClassVar[bool] = False
 
     def __init__(self, peer_id: str, encoder: Encoder, time_us: int) -> None:
         self.id = peer_id
@@ -63,6 +66,8 @@ class Peer(ABC):
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.errors = self.error_rate = 0
         self.open = True
+        # Who it is, as far as security goes. A wire whose calls say so sets it before each.
+        self.principal = Principal(ANONYMOUS, self.wire.decode())
 
     @abstractmethod
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
@@ -78,6 +83,10 @@ class Peer(ABC):
     def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
         """Deadline of a request of this peer that names none; None waits for ever."""
         return default_ms
+
+    def judged(self, topic: Topic, payload: bytes) -> bytes:
+        """The part of a payload that a schema speaks of."""
+        return payload
 
     def row(self) -> PeerRow:
         return PeerRow(

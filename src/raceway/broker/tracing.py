@@ -93,7 +93,7 @@ class Chains:
         for row in range(batch.count):
             named = batch.item("parent_id", row)
             parent, root = (None, None) if named is None else self.unmask(named)
-            root = batch.item("correlation_id", row) or root
+            root = batch.item("correlation_id", row) or root  # what a sender says itself counts
             parents.append(parent)
             roots.append(root)
             message_id = batch.item("message_id", row)

@@ -15,6 +15,7 @@ from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
 from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.queues import queue_app
+from raceway.cli.schemas import schema_app
 from raceway.cli.seneca import seneca_app
 from raceway.cli.serve import serve
 from raceway.cli.track import track
@@ -40,6 +41,7 @@ app.command()(request)
 app.command()(topics)
 app.add_typer(queue_app)
 app.add_typer(seneca_app)
+app.add_typer(schema_app)
 app.add_typer(journal_app)
 app.command("config")(show_config)
 app.command()(doctor)

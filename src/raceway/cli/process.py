@@ -37,7 +37,7 @@ from raceway.web.app import build_app
 
 log = structlog.get_logger("raceway")
 
-ENCRYPTED = ("mb+tls", "mb+wss")
+ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
 def run(settings: config.Settings, *, tracker_only: bool = False) -> int:
@@ -73,7 +73,7 @@ async def _run(
 
 async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(settings.broker, journal, loop, _clock_us)
+    broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     is_own = partial(_is_own, settings.listen, set(chosen.values()))

@@ -4,6 +4,7 @@ A scheme of the URL chooses the wire and the transport:
 
     mb       MB over TCP                    mb+tls    … over TLS
     mb+ws    MB over WebSocket              mb+wss    … over TLS
+    danube   Danube over gRPC               danube+tls  … over TLS
     zbus     queues of one zbus broker      zbus+track  … of all brokers that trackers know (`host:port;host:port`)
     seneca   Seneca over HTTP               seneca+tcp  … as lines over TCP
 """
@@ -14,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 from raceway.client.address import Address, parse_urls
+from raceway.client.danube import DanubeClient, Producer
+from raceway.client.danube_consumer import DanubeConsumer, DanubeMessage
 from raceway.client.deliveries import Consumer, Delivery
 from raceway.client.mb import MbClient
 from raceway.client.messages import Message, Service, Subscriber, SubscriptionRow, TopicRow
@@ -29,8 +32,9 @@ from raceway.client.zbus import PUBSUB, QUEUE, TEMPORARY, QueueRow, ZbusClient
 from raceway.errors import ConfigError
 
 __all__ = [
-    "PUBSUB", "QUEUE", "TEMPORARY", "ActionMessage", "Answer", "Consumer", "Delivery", "MbClient", "Message", "Options",
-    "QueueRow", "QueueService", "SenecaClient", "SenecaHost", "SenecaService", "Service", "Serving", "Subscriber",
+    "PUBSUB", "QUEUE", "TEMPORARY", "ActionMessage", "Answer", "Consumer", "DanubeClient", "DanubeConsumer",
+    "DanubeMessage", "Delivery", "MbClient", "Message", "Options", "Producer", "QueueRow", "QueueService",
+    "SenecaClient", "SenecaHost", "SenecaService", "Service", "Serving", "Subscriber",
     "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient", "TrackedConsumer", "ZbusClient", "connect",
 ]  # fmt: skip
 
@@ -40,6 +44,8 @@ SCHEMES: dict[str, tuple[int, Callable[[Address, Options], Any]]] = {
     "mb+ws": (3000, MbClient),
     "mb+tls": (8001, MbClient),
     "mb+wss": (8000, MbClient),
+    "danube": (6650, DanubeClient),
+    "danube+tls": (6650, DanubeClient),
     "zbus": (15555, ZbusClient),
     "zbus+track": (16666, TrackedClient),
     "seneca": (10101, SenecaClient),
@@ -50,7 +56,7 @@ SCHEMES: dict[str, tuple[int, Callable[[Address, Options], Any]]] = {
 def connect(url: str, **options: Any) -> Any:
     """A client that connects when it is entered (`async with`) or opened. `options`: see `Options`.
 
-    The scheme decides which client it is: MbClient, ZbusClient, TrackedClient or SenecaClient.
+    The scheme decides which client it is: MbClient, DanubeClient, ZbusClient, TrackedClient or SenecaClient.
 
     Raises ConfigError for a URL or an option that cannot be used.
     """

@@ -18,6 +18,8 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from raceway import client
+from raceway.client.danube import NAME, DanubeClient, Producer
+from raceway.client.danube_consumer import DanubeConsumer, DanubeMessage
 from raceway.client.deliveries import Consumer, Delivery
 from raceway.client.mb import VERSION, MbClient
 from raceway.client.messages import Message, Payload, Service, SubscriptionRow, TopicRow
@@ -35,9 +37,11 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def connect(url: str, **options: Any) -> Any:
-    """A SyncClient (MB), SyncZbusClient or SyncSenecaClient, connected. `options`: see `Options`. Raises ConfigError,
-    ConnectionLostError."""
+    """A SyncClient (MB), SyncDanubeClient, SyncZbusClient or SyncSenecaClient, connected. `options`: see `Options`.
+    Raises ConfigError, ConnectionLostError."""
     wrapped = client.connect(url, **options)
+    if isinstance(wrapped, DanubeClient):
+        return SyncDanubeClient(wrapped)
     if isinstance(wrapped, SenecaClient):
         return SyncSenecaClient(wrapped)
     return SyncClient(wrapped) if isinstance(wrapped, MbClient) else SyncZbusClient(wrapped)
@@ -261,6 +265,84 @@ class SyncSenecaClient(_Blocking[SenecaClient]):
 
     def heartbeat(self) -> None:
         self._run(self._client.heartbeat())
+
+
+class SyncDanubeClient(_Blocking[DanubeClient]):
+    """Danube; see the module."""
+
+    def publish(
+        self, topic: str, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        self._run(self._client.publish(topic, payload, key=key, attributes=attributes))
+
+    def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> int:
+        return self._run(self._client.publish_many(topic, payloads, key=key))
+
+    def producer(
+        self, topic: str, name: str = NAME, *, reliable: bool = True, subject: str | None = None, partitions: int = 0
+    ) -> SyncProducer:
+        made = self._client.producer(topic, name, reliable=reliable, subject=subject, partitions=partitions)
+        return SyncProducer(self._run(made), self._run)
+
+    def subscribe(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        type: str = "exclusive",
+        name: str | None = None,
+        filters: Iterable[str] = (),
+    ) -> SyncDanubeConsumer:
+        made = self._client.subscribe(topic, subscription, type=type, name=name, filters=filters)
+        return SyncDanubeConsumer(self._run(made), self._run)
+
+    def unsubscribe(self, topic: str, subscription: str) -> None:
+        self._run(self._client.unsubscribe(topic, subscription))
+
+
+class SyncProducer:
+    def __init__(self, producer: Producer, run: Run) -> None:
+        self._producer, self._run = producer, run
+
+    def send(
+        self, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        self._run(self._producer.send(payload, key=key, attributes=attributes))
+
+    def send_many(self, payloads: Iterable[Payload], *, key: str | None = None) -> int:
+        count: int = self._run(self._producer.send_many(payloads, key=key))
+        return count
+
+
+class SyncDanubeConsumer:
+    """An iterator that blocks until the next message comes."""
+
+    def __init__(self, consumer: DanubeConsumer, run: Run) -> None:
+        self._consumer, self._run = consumer, run
+
+    def get(self, timeout_s: float | None = None) -> DanubeMessage | None:
+        """The next message; None when there will be none. Raises TimeoutError."""
+        message: DanubeMessage | None = self._run(self._consumer.get(timeout_s))
+        return message
+
+    def __iter__(self) -> Iterator[DanubeMessage]:
+        while (message := self.get()) is not None:
+            yield message
+
+    def ack(self, message: DanubeMessage) -> None:
+        self._run(self._consumer.ack(message))
+
+    def nack(self, message: DanubeMessage, *, delay_ms: int | None = None, reason: str | None = None) -> None:
+        self._run(self._consumer.nack(message, delay_ms=delay_ms, reason=reason))
+
+    def close(self) -> None:
+        self._run(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _in_thread(handler: Callable[[T], Payload]) -> Callable[[T], Coroutine[Any, Any, Payload]]:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from raceway.codec.mb_header import ID_LENGTH, MALFORMED_MESSAGE, Head, Refused
-from raceway.errors import RacewayError, RequestTimeoutError
+from raceway.errors import RacewayError, RequestTimeoutError, SchemaRefusedError
 from raceway.model.envelope import Column
 
 Frame: TypeAlias = Callable[[int], bytes]
@@ -38,6 +38,25 @@ MB_CODES = {
     "no_route": "NO_ROUTE_FOUND",
     "unknown_queue": "NO_ROUTE_FOUND",
     "queue_kind": "INVALID_REQUEST",
+    "unknown": "NO_ROUTE_FOUND",
+    "unknown_topic": "NO_ROUTE_FOUND",
+    "unknown_namespace": "NO_ROUTE_FOUND",
+    "unknown_producer": "NO_ROUTE_FOUND",
+    "unknown_consumer": "NO_ROUTE_FOUND",
+    "unknown_subscription": "NO_ROUTE_FOUND",
+    "unknown_role": "NO_ROUTE_FOUND",
+    "unknown_binding": "NO_ROUTE_FOUND",
+    "unauthenticated": "FORBIDDEN",
+    "topic_kind": "INVALID_REQUEST",
+    "mismatch": "INVALID_REQUEST",
+    "in_use": "INVALID_REQUEST",
+    "invalid_value": "INVALID_REQUEST",
+    "schema_refused": "INVALID_REQUEST",
+    "schema_invalid": "INVALID_REQUEST",
+    "schema_incompatible": "INVALID_REQUEST",
+    "schema_reference": "INVALID_REQUEST",
+    "unknown_schema": "INVALID_REQUEST",
+    "limit": "SERVICE_UNAVAILABLE",
     "timeout": "TIMEOUT",
     "unknown_peer": "SERVICE_UNAVAILABLE",
     "unavailable": "SERVICE_UNAVAILABLE",
@@ -219,8 +238,13 @@ def refusal_of(error: RacewayError, head: Head | None) -> Refused:
     code = MB_CODES.get(error.code)
     if code is None:
         return Refused("INTERNAL_ERROR", "An unexpected error while routing the message", None, head)
-    details = {"targetServiceId": error.responder} if isinstance(error, RequestTimeoutError) else None
-    return Refused(code, str(error), details, head)
+    return Refused(code, str(error), _maybe_details(error), head)
+
+
+def _maybe_details(error: RacewayError) -> dict[str, Any] | None:
+    if isinstance(error, RequestTimeoutError):
+        return {"targetServiceId": error.responder}
+    return error.details if isinstance(error, SchemaRefusedError) else None
 
 
 def iso_time(time_us: int) -> str:

@@ -20,6 +20,7 @@ from raceway.model.intents import (
     PatternRow,
     Patterns,
     Peers,
+    Sent,
     Subscriptions,
     Taken,
 )
@@ -37,7 +38,7 @@ def system_reply(head: Head, outcome: Outcome, frame: Frame, show_all: bool = Fa
 
 def _reply_body(head: Head, outcome: Outcome, show_all: bool) -> bytes:
     match outcome:
-        case Taken() | Asked():
+        case Taken() | Asked() | Sent():
             raise AssertionError("only batches of messages are taken; a system topic never makes one")
         case Done():
             return SUCCESS if outcome.changed else FAILURE

@@ -50,6 +50,9 @@ class Gate(Generic[S]):
                 session.hear()
                 session.resume()
 
+    def drain(self) -> None:
+        """The bus is about to stop. Wires that can say so, do."""
+
     def sweep(self) -> None:
         """An end for peers silent too long and for messages that never end; what else a wire does now and then."""
         if self.paused:  # nobody is read from, so nobody can be blamed for silence

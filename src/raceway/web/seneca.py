@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from raceway.errors import MalformedError
-from raceway.web.queues import check_admin, refusing
+from raceway.web.answers import check_admin, refusing
 
 # A pin and an address; more is no order to attach something.
 MAX_BODY = 64 * 1024
