@@ -182,7 +182,6 @@ class Service(Answerer):
 
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
         outgoing, _ = self.outgoing(parcel.batch, parcel.row, parcel.data)
-        outgoing.sync = False
         self.line.tell(outgoing, self._timeout_ms / 1000, tried)
 
     def _park(self, parcel: Parcel, reason: str) -> None:

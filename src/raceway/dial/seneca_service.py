@@ -54,7 +54,7 @@ class Transport(Protocol):
 
 
 class OverHttp:
-    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         limits = PoolLimits(
             connections=settings.connections,
             waiting=settings.waiting,
@@ -64,7 +64,7 @@ class OverHttp:
             idle_s=settings.idle_ms / 1000,
         )
         self._address = address
-        self.pool = HttpPool(address.target, loop, limits, address.maybe_tls())
+        self.pool = HttpPool(address.target, loop, turn, limits, address.maybe_tls())
 
     @property
     def open_connections(self) -> int:
@@ -133,7 +133,7 @@ def maybe_not_taken(response: Response | RacewayError) -> NotTaken | None:
 
 
 class ServiceLine:
-    """`state` is `unknown` until the first connection. `came_up` is called each time it is found again."""
+    """`state` is `unknown` until the first connection."""
 
     def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         self.address, self.dialect = address, address.dialect
@@ -141,10 +141,8 @@ class ServiceLine:
         self.reason = ""
         self.calls = self.failures = 0
         self._settings, self._loop = settings, loop
-        over_http = address.is_http
-        self._transport: Transport = (
-            OverHttp(address, settings, loop) if over_http else OverLines(address, settings, loop, turn)
-        )
+        over = OverHttp if address.is_http else OverLines
+        self._transport: Transport = over(address, settings, loop, turn)
         self._pause_ms = settings.retry_ms
         self._retry: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -197,7 +195,7 @@ class ServiceLine:
                     self.dialect = await self._ask_dialect()
                 else:
                     await self._connect()
-        except (OSError, RacewayError) as error:
+        except (OSError, UnicodeError, RacewayError) as error:  # the second for names that DNS cannot carry
             self._went_down(str(error) or "no answer in time")
         else:
             self._is_up()

@@ -11,6 +11,7 @@ import asyncio
 import os
 import secrets
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -52,6 +53,9 @@ class NoReturns:
     def allows(self, urn: str) -> bool:
         return False
 
+    def note_refusal(self, urn: str) -> None:
+        """Nothing is ever allowed, so it is no news."""
+
     def send(self, urn: str, document: bytes, call_id: str) -> None:
         raise AssertionError("nothing is allowed")
 
@@ -60,11 +64,14 @@ class SenecaSession(Session):
     """One connection. Calls ask; it only carries them, and their answers."""
 
     wire: ClassVar[bytes] = SENECA
-    in_flight: int
 
     def __init__(self, gate: SenecaGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
         super().__init__(gate, transport, no_copies, pending)
         self.gate = gate
+
+    @abstractmethod
+    def is_waited_for(self) -> bool:
+        """Is an answer still to come?"""
 
     def close(self, reason: str) -> None:
         self.stop(reason)
@@ -74,7 +81,7 @@ class SenecaSession(Session):
         idle_ms = self.gate.settings.idle_ms
         if self.is_stalled(now):
             self.cut("unfinished message", "bus.stalled_closed")
-        elif idle_ms and not self.in_flight and self.silence_ms(now) >= idle_ms:
+        elif idle_ms and not self.is_waited_for() and self.silence_ms(now) >= idle_ms:
             self.broker.meter.counts["bus.silent_closed"] += 1
             self.flush()
             self.close("silent")
@@ -149,12 +156,11 @@ class SenecaGate(Gate[SenecaSession]):
         returns = sent.dialect is Dialect.SEED and sent.reply_to is not None
         batch.timeout_ms = self._timeout_ms(call, returns)
         if sent.multiple:
-            call.is_returning = returns and call.may_return()
             asked = broker.perform(call, AskAll(batch, self.settings.several_limit))
             assert isinstance(asked, Asked)
             call.expect(asked.count)
-            if call.is_returning:
-                call.accept()
+            if returns:
+                call.let_go()
             return
         _check(broker.perform(call, Request(batch)))
         if returns:

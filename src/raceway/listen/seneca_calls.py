@@ -40,7 +40,10 @@ class ReturnPath(Protocol):
     """Brings answers to addresses that callers name."""
 
     def allows(self, urn: str) -> bool:
-        """May the bus connect there? If not, that is logged and counted."""
+        """May the bus connect there?"""
+
+    def note_refusal(self, urn: str) -> None:
+        """An address was to be used and is not allowed."""
 
     def send(self, urn: str, document: bytes, call_id: str) -> None: ...
 
@@ -124,14 +127,16 @@ class SenecaCall(Peer):
 
     # ---- what the caller is told -------------------------------------------------------------------------------------
 
-    def may_return(self) -> bool:
-        return self.sent.reply_to is not None and self._desk.returns.allows(self.sent.reply_to)
-
     def let_go(self) -> None:
-        """It was held long enough: the answer will come by the return path, if that may be used."""
-        if not self._is_settled and self.may_return():
+        """It is not held any longer: the answer will come by the return path, if that may be used."""
+        urn = self.sent.reply_to
+        if self._is_settled or urn is None:
+            return
+        if self._desk.returns.allows(urn):
             self.is_returning = True
             self.accept()
+        else:
+            self._desk.returns.note_refusal(urn)
 
     def accept(self) -> None:
         self._door.accept(self, self._own_stamp())
