@@ -9,6 +9,7 @@ answered and when, by its own clock, and marks the row `seneca.times: bus`.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar
@@ -69,14 +70,31 @@ class Answerer(Peer):
     def fail(self, request: Pending, error: RacewayError) -> None:
         raise AssertionError("it asks nothing")
 
-    def ask(self, request: Pending, batch: Batch, row: int, services: Iterator[Service]) -> None:
+    @abstractmethod
+    def in_turn(self) -> list[Service]:
+        """Services that can be asked, in the order in which to try them."""
+
+    @abstractmethod
+    def maybe_unknown(self) -> ServiceLine | None:
+        """A service of which nobody knows yet whether it is there."""
+
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        """Just after a start a service may not have been found yet: then the request waits for that."""
+        services = self.in_turn()
+        unknown = None if services else self.maybe_unknown()
+        if unknown is not None:
+            unknown.after_look(lambda: self._ask(request, batch, row, self.in_turn()))
+        else:
+            self._ask(request, batch, row, services)
+
+    def _ask(self, request: Pending, batch: Batch, row: int, services: list[Service]) -> None:
         timeout_ms = max(batch.item("timeout_ms", row) or 0, self._timeout_ms) + GRACE_MS
         outgoing, form = self.outgoing(batch, row, request.forwarded_id)
         if batch.item("wire", row) == SENECA:
-            attempt = Attempt(self, request, outgoing, None, outgoing.hops, services, timeout_ms / 1000)
+            attempt = Attempt(self, request, outgoing, None, outgoing.hops, iter(services), timeout_ms / 1000)
         else:
             hops = (Hop(request.sid, "", request.message_id.decode(), (request.accepted_us // 1000,)),)
-            attempt = Attempt(self, request, outgoing, form, hops, services, timeout_ms / 1000)
+            attempt = Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000)
         attempt.go_on(None)
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
@@ -187,8 +205,11 @@ class Service(Answerer):
     def _park(self, parcel: Parcel, reason: str) -> None:
         self.broker.parking.park(parcel.batch, parcel.row, self.line.address.url, reason)
 
-    def forward(self, request: Pending, batch: Batch, row: int) -> None:
-        self.ask(request, batch, row, iter((self,) if self.line.can_be_asked else ()))
+    def in_turn(self) -> list[Service]:
+        return [self] if self.line.can_be_asked else []
+
+    def maybe_unknown(self) -> ServiceLine | None:
+        return self.line if self.line.state == "unknown" else None
 
     def members(self) -> Sequence[Responder]:
         return (self,)
@@ -217,13 +238,14 @@ class PinGroup(Answerer):
         winner = self._pins.maybe_find(lambda key: keys.get(key, MISSING))
         return winner is None or winner[0] == self.pin
 
-    def forward(self, request: Pending, batch: Batch, row: int) -> None:
-        self.ask(request, batch, row, iter(self._in_turn()))
-
     def members(self) -> Sequence[Responder]:
-        return self._in_turn()
+        """Those that are there, or all if none is known to be."""
+        return self.in_turn() or self.services
 
-    def _in_turn(self) -> list[Service]:
+    def maybe_unknown(self) -> ServiceLine | None:
+        return next((service.line for service in self.services if service.line.state == "unknown"), None)
+
+    def in_turn(self) -> list[Service]:
         """Those that are there, beginning with the next one; those that seem down if there is no other."""
         services = [service for service in self.services if service.line.can_be_asked]
         if len(services) > 1:

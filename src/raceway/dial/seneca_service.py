@@ -146,6 +146,7 @@ class ServiceLine:
         self._pause_ms = settings.retry_ms
         self._retry: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._curious: list[Callable[[], None]] = []
 
     @property
     def open_connections(self) -> int:
@@ -154,6 +155,10 @@ class ServiceLine:
     @property
     def can_be_asked(self) -> bool:
         return self.dialect is not None
+
+    def after_look(self, callback: Callable[[], None]) -> None:
+        """When it is known whether the service is there, and how it speaks. For one whose state is `unknown`."""
+        self._curious.append(callback)
 
     def call(self, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
         """`answered` gets the reply, or why there is none: UnreachableError if nothing was sent."""
@@ -188,10 +193,10 @@ class ServiceLine:
     # ---- is it there? ------------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Connect, and find out the dialect if it is not known. Never fails: `state` and `reason` tell."""
+        """Connect, and find out the dialect if it was not said. Never fails: `state` and `reason` tell."""
         try:
             async with asyncio.timeout(self._settings.connect_ms / 1000):
-                if self.dialect is None:
+                if self.address.dialect is None:
                     self.dialect = await self._ask_dialect()
                 else:
                     await self._connect()
@@ -199,6 +204,9 @@ class ServiceLine:
             self._went_down(str(error) or "no answer in time")
         else:
             self._is_up()
+        curious, self._curious = self._curious, []
+        for callback in curious:
+            callback()
 
     async def _connect(self) -> None:
         target = self.address.target
