@@ -22,6 +22,8 @@ from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.runs import Run
 from raceway.broker.tracing import random_id
 from raceway.codec.seneca import (
+    Call,
+    Dialect,
     Failure,
     Form,
     Outgoing,
@@ -89,13 +91,26 @@ class Answerer(Peer):
 
     def _ask(self, request: Pending, batch: Batch, row: int, services: list[Service]) -> None:
         timeout_ms = max(batch.item("timeout_ms", row) or 0, self._timeout_ms) + GRACE_MS
-        outgoing, form = self.outgoing(batch, row, request.forwarded_id)
+        outgoing, form = self._maybe_same(batch, row), None
+        if outgoing is None:
+            outgoing, form = self.outgoing(batch, row, request.forwarded_id)
         if batch.item("wire", row) == SENECA:
-            attempt = Attempt(self, request, outgoing, None, outgoing.hops, iter(services), timeout_ms / 1000)
+            form, hops = None, outgoing.hops
         else:
             hops = (Hop(request.sid, "", request.message_id.decode(), (request.accepted_us // 1000,)),)
-            attempt = Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000)
-        attempt.go_on(None)
+        Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000).go_on(None)
+
+    def _maybe_same(self, batch: Batch, row: int) -> Outgoing | None:
+        """A call that this very pin has matched goes on as it came: it need not be read from its row."""
+        call = batch.item("source", row)
+        if call is None or call.pattern != self.pin.text or call.sent.dialect is Dialect.WEB:
+            return None
+        sent: Call = call.sent
+        sent_ms = self.broker.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
+        return Outgoing(
+            sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
+            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown,
+        )  # fmt: skip
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
         """A message of another wire is called by its masked id: the sender's own is for the bus alone."""
@@ -156,12 +171,13 @@ class Attempt:
         batch = answer_batch(reply, self._masked_id, self._form)
         rid = reply.rid or (self._service.line.address.url if self._service is not None else self._answerer.id)
         batch.producer = [rid.encode()]
-        times = (reply.received_ms, reply.answered_ms)
-        if reply.hops is None and None in times:
-            times = (self._handed_ms, self._now_ms())
+        if reply.hops is None and (reply.received_ms is None or reply.answered_ms is None):
+            reply.received_ms, reply.answered_ms = self._handed_ms, self._now_ms()
             _mark(batch)
-        hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, Stamp(rid, *times))  # type: ignore[arg-type]
+        stamp = Stamp(rid, reply.received_ms or 0, reply.answered_ms or 0)
+        hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, stamp)
         batch.hops = [encode_hops(self._with_own_id(hops))]
+        batch.source = reply
         self._answerer.broker.perform(self._answerer, Respond(batch))
 
     def _with_own_id(self, hops: Hops) -> Hops:

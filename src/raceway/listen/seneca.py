@@ -148,13 +148,14 @@ class SenecaGate(Gate[SenecaSession]):
 
     def _perform(self, call: SenecaCall, topic: bytes) -> None:
         sent, broker = call.sent, self.broker
-        batch = batch_of(sent, topic)
+        batch = batch_of(sent, topic, call.pattern)
         if not sent.sync:
             # A topic that nobody listens on just now is no fault: the message is kept.
             _check(broker.perform(call, Publish(batch), call.committed), NoRouteError)
             return
         returns = sent.dialect is Dialect.SEED and sent.reply_to is not None
         batch.timeout_ms = self._timeout_ms(call, returns)
+        batch.source = call
         if sent.multiple:
             asked = broker.perform(call, AskAll(batch, self.settings.several_limit))
             assert isinstance(asked, Asked)

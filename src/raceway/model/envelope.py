@@ -113,8 +113,15 @@ _PER_ROW = (list, range)
 
 
 class Batch:
-    """Rows that enter the bus together, column by column. Not frozen: the broker fills in what only it knows."""
+    """Rows that enter the bus together, column by column. Not frozen: the broker fills in what only it knows.
 
+    `source` is no column: what a codec read the rows from, for a receiver who speaks the same language and need not
+    read them again. Nobody else looks at it, and it is gone once the rows are on disk.
+    """
+
+    __slots__ = ("__dict__", "source")
+
+    source: Any
     count: int
     topic: Column[bytes] = None
     wire: Column[bytes] = None
@@ -143,6 +150,7 @@ class Batch:
 
     def __init__(self, count: int, **columns: Any) -> None:
         self.count = count
+        self.source = None
         self.__dict__.update(columns)
 
     def item(self, name: str, row: int) -> Any:
