@@ -9,6 +9,7 @@ answered and when, by its own clock, and marks the row `seneca.times: bus`.
 
 from __future__ import annotations
 
+import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -37,7 +38,7 @@ from raceway.codec.seneca import (
 from raceway.codec.seneca_trk import Hops
 from raceway.dial.courier import Courier, Parcel, Tried
 from raceway.dial.seneca_service import ServiceLine
-from raceway.errors import BusyError, RacewayError, UnreachableError
+from raceway.errors import BusyError, RacewayError, UnavailableError, UnreachableError
 from raceway.model.envelope import SENECA, Batch, Hop, decode_attributes, encode_attributes, encode_hops
 from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
@@ -65,12 +66,24 @@ class Answerer(Peer):
         super().__init__(random_id().decode(), _no_copies, broker.clock_us())
         self.broker, self.pin = broker, pin
         self._timeout_ms = timeout_ms
+        self._answers: list[Batch] = []
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         raise AssertionError("it asks nothing")
 
     def fail(self, request: Pending, error: RacewayError) -> None:
         raise AssertionError("it asks nothing")
+
+    def respond(self, batch: Batch) -> None:
+        """Answers that came together are one batch."""
+        if not self._answers:
+            self.broker.turn.gather(self._respond)
+        self._answers.append(batch)
+
+    def _respond(self) -> None:
+        answers, self._answers = self._answers, []
+        with contextlib.suppress(UnavailableError):  # the requesters were told
+            self.broker.perform(self, Respond(Batch.joined(answers)))
 
     @abstractmethod
     def in_turn(self) -> list[Service]:
@@ -178,7 +191,7 @@ class Attempt:
         hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, stamp)
         batch.hops = [encode_hops(self._with_own_id(hops))]
         batch.source = reply
-        self._answerer.broker.perform(self._answerer, Respond(batch))
+        self._answerer.respond(batch)
 
     def _with_own_id(self, hops: Hops) -> Hops:
         """A service knows a request of another wire by its masked id; the journal by its own."""

@@ -113,6 +113,7 @@ class SenecaGate(Gate[SenecaSession]):
             settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: loop.time() * 1000
         )
         self._pins = pins
+        self._asking: dict[bytes, list[tuple[SenecaCall, Batch]]] = {}
         self._call_later = loop.call_later
 
     def now_ms(self) -> int:
@@ -163,9 +164,23 @@ class SenecaGate(Gate[SenecaSession]):
             if returns:
                 call.let_go()
             return
-        _check(broker.perform(call, Request(batch)))
+        if not self._asking:
+            broker.turn.gather(self._ask)
+        self._asking.setdefault(topic, []).append((call, batch))
         if returns:
             self._call_later(self.settings.hold_ms / 1000, call.let_go)
+
+    def _ask(self) -> None:
+        """Calls that came together, and are of one topic, are one batch."""
+        asking, self._asking = self._asking, {}
+        for calls in asking.values():
+            askers = [call for call, _ in calls]
+            batch = Batch.joined([batch for _, batch in calls])
+            try:
+                _check(self.broker.perform(askers[0], Request(batch, askers=askers)))
+            except RacewayError as error:
+                for call in askers:
+                    call.refuse(error)
 
     def _timeout_ms(self, call: SenecaCall, returns: bool) -> int:
         if call.sent.dialect is Dialect.LEGACY:
@@ -176,7 +191,7 @@ class SenecaGate(Gate[SenecaSession]):
 
 
 def _check(outcome: Outcome, but: type[RacewayError] | None = None) -> None:
-    """Raises why the one message of a batch was refused."""
+    """Raises why the rows of a batch, which are of one topic, were refused."""
     assert isinstance(outcome, Taken)
     for _, _, error in outcome.refused:
         if but is None or not isinstance(error, but):

@@ -166,6 +166,21 @@ class Batch:
                 setattr(kept, name, [column[row] for row in rows] if type(column) in _PER_ROW else column)
         return kept
 
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """One batch of the rows of all of them, in order."""
+        if len(batches) == 1:
+            return batches[0]
+        joined = cls(sum(batch.count for batch in batches))
+        for name in dict.fromkeys(name for batch in batches for name in batch.__dict__ if name != "count"):
+            first = batches[0].__dict__.get(name)
+            if type(first) not in _PER_ROW and all(batch.__dict__.get(name) == first for batch in batches):
+                setattr(joined, name, first)
+            else:
+                setattr(joined, name, [batch.item(name, row) for batch in batches for row in range(batch.count)])
+        joined.source = [batch.item("source", row) for batch in batches for row in range(batch.count)]
+        return joined
+
     def row(self, row: int) -> Envelope:
         """One row as an envelope, without position. For slow paths."""
         fields: dict[str, Any] = {}
