@@ -167,15 +167,18 @@ def seneca_bus(
     seneca: config.Seneca = FAST,
     broker: config.Broker | None = None,
     wire: config.SenecaWire | None = None,
+    open_doors: bool = True,
     **listen: Any,
 ) -> Iterator[SenecaBus]:
+    """Without `open_doors` nothing is opened yet, services neither."""
     settings = config.Listen(port_base=free_port_base(), seneca=wire or config.SenecaWire(), **listen)
     bus = SenecaBus(settings, seneca, broker or config.Broker(drain_s=0.1))
     thread = threading.Thread(target=bus.loop.run_forever, daemon=True)
     thread.start()
     try:
-        bus.call(bus.services.open)
-        bus.run(bus.doors.open)
+        if open_doors:
+            bus.call(bus.services.open)
+            bus.run(bus.doors.open)
         yield bus
     finally:
         bus.run(bus.doors.drain)

@@ -18,7 +18,7 @@ from raceway.errors import (
     UnmatchedAnswerError,
 )
 from raceway.model.envelope import Hop, encode_hops
-from raceway.model.intents import Register, Respond
+from raceway.model.intents import Register, Request, Respond
 from tests.doubles import EPOCH_US, Bench, Message, RecordingPeer, Refusal, batch_of, new_id, refusals
 
 ID = b"550e8400-e29b-41d4-a716-446655440000"
@@ -511,3 +511,20 @@ def test_a_requester_stands_in_hops_under_the_name_it_has_there(bench: Bench) ->
     bench.respond(responder, Message(id=responder.masked))
     (hop,) = bench.rows()[-1]["hops"]
     assert (hop["sid"], hop["rid"]) == ("A", responder.id)
+
+
+# ---- several who ask at once -----------------------------------------------------------------------------------------
+
+
+def test_requests_of_several_peers_are_one_batch_and_each_gets_its_own_answer(bench: Bench) -> None:
+    responder, askers = bench.responder("orders"), [bench.peer() for _ in range(3)]
+    ids = [new_id() for _ in askers]
+    batch = batch_of(b"request", *(Message(id=each, payload=each) for each in ids))
+    bench.broker.perform(askers[0], Request(batch, askers=askers))
+    assert [payload for _, payload in responder.requests] == ids
+    for request, payload in responder.requests:
+        bench.respond(responder, Message(id=request.forwarded_id, payload=payload))
+    assert [answers_of(asker) for asker in askers] == [[(each, each)] for each in ids]
+    rows = [row for row in bench.rows() if row["kind"] == "request"]
+    assert [row["producer"] for row in rows] == [asker.id for asker in askers]
+    assert len({row["time_us"] for row in rows}) == 1, "one batch"

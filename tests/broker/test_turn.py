@@ -198,3 +198,72 @@ def test_nothing_is_hastened_in_a_large_read_or_outside_of_one() -> None:
     assert peer.flushed == 0
     loop.turn()
     assert peer.flushed == 1
+
+
+# ---- work that is gathered -------------------------------------------------------------------------------------------
+
+
+def test_gathered_work_comes_before_what_is_owed_and_may_owe_more() -> None:
+    done: list[str] = []
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+
+    class Peer:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def flush(self) -> None:
+            done.append(self.name)
+
+    def work() -> None:
+        done.append("work")
+        turn.owe(Peer("owed by work"))
+
+    turn.owe(Peer("journal"), last=True)
+    turn.owe(Peer("owed before"))
+    turn.gather(work)
+    assert done == []
+    loop.turn()
+    assert done == ["work", "owed before", "owed by work", "journal"]
+    loop.settle()
+    assert len(done) == 4, "no other turn was needed"
+
+
+def test_a_prompt_read_ends_with_its_gathered_work_done() -> None:
+    done: list[str] = []
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    turn.begin_read(small=True)
+    turn.gather(lambda: done.append("work"))
+    turn.end_read()
+    assert done == ["work"]
+    loop.settle()
+    assert done == ["work"]
+
+
+def test_reads_of_one_busy_turn_share_their_gathered_work() -> None:
+    done: list[str] = []
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    for small in (False, True):
+        turn.begin_read(small=small)
+        if not small:
+            turn.gather(lambda: done.append("work"))
+        turn.end_read()
+        assert done == []
+    loop.settle()
+    assert done == ["work"]
+
+
+def test_gathered_work_that_fails_does_not_take_the_turn_with_it() -> None:
+    done: list[str] = []
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+
+    def fail() -> None:
+        raise RuntimeError("broken")
+
+    turn.gather(fail)
+    turn.gather(lambda: done.append("work"))
+    loop.settle()
+    assert done == ["work"]

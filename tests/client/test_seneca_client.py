@@ -416,6 +416,29 @@ def test_the_same_id_twice_is_one_action_and_one_result() -> None:
     assert ran == [1]
 
 
+def test_a_message_without_answer_that_failed_is_tried_again_when_it_comes_again() -> None:
+    service, ran = SenecaService(), list[int]()
+
+    @service.action("a:1")
+    def second_time(message: ActionMessage) -> None:
+        ran.append(1)
+        if len(ran) == 1:
+            raise RemoteError("not_yet", "come again")
+
+    async def scenario() -> list[int]:
+        async with hosted(service) as host:
+            document = seed({"a": 1}, sync=False, mid="m1", cid="c1")
+
+            def call() -> int:
+                with Http(port_of(host.url)) as http:
+                    return http.post(document).status
+
+            return [await asyncio.to_thread(call) for _ in range(3)]
+
+    assert asyncio.run(scenario()) == [500, 202, 202]
+    assert ran == [1, 1]
+
+
 # ---- the host on the wire -------------------------------------------------------------------------------------------
 
 

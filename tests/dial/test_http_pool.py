@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from raceway.broker.turn import Turn
 from raceway.codec.http_stream import Response
 from raceway.dial.allowed import Target
 from raceway.dial.http_pool import HttpPool, PoolLimits
@@ -64,7 +65,8 @@ async def rig(talk: Talk, limits: PoolLimits = LIMITS) -> AsyncIterator[Rig]:
     listener = Listener(talk)
     server = await asyncio.start_server(listener.serve, "127.0.0.1", 0)
     target = Target("127.0.0.1", server.sockets[0].getsockname()[1])
-    pool = HttpPool(target, asyncio.get_running_loop(), limits)
+    loop = asyncio.get_running_loop()
+    pool = HttpPool(target, loop, Turn(loop.call_soon), limits)
     try:
         yield Rig(pool, listener)
     finally:
@@ -265,7 +267,7 @@ def test_a_call_without_an_answer_ends_in_time_and_its_connection_is_not_used_ag
 def test_where_nobody_listens_the_call_is_told_that_nothing_was_sent() -> None:
     async def test() -> None:
         async with rig(silent) as it:
-            gone = HttpPool(Target("127.0.0.1", 1), asyncio.get_running_loop(), LIMITS)
+            gone = HttpPool(Target("127.0.0.1", 1), asyncio.get_running_loop(), it.pool.turn, LIMITS)
             assert isinstance(await Rig(gone, it.listener).send(), UnreachableError)
             gone.close()
 
@@ -275,7 +277,8 @@ def test_where_nobody_listens_the_call_is_told_that_nothing_was_sent() -> None:
 def test_those_who_wait_for_a_connection_learn_that_there_is_none() -> None:
     async def test() -> None:
         limits = LIMITS._replace(connections=1)
-        gone = HttpPool(Target("127.0.0.1", 1), asyncio.get_running_loop(), limits)
+        loop = asyncio.get_running_loop()
+        gone = HttpPool(Target("127.0.0.1", 1), loop, Turn(loop.call_soon), limits)
         answers = await asyncio.gather(*(Rig(gone, Listener(silent)).send() for _ in range(5)))
         assert {type(answer) for answer in answers} == {UnreachableError}
         gone.close()

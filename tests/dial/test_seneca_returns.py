@@ -165,6 +165,20 @@ def test_with_multiple_and_a_return_path_each_answer_is_sent_there() -> None:
         assert {document["meta$"]["mid"] for document in documents} == {"m24"}
 
 
+def test_with_multiple_and_nobody_there_the_caller_is_told_in_band() -> None:
+    with seneca_bus(wire=HELD) as bus, raw_service(taken) as caller:
+        answer = bus.act(report(caller.url, multiple=True))
+        assert (answer.status, answer.body["code"]) == (500, "act_not_found")
+        assert caller.received == []
+
+
+def test_an_address_that_is_not_needed_is_no_reason_to_complain() -> None:
+    with seneca_bus(wire=HELD) as bus, raw_service(web(lambda document: {"rows": 7})) as service:
+        bus.attach("role:report", service.url)
+        assert bus.act(report("http://192.168.0.1/rtn")).body["rows"] == 7
+        assert bus.counted("bus.return_refused") == 0
+
+
 def test_an_asynchronous_message_uses_no_return_path() -> None:
     with seneca_bus(wire=HELD) as bus, raw_service(web(lambda d: {})) as service, raw_service(taken) as caller:
         bus.attach("role:report", service.url)

@@ -9,6 +9,8 @@ import pytest
 
 from raceway import config
 from raceway.errors import ConfigError, ForbiddenError, MalformedError, NameInvalidError, PinTakenError, RacewayError
+from raceway.model.intents import Request
+from tests.doubles import Message, RecordingPeer, batch_of
 from tests.seneca_bus import (
     RawService,
     Received,
@@ -194,6 +196,23 @@ def test_a_service_whose_dialect_is_not_known_yet_is_asked_when_it_comes_up() ->
         with raw_service(legacy(add), port=int(url.rpartition(":")[2])):
             wait_until(lambda: state(bus, url) == "up")
             assert bus.act(SUM).body == {"sum": 3}
+
+
+def test_a_call_that_comes_before_a_service_was_found_waits_for_that() -> None:
+    with raw_service(legacy(add)) as service:
+        settings = config.Seneca(services=(config.SenecaService(pin=PIN, url=service.url),), retry_ms=50)
+        with seneca_bus(settings, open_doors=False) as bus:
+            asked = RecordingPeer()
+            bus.call(lambda: bus.broker.connect(asked))
+
+            def start_and_ask() -> None:
+                bus.services.open()
+                batch = batch_of(b"request", Message(b"math.sum", b'{"a":1,"b":2}', id=b"550e8400"))
+                bus.broker.perform(asked, Request(batch))
+
+            bus.call(start_and_ask)
+            wait_until(lambda: asked.answers)
+            assert json.loads(asked.answers[0][1]) == {"sum": 3}
 
 
 # ---- faults of a service --------------------------------------------------------------------------------------------
@@ -466,6 +485,14 @@ def test_with_multiple_those_who_answer_in_time_count() -> None:
             bus.attach("role:quote", service.url, "W")
         meta = {"sid": "A", "mid": "m", "cid": "c", "snc": True, "multiple": True}
         answer = bus.act({"role": "quote", "meta$": meta}).body
+        assert [document["by"] for document in answer["array$"]] == ["C"]
+
+
+def test_with_multiple_a_service_that_is_down_is_not_waited_for() -> None:
+    with seneca_bus() as bus, raw_service(named("C")) as c:
+        bus.attach("role:quote", c.url)
+        bus.attach("role:quote", gone(), "W")
+        answer = bus.act({"role": "quote", "meta$": {"mid": "m", "cid": "c", "snc": True, "multiple": True}}).body
         assert [document["by"] for document in answer["array$"]] == ["C"]
 
 

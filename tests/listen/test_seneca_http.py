@@ -122,6 +122,18 @@ def test_a_client_that_waits_for_leave_to_send_gets_it() -> None:
         assert read_answer(stream).body["code"] == "act_not_found"
 
 
+def test_leave_to_send_comes_behind_the_answers_before_it() -> None:
+    with seneca_bus() as bus, bus.connect() as connection:
+        responder = bus.responder("math.sum")
+        data = post({"x": 1}, Expect="100-continue")
+        connection.sendall(post(SUM) + data)
+        responder.asked()
+        responder.reply(0, b'{"sum":3}')
+        stream = connection.makefile("rb")
+        assert read_answer(stream).body == {"sum": 3}
+        assert stream.readline() == b"HTTP/1.1 100 Continue\r\n"
+
+
 # ---- refusals -------------------------------------------------------------------------------------------------------
 
 

@@ -89,3 +89,21 @@ def test_hops_leave_out_what_is_not_known() -> None:
 
 def test_text_is_utf8_in_columns() -> None:
     assert Batch.of([Envelope(topic="gepäck")]).topic == ["gepäck".encode()]
+
+
+def test_joined_batches_have_all_rows_in_order() -> None:
+    one = Batch(2, wire=b"mb", topic=b"a", message_id=[b"1", b"2"], payload=[b"x", b"y"], error=[None, b"e"])
+    other = Batch(1, wire=b"mb", topic=b"b", message_id=[b"3"], payload=[b"z"], timeout_ms=7)
+    one.source, other.source = ["s1", "s2"], "s3"
+    joined = Batch.joined([one, other])
+    assert (joined.count, joined.wire, joined.topic) == (3, b"mb", [b"a", b"a", b"b"])
+    assert (joined.message_id, joined.payload) == ([b"1", b"2", b"3"], [b"x", b"y", b"z"])
+    assert (joined.error, joined.timeout_ms, joined.source) == ([None, b"e", None], [None, None, 7], ["s1", "s2", "s3"])
+    assert Batch.joined([one]) is one
+
+
+def test_the_source_of_a_batch_is_no_column() -> None:
+    batch = Batch(1, topic=b"a", payload=[b"x"])
+    batch.source = object()
+    assert "source" not in batch.__dict__
+    assert batch.keep([0]).source is None

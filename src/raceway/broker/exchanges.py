@@ -10,7 +10,7 @@ side works meanwhile. Whether the journal takes anything at all is asked before.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -76,12 +76,13 @@ class Exchanges:
             chosen += _choose(responders, count)
         batch, spans = keep_named(batch, spans, peer.wire)
         if batch.count:
-            batch.producer = peer.producer
+            askers: Sequence[Peer] = intent.askers or (peer,) * batch.count
+            batch.producer = peer.producer if intent.askers is None else [asker.producer for asker in askers]
             bus.chains.unmask_parents(batch)
             masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             bus.journal.check_writable()
-            opened = list(self._open(peer, batch, spans, chosen, masked))
+            opened = list(self._open(askers, batch, spans, chosen, masked))
             self._forward(opened, batch)
             self._keep(batch, spans, opened, done)
         return Taken(tuple(refused))
@@ -117,7 +118,12 @@ class Exchanges:
         return responders
 
     def _open(
-        self, peer: Peer, batch: Batch, spans: list[Span], chosen: list[Responder | None], masked: list[bytes | None]
+        self,
+        askers: Sequence[Peer],
+        batch: Batch,
+        spans: list[Span],
+        chosen: list[Responder | None],
+        masked: list[bytes | None],
     ) -> Iterator[Opened]:
         """The requests that have a responder. They have no position yet."""
         batch.time_us = self._now_us()
@@ -125,7 +131,7 @@ class Exchanges:
             for row in range(span.start, span.stop):
                 responder, masked_id = chosen[row], masked[row]
                 if responder is not None and masked_id is not None:
-                    yield self._opened(peer, batch, span, row, responder, masked_id)
+                    yield self._opened(askers[row], batch, span, row, responder, masked_id)
 
     def _opened(self, peer: Peer, batch: Batch, span: Span, row: int, responder: Responder, masked_id: bytes) -> Opened:
         message_id: bytes = batch.message_id[row]  # type: ignore[index,assignment]  # every request has one

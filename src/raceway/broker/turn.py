@@ -4,6 +4,8 @@ While a turn lasts, whoever has something to say only adds to its own list. Peer
 looked after once, when everything that was ready to be read has been read. A socket write costs more than ten messages,
 so this is where most of the speed comes from.
 
+Some work is cheaper done for many at once (`gather`): it waits for the end of the turn too, and comes first there.
+
 A small read on a quiet bus is answered at once instead: waiting for the end of the turn would gather nothing and cost
 another round of the loop. The bus counts as quiet if no turn ended within the last moment.
 """
@@ -32,6 +34,7 @@ class Turn:
         self.call_soon = call_soon
         self._owing: list[Flushable] = []
         self._owing_last: list[Flushable] = []
+        self._gathering: list[Callable[[], None]] = []
         self._scheduled = self._reading = self._prompt = False
         self._ended = 0.0
 
@@ -42,6 +45,12 @@ class Turn:
         us before a request has left for its responder.
         """
         (self._owing_last if last else self._owing).append(flushable)
+        if not self._scheduled and not self._reading:
+            self._schedule()
+
+    def gather(self, work: Callable[[], None]) -> None:
+        """Do it at the end of this turn, before what is owed leaves. Named once per turn, as with `owe`."""
+        self._gathering.append(work)
         if not self._scheduled and not self._reading:
             self._schedule()
 
@@ -58,9 +67,11 @@ class Turn:
 
     def end_read(self) -> None:
         """The bytes are taken."""
+        if self._prompt:
+            self._work()
         self._reading = False
         prompt, self._prompt = self._prompt, False
-        if self._scheduled or not (self._owing or self._owing_last):
+        if self._scheduled or not (self._owing or self._owing_last or self._gathering):
             return
         if prompt:
             self._end()
@@ -72,8 +83,19 @@ class Turn:
         self.call_soon(self._end_scheduled)
 
     def _end_scheduled(self) -> None:
-        self._scheduled = False
+        self._reading = True  # what is done now is owed now: no other turn need be scheduled for it
+        self._work()
+        self._scheduled = self._reading = False
         self._end()
+
+    def _work(self) -> None:
+        while self._gathering:
+            gathering, self._gathering = self._gathering, []
+            for work in gathering:
+                try:
+                    work()
+                except Exception:
+                    log.exception("gathered work failed")
 
     def _end(self) -> None:
         owing, last = self._owing, self._owing_last

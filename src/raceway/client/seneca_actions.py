@@ -29,7 +29,7 @@ log = logging.getLogger("raceway.client")
 
 # A caller's patience with a call: so long the same id is the same call.
 WINDOW_S = 22.222
-REMEMBERED = 10_000
+REMEMBERED, REMEMBERED_BYTES = 10_000, 16 * 1024
 NO_RESULT = "seneca: Action {pattern} responded with result that was not an object or array: {result}"
 
 
@@ -131,10 +131,14 @@ class Performer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[tuple[Outcome, Stamp]] = loop.create_future()
         self._known[call.id] = (loop.time() + WINDOW_S, future)
-        done = await self._perform(call)
+        try:
+            done = await self._perform(call)
+        except BaseException:
+            # The host was closed while it was being worked on.
+            future.cancel()
+            raise
         future.set_result(done)
-        if isinstance(done[0], Failure) and not call.sync:
-            # Whoever sends it again wants it to be tried again.
+        if not _is_worth_keeping(call, done[0]):
             self._known.pop(call.id, None)
         return done
 
@@ -176,3 +180,11 @@ class Performer:
             return Result(payload)
         shown = payload[:100].decode("utf-8", "replace")
         return Failure("result_not_objarr", NO_RESULT.format(pattern=pattern, result=shown), is_seneca=True)
+
+
+def _is_worth_keeping(call: Call, outcome: Outcome) -> bool:
+    """Whoever sends a message again that failed and had no answer wants it to be tried again. Large results would fill
+    the memory."""
+    if isinstance(outcome, Failure):
+        return call.sync
+    return len(outcome.payload) <= REMEMBERED_BYTES

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from typing import NamedTuple, cast
 
 from raceway.broker.timers import TICK_MS, TimerWheel
+from raceway.broker.turn import Turn
 from raceway.codec.http_stream import Response, ResponseReader
 from raceway.dial.allowed import Target
 from raceway.errors import (
@@ -30,6 +31,8 @@ from raceway.errors import (
 )
 
 Answered = Callable[[Response | RacewayError], None]
+# One answer or a few.
+SMALL_READ = 4096
 
 
 class PoolLimits(NamedTuple):
@@ -91,6 +94,15 @@ class _Connection(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are none of asyncio's classes
 
     def data_received(self, data: bytes) -> None:
+        """What comes of it leaves at the end of the turn; on a quiet bus that is now."""
+        turn = self._pool.turn
+        turn.begin_read(small=len(data) <= SMALL_READ)
+        try:
+            self._read(data)
+        finally:
+            turn.end_read()
+
+    def _read(self, data: bytes) -> None:
         self._heard = True
         try:
             responses = self._reader.receive_data(data)
@@ -136,9 +148,14 @@ class HttpPool:
     """`context` turns it to TLS. `close` ends everything."""
 
     def __init__(
-        self, target: Target, loop: asyncio.AbstractEventLoop, limits: PoolLimits, context: ssl.SSLContext | None = None
+        self,
+        target: Target,
+        loop: asyncio.AbstractEventLoop,
+        turn: Turn,
+        limits: PoolLimits,
+        context: ssl.SSLContext | None = None,
     ) -> None:
-        self.target, self.limits = target, limits
+        self.target, self.turn, self.limits = target, turn, limits
         self._loop = loop
         self._context = context
         self._free: deque[_Connection] = deque()
@@ -176,7 +193,9 @@ class HttpPool:
     def send_afresh(self, exchange: _Exchange) -> None:
         """The kept connection it was sent on was gone already."""
         exchange.is_reused, exchange.connection = False, None
-        if not exchange.is_over:
+        if self._closed:
+            exchange.end(ConnectionLostError(str(self.target), "the bus stops"))
+        elif not exchange.is_over:
             self._send_on_new(exchange)
 
     def _maybe_free(self) -> _Connection | None:
@@ -208,7 +227,7 @@ class HttpPool:
                 _, connection = await self._loop.create_connection(
                     lambda: _Connection(self), self.target.host, self.target.port, ssl=self._context
                 )
-        except (OSError, ssl.SSLError) as error:
+        except (OSError, UnicodeError) as error:  # the latter for names that DNS cannot carry
             unreachable = UnreachableError(str(self.target), str(error) or type(error).__name__)
             exchange.end(unreachable)
             self._give_up(unreachable)

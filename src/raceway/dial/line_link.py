@@ -25,6 +25,8 @@ from raceway.errors import (
 )
 
 Answered = Callable[[Reply | RacewayError], None]
+# One answer or a few.
+SMALL_READ = 4096
 
 
 class LineLimits(NamedTuple):
@@ -63,6 +65,15 @@ class _Connection(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are none of asyncio's classes
 
     def data_received(self, data: bytes) -> None:
+        """What comes of it leaves at the end of the turn; on a quiet bus that is now."""
+        turn = self._link.turn
+        turn.begin_read(small=len(data) <= SMALL_READ)
+        try:
+            self._read(data)
+        finally:
+            turn.end_read()
+
+    def _read(self, data: bytes) -> None:
         assert self.transport is not None
         try:
             for line in self._receiver.receive_data(data):
@@ -89,10 +100,11 @@ class LineLink:
 
     def __init__(self, target: Target, loop: asyncio.AbstractEventLoop, turn: Turn, limits: LineLimits) -> None:
         self.target, self.limits = target, limits
-        self._loop, self._turn = loop, turn
+        self._loop, self.turn = loop, turn
         self._connection: _Connection | None = None
         self._opening: asyncio.Task[None] | None = None
         self._unsent: deque[_Call] = deque()
+        self._unsent_bytes = 0
         self._open: dict[str, _Call] = {}
         self._wheel: TimerWheel[_Call] = TimerWheel()
         self._outbox: list[bytes] = []
@@ -117,8 +129,7 @@ class LineLink:
             self._open[key] = call
             self._write(line)
         else:
-            self._unsent.append(call)
-            self._connect()
+            self._wait(call)
 
     def tell(self, line: bytes, told: Callable[[RacewayError | None], None]) -> None:
         """A line that has no answer; `told` is called when it was written, or could not be. While a receiver does not
@@ -134,12 +145,17 @@ class LineLink:
         def settle(result: Reply | RacewayError) -> None:
             told(result if isinstance(result, RacewayError) else None)
 
-        self._unsent.append(_Call("", line, settle))
+        self._wait(_Call("", line, settle))
+
+    def _wait(self, call: _Call) -> None:
+        """For a connection."""
+        self._unsent.append(call)
+        self._unsent_bytes += len(call.line)
         self._connect()
 
     def _is_full(self, size: int) -> bool:
         """Lines that a receiver does not read stay in memory, sent or not."""
-        held = sum(len(call.line) for call in self._unsent)
+        held = self._unsent_bytes
         if self._connection is not None and self._connection.transport is not None:
             held += self._connection.transport.get_write_buffer_size()
         too_many = len(self._open) + len(self._unsent) >= self.limits.waiting
@@ -154,7 +170,7 @@ class LineLink:
 
     def _write(self, line: bytes) -> None:
         if not self._outbox:
-            self._turn.owe(self)
+            self.turn.owe(self)
         self._outbox.append(line)
 
     def flush(self) -> None:
@@ -179,7 +195,7 @@ class LineLink:
                 _, self._connection = await self._loop.create_connection(
                     lambda: _Connection(self), self.target.host, self.target.port
                 )
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # the latter for names that DNS cannot carry
             self._refuse_unsent(UnreachableError(str(self.target), str(error) or type(error).__name__))
         else:
             self._send_waiting()
@@ -187,7 +203,7 @@ class LineLink:
             self._opening = None
 
     def _send_waiting(self) -> None:
-        unsent, self._unsent = self._unsent, deque()
+        unsent, self._unsent, self._unsent_bytes = self._unsent, deque(), 0
         for call in unsent:
             if call.is_over:
                 continue
@@ -198,7 +214,7 @@ class LineLink:
                 self._open[call.key] = call
 
     def _refuse_unsent(self, error: RacewayError) -> None:
-        unsent, self._unsent = self._unsent, deque()
+        unsent, self._unsent, self._unsent_bytes = self._unsent, deque(), 0
         for call in unsent:
             call.end(error)
 

@@ -9,6 +9,8 @@ answered and when, by its own clock, and marks the row `seneca.times: bus`.
 
 from __future__ import annotations
 
+import contextlib
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import ClassVar
@@ -21,6 +23,8 @@ from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.runs import Run
 from raceway.broker.tracing import random_id
 from raceway.codec.seneca import (
+    Call,
+    Dialect,
     Failure,
     Form,
     Outgoing,
@@ -34,7 +38,7 @@ from raceway.codec.seneca import (
 from raceway.codec.seneca_trk import Hops
 from raceway.dial.courier import Courier, Parcel, Tried
 from raceway.dial.seneca_service import ServiceLine
-from raceway.errors import BusyError, RacewayError, UnreachableError
+from raceway.errors import BusyError, RacewayError, UnavailableError, UnreachableError
 from raceway.model.envelope import SENECA, Batch, Hop, decode_attributes, encode_attributes, encode_hops
 from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
@@ -62,6 +66,7 @@ class Answerer(Peer):
         super().__init__(random_id().decode(), _no_copies, broker.clock_us())
         self.broker, self.pin = broker, pin
         self._timeout_ms = timeout_ms
+        self._answers: list[Batch] = []
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         raise AssertionError("it asks nothing")
@@ -69,15 +74,56 @@ class Answerer(Peer):
     def fail(self, request: Pending, error: RacewayError) -> None:
         raise AssertionError("it asks nothing")
 
-    def ask(self, request: Pending, batch: Batch, row: int, services: Iterator[Service]) -> None:
+    def respond(self, batch: Batch) -> None:
+        """Answers that came together are one batch."""
+        if not self._answers:
+            self.broker.turn.gather(self._respond)
+        self._answers.append(batch)
+
+    def _respond(self) -> None:
+        answers, self._answers = self._answers, []
+        with contextlib.suppress(UnavailableError):  # the requesters were told
+            self.broker.perform(self, Respond(Batch.joined(answers)))
+
+    @abstractmethod
+    def in_turn(self) -> list[Service]:
+        """Services that can be asked, in the order in which to try them."""
+
+    @abstractmethod
+    def maybe_unknown(self) -> ServiceLine | None:
+        """A service of which nobody knows yet whether it is there."""
+
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        """Just after a start a service may not have been found yet: then the request waits for that."""
+        services = self.in_turn()
+        unknown = None if services else self.maybe_unknown()
+        if unknown is not None:
+            unknown.after_look(lambda: self._ask(request, batch, row, self.in_turn()))
+        else:
+            self._ask(request, batch, row, services)
+
+    def _ask(self, request: Pending, batch: Batch, row: int, services: list[Service]) -> None:
         timeout_ms = max(batch.item("timeout_ms", row) or 0, self._timeout_ms) + GRACE_MS
-        outgoing, form = self.outgoing(batch, row, request.forwarded_id)
+        outgoing, form = self._maybe_same(batch, row), None
+        if outgoing is None:
+            outgoing, form = self.outgoing(batch, row, request.forwarded_id)
         if batch.item("wire", row) == SENECA:
-            attempt = Attempt(self, request, outgoing, None, outgoing.hops, services, timeout_ms / 1000)
+            form, hops = None, outgoing.hops
         else:
             hops = (Hop(request.sid, "", request.message_id.decode(), (request.accepted_us // 1000,)),)
-            attempt = Attempt(self, request, outgoing, form, hops, services, timeout_ms / 1000)
-        attempt.go_on(None)
+        Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000).go_on(None)
+
+    def _maybe_same(self, batch: Batch, row: int) -> Outgoing | None:
+        """A call that this very pin has matched goes on as it came: it need not be read from its row."""
+        call = batch.item("source", row)
+        if call is None or call.pattern != self.pin.text or call.sent.dialect is Dialect.WEB:
+            return None
+        sent: Call = call.sent
+        sent_ms = self.broker.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
+        return Outgoing(
+            sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
+            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown,
+        )  # fmt: skip
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
         """A message of another wire is called by its masked id: the sender's own is for the bus alone."""
@@ -138,13 +184,14 @@ class Attempt:
         batch = answer_batch(reply, self._masked_id, self._form)
         rid = reply.rid or (self._service.line.address.url if self._service is not None else self._answerer.id)
         batch.producer = [rid.encode()]
-        times = (reply.received_ms, reply.answered_ms)
-        if reply.hops is None and None in times:
-            times = (self._handed_ms, self._now_ms())
+        if reply.hops is None and (reply.received_ms is None or reply.answered_ms is None):
+            reply.received_ms, reply.answered_ms = self._handed_ms, self._now_ms()
             _mark(batch)
-        hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, Stamp(rid, *times))  # type: ignore[arg-type]
+        stamp = Stamp(rid, reply.received_ms or 0, reply.answered_ms or 0)
+        hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, stamp)
         batch.hops = [encode_hops(self._with_own_id(hops))]
-        self._answerer.broker.perform(self._answerer, Respond(batch))
+        batch.source = reply
+        self._answerer.respond(batch)
 
     def _with_own_id(self, hops: Hops) -> Hops:
         """A service knows a request of another wire by its masked id; the journal by its own."""
@@ -182,14 +229,16 @@ class Service(Answerer):
 
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
         outgoing, _ = self.outgoing(parcel.batch, parcel.row, parcel.data)
-        outgoing.sync = False
         self.line.tell(outgoing, self._timeout_ms / 1000, tried)
 
     def _park(self, parcel: Parcel, reason: str) -> None:
         self.broker.parking.park(parcel.batch, parcel.row, self.line.address.url, reason)
 
-    def forward(self, request: Pending, batch: Batch, row: int) -> None:
-        self.ask(request, batch, row, iter((self,) if self.line.can_be_asked else ()))
+    def in_turn(self) -> list[Service]:
+        return [self] if self.line.can_be_asked else []
+
+    def maybe_unknown(self) -> ServiceLine | None:
+        return self.line if self.line.state == "unknown" else None
 
     def members(self) -> Sequence[Responder]:
         return (self,)
@@ -218,13 +267,14 @@ class PinGroup(Answerer):
         winner = self._pins.maybe_find(lambda key: keys.get(key, MISSING))
         return winner is None or winner[0] == self.pin
 
-    def forward(self, request: Pending, batch: Batch, row: int) -> None:
-        self.ask(request, batch, row, iter(self._in_turn()))
-
     def members(self) -> Sequence[Responder]:
-        return self._in_turn()
+        """Those that are there, or all if none is known to be."""
+        return self.in_turn() or self.services
 
-    def _in_turn(self) -> list[Service]:
+    def maybe_unknown(self) -> ServiceLine | None:
+        return next((service.line for service in self.services if service.line.state == "unknown"), None)
+
+    def in_turn(self) -> list[Service]:
         """Those that are there, beginning with the next one; those that seem down if there is no other."""
         services = [service for service in self.services if service.line.can_be_asked]
         if len(services) > 1:

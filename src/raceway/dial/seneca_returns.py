@@ -56,12 +56,11 @@ class Returns:
         self._sent = 0
 
     def allows(self, urn: str) -> bool:
-        """Refusals are logged and counted."""
-        reason = self._maybe_refusal(urn)
-        if reason is not None:
-            self._broker.meter.counts["bus.return_refused"] += 1
-            log.warning("return path refused", urn=urn, reason=reason)
-        return reason is None
+        return self._maybe_refusal(urn) is None
+
+    def note_refusal(self, urn: str) -> None:
+        self._broker.meter.counts["bus.return_refused"] += 1
+        log.warning("return path refused", urn=urn, reason=self._maybe_refusal(urn))
 
     def _maybe_refusal(self, urn: str) -> str | None:
         try:
@@ -105,7 +104,7 @@ class Returns:
                 connect_s=settings.connect_ms / 1000,
                 idle_s=settings.idle_ms / 1000,
             )
-            pool = HttpPool(address.target, self._loop, limits, address.maybe_tls())
+            pool = HttpPool(address.target, self._loop, self._broker.turn, limits, address.maybe_tls())
             found = self._pools[urn] = _Pool(pool, address)
             if len(self._pools) > KEPT_POOLS:
                 self._pools.pop(next(iter(self._pools))).pool.close()

@@ -54,7 +54,7 @@ class Transport(Protocol):
 
 
 class OverHttp:
-    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         limits = PoolLimits(
             connections=settings.connections,
             waiting=settings.waiting,
@@ -64,7 +64,7 @@ class OverHttp:
             idle_s=settings.idle_ms / 1000,
         )
         self._address = address
-        self.pool = HttpPool(address.target, loop, limits, address.maybe_tls())
+        self.pool = HttpPool(address.target, loop, turn, limits, address.maybe_tls())
 
     @property
     def open_connections(self) -> int:
@@ -133,7 +133,7 @@ def maybe_not_taken(response: Response | RacewayError) -> NotTaken | None:
 
 
 class ServiceLine:
-    """`state` is `unknown` until the first connection. `came_up` is called each time it is found again."""
+    """`state` is `unknown` until the first connection."""
 
     def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         self.address, self.dialect = address, address.dialect
@@ -141,13 +141,12 @@ class ServiceLine:
         self.reason = ""
         self.calls = self.failures = 0
         self._settings, self._loop = settings, loop
-        over_http = address.is_http
-        self._transport: Transport = (
-            OverHttp(address, settings, loop) if over_http else OverLines(address, settings, loop, turn)
-        )
+        over = OverHttp if address.is_http else OverLines
+        self._transport: Transport = over(address, settings, loop, turn)
         self._pause_ms = settings.retry_ms
         self._retry: asyncio.TimerHandle | None = None
         self._looking: asyncio.Task[None] | None = None
+        self._curious: list[Callable[[], None]] = []
 
     @property
     def open_connections(self) -> int:
@@ -156,6 +155,10 @@ class ServiceLine:
     @property
     def can_be_asked(self) -> bool:
         return self.dialect is not None
+
+    def after_look(self, callback: Callable[[], None]) -> None:
+        """When it is known whether the service is there, and how it speaks. For one whose state is `unknown`."""
+        self._curious.append(callback)
 
     def call(self, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
         """`answered` gets the reply, or why there is none: UnreachableError if nothing was sent."""
@@ -190,17 +193,20 @@ class ServiceLine:
     # ---- is it there? ------------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Connect, and find out the dialect if it is not known. Never fails: `state` and `reason` tell."""
+        """Connect, and find out the dialect if it was not said. Never fails: `state` and `reason` tell."""
         try:
             async with asyncio.timeout(self._settings.connect_ms / 1000):
-                if self.dialect is None:
+                if self.address.dialect is None:
                     self.dialect = await self._ask_dialect()
                 else:
                     await self._connect()
-        except (OSError, RacewayError) as error:
+        except (OSError, UnicodeError, RacewayError) as error:  # the second for names that DNS cannot carry
             self._went_down(str(error) or "no answer in time")
         else:
             self._is_up()
+        curious, self._curious = self._curious, []
+        for callback in curious:
+            callback()
 
     async def _connect(self) -> None:
         target = self.address.target

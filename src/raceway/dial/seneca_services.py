@@ -28,11 +28,13 @@ log = structlog.get_logger("raceway.dial")
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """What is kept of a service that was attached by command."""
+    """What is kept of a service that was attached by command. `found` is how it spoke when it was last asked: after a
+    restart it is spoken to in this way until it was asked again."""
 
     pin: str
     url: str
     dialect: str = "auto"
+    found: str = ""
 
     @property
     def key(self) -> str:
@@ -94,7 +96,9 @@ class ServiceTable:
 
     def _restore(self, kept: Attachment) -> None:
         try:
-            self._add_all(kept.pin, kept.url, kept.dialect)
+            for service in self._add_all(kept.pin, kept.url, kept.dialect):
+                if kept.found:
+                    service.line.dialect = parse_address(kept.url, kept.found).dialect
         except RacewayError as error:  # settings have changed since
             log.error("a service cannot be attached again", pin=kept.pin, url=kept.url, reason=str(error))
 
@@ -105,11 +109,12 @@ class ServiceTable:
         UnavailableError if it could not be kept. Whether the service is there shows in the rows.
         """
         services = self._add_all(pins, url, dialect)
+        await asyncio.gather(*(service.line.look() for service in services))
         for service in services:
-            kept = Attachment(service.pin.text, service.line.address.url, dialect)
+            found = service.line.dialect.value[0] if service.line.dialect is not None else ""
+            kept = Attachment(service.pin.text, service.line.address.url, dialect, found)
             self._broker.set_state(SECTION, kept.key, msgspec.to_builtins(kept))
         await self._committed()
-        await asyncio.gather(*(service.line.look() for service in services))
         return [self._row(service) for service in services]
 
     async def detach(self, pins: str, url: str) -> int:

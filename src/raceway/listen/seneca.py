@@ -11,6 +11,7 @@ import asyncio
 import os
 import secrets
 import time
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -52,6 +53,9 @@ class NoReturns:
     def allows(self, urn: str) -> bool:
         return False
 
+    def note_refusal(self, urn: str) -> None:
+        """Nothing is ever allowed, so it is no news."""
+
     def send(self, urn: str, document: bytes, call_id: str) -> None:
         raise AssertionError("nothing is allowed")
 
@@ -60,11 +64,14 @@ class SenecaSession(Session):
     """One connection. Calls ask; it only carries them, and their answers."""
 
     wire: ClassVar[bytes] = SENECA
-    in_flight: int
 
     def __init__(self, gate: SenecaGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
         super().__init__(gate, transport, no_copies, pending)
         self.gate = gate
+
+    @abstractmethod
+    def is_waited_for(self) -> bool:
+        """Is an answer still to come?"""
 
     def close(self, reason: str) -> None:
         self.stop(reason)
@@ -74,7 +81,7 @@ class SenecaSession(Session):
         idle_ms = self.gate.settings.idle_ms
         if self.is_stalled(now):
             self.cut("unfinished message", "bus.stalled_closed")
-        elif idle_ms and not self.in_flight and self.silence_ms(now) >= idle_ms:
+        elif idle_ms and not self.is_waited_for() and self.silence_ms(now) >= idle_ms:
             self.broker.meter.counts["bus.silent_closed"] += 1
             self.flush()
             self.close("silent")
@@ -106,6 +113,7 @@ class SenecaGate(Gate[SenecaSession]):
             settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: loop.time() * 1000
         )
         self._pins = pins
+        self._asking: dict[bytes, list[tuple[SenecaCall, Batch]]] = {}
         self._call_later = loop.call_later
 
     def now_ms(self) -> int:
@@ -141,24 +149,38 @@ class SenecaGate(Gate[SenecaSession]):
 
     def _perform(self, call: SenecaCall, topic: bytes) -> None:
         sent, broker = call.sent, self.broker
-        batch = batch_of(sent, topic)
+        batch = batch_of(sent, topic, call.pattern)
         if not sent.sync:
             # A topic that nobody listens on just now is no fault: the message is kept.
             _check(broker.perform(call, Publish(batch), call.committed), NoRouteError)
             return
         returns = sent.dialect is Dialect.SEED and sent.reply_to is not None
         batch.timeout_ms = self._timeout_ms(call, returns)
+        batch.source = call
         if sent.multiple:
-            call.is_returning = returns and call.may_return()
             asked = broker.perform(call, AskAll(batch, self.settings.several_limit))
             assert isinstance(asked, Asked)
             call.expect(asked.count)
-            if call.is_returning:
-                call.accept()
+            if returns:
+                call.let_go()
             return
-        _check(broker.perform(call, Request(batch)))
+        if not self._asking:
+            broker.turn.gather(self._ask)
+        self._asking.setdefault(topic, []).append((call, batch))
         if returns:
             self._call_later(self.settings.hold_ms / 1000, call.let_go)
+
+    def _ask(self) -> None:
+        """Calls that came together, and are of one topic, are one batch."""
+        asking, self._asking = self._asking, {}
+        for calls in asking.values():
+            askers = [call for call, _ in calls]
+            batch = Batch.joined([batch for _, batch in calls])
+            try:
+                _check(self.broker.perform(askers[0], Request(batch, askers=askers)))
+            except RacewayError as error:
+                for call in askers:
+                    call.refuse(error)
 
     def _timeout_ms(self, call: SenecaCall, returns: bool) -> int:
         if call.sent.dialect is Dialect.LEGACY:
@@ -169,7 +191,7 @@ class SenecaGate(Gate[SenecaSession]):
 
 
 def _check(outcome: Outcome, but: type[RacewayError] | None = None) -> None:
-    """Raises why the one message of a batch was refused."""
+    """Raises why the rows of a batch, which are of one topic, were refused."""
     assert isinstance(outcome, Taken)
     for _, _, error in outcome.refused:
         if but is None or not isinstance(error, but):

@@ -19,11 +19,11 @@ import msgspec
 
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.runs import Run
-from raceway.codec.seneca import Call, Outcome, Stamp, failure_of, outcome_of, response_document
+from raceway.codec.seneca import Call, Outcome, Reply, Stamp, failure_of, outcome_of, response_document
 from raceway.codec.seneca_trk import maybe_own
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError
 from raceway.listen.seneca_repeats import Repeats, Settled
-from raceway.model.envelope import SENECA, Batch, Hop, decode_hops
+from raceway.model.envelope import SENECA, Batch, decode_hops
 
 
 class Door(Protocol):
@@ -40,7 +40,10 @@ class ReturnPath(Protocol):
     """Brings answers to addresses that callers name."""
 
     def allows(self, urn: str) -> bool:
-        """May the bus connect there? If not, that is logged and counted."""
+        """May the bus connect there?"""
+
+    def note_refusal(self, urn: str) -> None:
+        """An address was to be used and is not allowed."""
 
     def send(self, urn: str, document: bytes, call_id: str) -> None: ...
 
@@ -85,12 +88,15 @@ class SenecaCall(Peer):
         rid, times = request.responder_id, None
         if batch.item("wire", row) == SENECA:
             rid = (batch.item("producer", row) or b"").decode("utf-8", "replace") or rid
-            times = self._maybe_times(decode_hops(batch.item("hops", row)))
+            times = self._maybe_times(batch.item("source", row), batch.item("hops", row))
         received_ms, answered_ms = times or (request.handed_us // 1000, self._desk.now_ms())
         self._gather((outcome_of(batch, row), Stamp(rid, received_ms, answered_ms, self.pattern)))
 
-    def _maybe_times(self, hops: tuple[Hop, ...]) -> tuple[int, int] | None:
+    def _maybe_times(self, reply: Reply | None, column: bytes | None) -> tuple[int, int] | None:
         """When the responder got the call and answered it, by its own clock, if it says so."""
+        if reply is not None and reply.received_ms is not None and reply.answered_ms is not None:
+            return reply.received_ms, reply.answered_ms
+        hops = decode_hops(column)
         own = maybe_own(hops, self.sent.mid)
         times = () if own is None else hops[own].tms[1:3]
         return (times[0], times[1]) if len(times) == 2 and times[0] is not None and times[1] is not None else None
@@ -124,14 +130,16 @@ class SenecaCall(Peer):
 
     # ---- what the caller is told -------------------------------------------------------------------------------------
 
-    def may_return(self) -> bool:
-        return self.sent.reply_to is not None and self._desk.returns.allows(self.sent.reply_to)
-
     def let_go(self) -> None:
-        """It was held long enough: the answer will come by the return path, if that may be used."""
-        if not self._is_settled and self.may_return():
+        """It is not held any longer: the answer will come by the return path, if that may be used."""
+        urn = self.sent.reply_to
+        if self._is_settled or urn is None:
+            return
+        if self._desk.returns.allows(urn):
             self.is_returning = True
             self.accept()
+        else:
+            self._desk.returns.note_refusal(urn)
 
     def accept(self) -> None:
         self._door.accept(self, self._own_stamp())

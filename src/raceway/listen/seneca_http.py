@@ -97,27 +97,23 @@ class SenecaHttpSession(SenecaSession):
         self._is_welcome = door.is_welcome
         self._places: deque[Place] = deque()
         # Nothing more is read: what follows would not be answered.
-        self.is_over = False
+        self.is_over = self._is_ending = False
         self.handlers = {
             Request: self._request,
             Continue: lambda event: self._continue(),
             HttpRefusal: self._break,
         }
 
-    @property
-    def in_flight(self) -> int:  # type: ignore[override]
-        return len(self._places)
+    def is_waited_for(self) -> bool:
+        return bool(self._places)
 
     # ---- requests ----------------------------------------------------------------------------------------------------
 
     def _request(self, request: Request) -> None:
         if self.is_over:
             return
-        place = Place(closes=not request.keep_alive)
+        place = self._next_place(closes=not request.keep_alive)
         self.is_over = place.closes
-        self._places.append(place)
-        if len(self._places) == MAX_AHEAD:
-            self.pause()
         received = self._maybe_call(request)
         if isinstance(received, HttpAnswer):
             self.broker.count_error(self)
@@ -138,10 +134,18 @@ class SenecaHttpSession(SenecaSession):
             return refusal_http(sent)
         return SenecaCall(self.gate, self, sent)
 
+    def _next_place(self, closes: bool) -> Place:
+        place = Place(closes)
+        self._places.append(place)
+        if len(self._places) == MAX_AHEAD:
+            self.pause()
+        return place
+
     def _continue(self) -> None:
-        """Only if nothing stands before it: an answer that is still to come would be taken for this request's."""
-        if not self._places:
-            self.write(CONTINUE_BYTES)
+        """Behind the answers that are still to come: before them it would be taken for one of theirs."""
+        if not self.is_over:
+            self._next_place(closes=False).data = CONTINUE_BYTES
+            self._write_places()
 
     def _break(self, refusal: HttpRefusal) -> None:
         """Where the next request begins is not known any more."""
@@ -149,9 +153,10 @@ class SenecaHttpSession(SenecaSession):
             return
         self.is_over = True
         self.broker.count_error(self)
-        place = Place(closes=True)
-        self._places.append(place)
-        self._put(place, _refusal(refusal.status, _CODES.get(refusal.status, "invalid_message"), refusal.reason))
+        self._put(
+            self._next_place(closes=True),
+            _refusal(refusal.status, _CODES.get(refusal.status, "invalid_message"), refusal.reason),
+        )
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -176,6 +181,10 @@ class SenecaHttpSession(SenecaSession):
             return
         place.data = http_bytes(answer, place.closes)
         self.hear()  # an answer may be followed by the next call: silence begins with it
+        self._write_places()
+
+    def _write_places(self) -> None:
+        """Whatever is ready and has nothing before it."""
         places = self._places
         while places and (data := places[0].data) is not None:
             closes = places.popleft().closes
@@ -189,7 +198,9 @@ class SenecaHttpSession(SenecaSession):
     def _end(self) -> None:
         """Everything was said. A client that still sends must be able to read it."""
         self.flush()
-        if self._pending() and self.transport.can_write_eof() and not self.transport.is_closing():
+        can_wait = self.transport.can_write_eof() and not self.transport.is_closing() and not self._is_ending
+        if self._pending() and can_wait:
+            self._is_ending = True
             self.transport.write_eof()
             self.broker.loop.call_later(LAST_WORDS_S, lambda: self.close("refused"))
         else:

@@ -7,6 +7,7 @@ are not kept: the next attempt may fare better.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
@@ -52,7 +53,7 @@ class Repeats:
     def __init__(self, window_ms: int, max_ids: int, max_bytes: int, monotonic_ms: Callable[[], float]) -> None:
         self._window_ms, self._max_ids, self._max_bytes = window_ms, max_ids, max_bytes
         self._monotonic_ms = monotonic_ms
-        self._entries: dict[str, _Entry] = {}
+        self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._size = 0
 
     def __len__(self) -> int:
@@ -97,7 +98,7 @@ class Repeats:
             caller.tell_again(settled)
 
     def _drop_old(self, now: float) -> None:
-        """Entries lie in order of age. One that others wait for goes like any other; those keep waiting with it."""
+        """Entries lie in order of age."""
         entries = self._entries
         while entries:
             key = next(iter(entries))
@@ -114,6 +115,5 @@ class Repeats:
 
     def _reopen(self, key: str, entry: _Entry, now: float) -> None:
         """Somebody still waits: it counts as new."""
-        del self._entries[key]
         entry.begun_ms = now
-        self._entries[key] = entry
+        self._entries.move_to_end(key)

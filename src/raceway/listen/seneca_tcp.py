@@ -57,17 +57,20 @@ class SenecaTcp(StreamProtocol):
 class SenecaTcpSession(SenecaSession):
     def __init__(self, gate: SenecaGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
         super().__init__(gate, transport, pending)
-        self.in_flight = 0
+        self._in_flight = 0
         self._is_ending = False
         self.handlers = {bytes: self._line, Overflow: self._overflow}
+
+    def is_waited_for(self) -> bool:
+        return self._in_flight > 0
 
     def _line(self, line: bytes) -> None:
         sent = read_line(line, fresh_id)
         if isinstance(sent, LineRefused):
             self._refuse(sent)
             return
-        self.in_flight += 1
-        if self.in_flight == MAX_IN_FLIGHT:
+        self._in_flight += 1
+        if self._in_flight == MAX_IN_FLIGHT:
             self.pause()
         self.gate.take(SenecaCall(self.gate, self, sent))
 
@@ -103,15 +106,15 @@ class SenecaTcpSession(SenecaSession):
     def _put(self, line: bytes | None) -> None:
         if not self.open:
             return
-        self.in_flight -= 1
+        self._in_flight -= 1
         self.hear()  # an answer may be followed by the next call: silence begins with it
         if line is not None:
             self.write(line)
-        if self.in_flight == MAX_IN_FLIGHT - 1:
+        if self._in_flight == MAX_IN_FLIGHT - 1:
             self.resume()
         self._maybe_end()
 
     def _maybe_end(self) -> None:
-        if self._is_ending and not self.in_flight:
+        if self._is_ending and not self._in_flight:
             self.flush()
             self.close("ended by peer")

@@ -113,8 +113,15 @@ _PER_ROW = (list, range)
 
 
 class Batch:
-    """Rows that enter the bus together, column by column. Not frozen: the broker fills in what only it knows."""
+    """Rows that enter the bus together, column by column. Not frozen: the broker fills in what only it knows.
 
+    `source` is no column: what a codec read the rows from, for a receiver who speaks the same language and need not
+    read them again. Nobody else looks at it, and it is gone once the rows are on disk.
+    """
+
+    __slots__ = ("__dict__", "source")
+
+    source: Any
     count: int
     topic: Column[bytes] = None
     wire: Column[bytes] = None
@@ -143,6 +150,7 @@ class Batch:
 
     def __init__(self, count: int, **columns: Any) -> None:
         self.count = count
+        self.source = None
         self.__dict__.update(columns)
 
     def item(self, name: str, row: int) -> Any:
@@ -157,6 +165,21 @@ class Batch:
             if name != "count":
                 setattr(kept, name, [column[row] for row in rows] if type(column) in _PER_ROW else column)
         return kept
+
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """One batch of the rows of all of them, in order."""
+        if len(batches) == 1:
+            return batches[0]
+        joined = cls(sum(batch.count for batch in batches))
+        for name in dict.fromkeys(name for batch in batches for name in batch.__dict__ if name != "count"):
+            first = batches[0].__dict__.get(name)
+            if type(first) not in _PER_ROW and all(batch.__dict__.get(name) == first for batch in batches):
+                setattr(joined, name, first)
+            else:
+                setattr(joined, name, [batch.item(name, row) for batch in batches for row in range(batch.count)])
+        joined.source = [batch.item("source", row) for batch in batches for row in range(batch.count)]
+        return joined
 
     def row(self, row: int) -> Envelope:
         """One row as an envelope, without position. For slow paths."""

@@ -7,7 +7,8 @@ broker's one door takes an intent and gives an outcome. Errors are outcomes too:
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -33,11 +34,13 @@ class Publish(msgspec.Struct, gc=False):
 class Request(msgspec.Struct, gc=False):
     """Each row to exactly one responder; rows carry `message_id` and perhaps `timeout_ms` and `reply_to`.
 
-    `waits`: where there is a queue but nobody consumes from it, the request may wait in it.
+    `waits`: where there is a queue but nobody consumes from it, the request may wait in it. `askers`: who asks, row by
+    row, where one call speaks for several peers; then all rows are of one topic.
     """
 
     batch: Batch
     waits: bool = False
+    askers: Sequence[Any] | None = None
 
 
 class AskAll(msgspec.Struct, gc=False):
