@@ -83,7 +83,8 @@ def test_an_identity_lives_on_through_redelivery_and_restart() -> None:
             producer_id, consumer_id = wire.producer("/default/t"), wire.consumer("/default/t")
             sent = StreamMessage(
                 msg_id=MsgID(producer_id=producer_id, topic_name="/default/t", broker_addr="liar"),
-                request_id=2**64 - 1, payload=b"\0\xff", publish_time=77, producer_name="p", subscription_name="made up",
+                request_id=2**64 - 1, payload=b"\0\xff", publish_time=77, producer_name="p",
+                subscription_name="made up",
                 attributes={"a": "b"}, schema_id=5, schema_version=6, routing_key="",
             )  # fmt: skip
             wire.ask(SEND, sent, MessageResponse)
