@@ -176,11 +176,18 @@ class DurableSubscription(Subscription):
     # ---- messages go out ---------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        if self.paused or not self.consumers.active:
+        if self.paused:
             return
-        rooms = self.rooms()
-        if not rooms:
-            return
+        # Sizes are estimates: a sink that they have filled is asked again, because only one that says itself that it is
+        # full tells us when it is not.
+        while rooms := self.rooms():
+            asked = len(rooms)
+            self._dispatch(rooms)
+            if len(rooms) == asked:
+                break
+
+    def _dispatch(self, rooms: dict[Consumer, int]) -> None:
+        """What may go out now; consumers that are full by then are no longer among the rooms."""
         self.unblock(rooms)
         self._take_in()
         allowed = self._allowance()
