@@ -121,7 +121,7 @@ def fill(message: Message, dice: random.Random) -> None:
             setattr(message, field.name, value(field, dice))
 
 
-def value(field: FieldDescriptor, dice: random.Random) -> Any:
+def value(field: Any, dice: random.Random) -> Any:
     if field.type == FieldDescriptor.TYPE_STRING:
         return dice.choice(TEXTS)
     if field.type == FieldDescriptor.TYPE_BYTES:
@@ -214,8 +214,8 @@ def test_names_of_producers_consumers_and_subscriptions_have_bounds(wire: Danube
     wire.producer(topic)
     create = ProducerRequest(producer_name=name, topic_name=topic, dispatch_strategy=1)  # type: ignore[arg-type]
     assert status(wire, "danube.ProducerService/CreateProducer", create, ProducerResponse) == "INVALID_ARGUMENT"
-    for fields in ({"consumer_name": name, "subscription": "s"}, {"consumer_name": "c", "subscription": name}):
-        request = ConsumerRequest(topic_name=topic, **fields)
+    for consumer, subscription in ((name, "s"), ("c", name)):
+        request = ConsumerRequest(topic_name=topic, consumer_name=consumer, subscription=subscription)
         assert status(wire, "danube.ConsumerService/Subscribe", request, ConsumerResponse) == "INVALID_ARGUMENT"
 
 

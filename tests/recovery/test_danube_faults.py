@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 
 import pytest
 
+from raceway.codec.danube_pb.danube_admin_pb2 import NewTopicRequest, TopicResponse
+from raceway.codec.danube_pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import DanubeWire, danube_wire
 from tests.recovery.test_process_faults import fault_env, is_ready, set_fault
 from tests.server import Server, running_server, wait_until
 
 TOPIC = "/default/fault"
+SCHEMA = RegisterSchemaRequest(subject="s", schema_type="string", schema_definition=b"x")
 
 
 class Books:
@@ -50,6 +53,20 @@ def faulty(folder: Path) -> Iterator[tuple[Server, Path]]:
         yield server, fault
 
 
+def assert_nothing_new_is_made(wire: DanubeWire) -> None:
+    """At once: the client would wait for ever."""
+    makers: list[Callable[[], object]] = [
+        lambda: wire.producer("/default/another"),
+        lambda: wire.producer(TOPIC, "another"),
+        lambda: wire.consumer(TOPIC, subscription="another"),
+        lambda: wire.ask("danube_admin.TopicAdmin/CreateTopic", NewTopicRequest(name="/default/b"), TopicResponse),
+        lambda: wire.ask("danube_schema.SchemaRegistry/RegisterSchema", SCHEMA, RegisterSchemaResponse),
+    ]
+    for make in makers:
+        with pytest.raises(RefusedError, match="RESOURCE_EXHAUSTED"):
+            make()
+
+
 def test_a_full_disk_tells_clients_to_try_again_and_consumers_go_on(tmp_path: Path) -> None:
     books = Books()
     with faulty(tmp_path) as (server, fault), danube_wire(server) as wire:
@@ -61,8 +78,9 @@ def test_a_full_disk_tells_clients_to_try_again_and_consumers_go_on(tmp_path: Pa
         wait_until(lambda: books.send(wire, producer_id) == "RESOURCE_EXHAUSTED")
         assert set(books.refused.values()) <= {"INTERNAL", "RESOURCE_EXHAUSTED"}
         assert books.send(wire, producer_id) == "RESOURCE_EXHAUSTED"
-        with pytest.raises(RefusedError, match="RESOURCE_EXHAUSTED"):
-            wire.producer("/default/another")
+        assert_nothing_new_is_made(wire)
+        assert wire.producer(TOPIC) == producer_id, "who is known may come back"
+        assert wire.consumer(TOPIC) == consumer_id
         books.check(wire, consumer_id)
         fault.unlink()
         wait_until(lambda: is_ready(server), what="/readyz to be well again")
