@@ -5,7 +5,8 @@
 "Raceway" is the whole bus: every message is decoded, journalled and synced before it is answered. "Raceway, nothing
 behind" is its gRPC door alone, and "grpcio" a server of grpcio's that decodes nothing, keeps nothing and answers a
 constant: the most that a service built on it can reach. Calls come from h2load, which costs a third of a microsecond
-each; streams are read by a loop that only counts.
+each; streams are read by a loop that only counts. On the whole bus what is read is a consumer's backlog, ten thousand
+messages each time its stream is opened; the others send the same bytes over and over.
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ class GrpcSystem(System):
     """A server of gRPC. `body` is the file with a call of SendMessage that it will accept."""
 
     def __init__(
-        self, name: str, folder: Path, port: int, process: subprocess.Popen[bytes], producer_id: int, *, counts: bool
-    ) -> None:
+        self, name: str, folder: Path, port: int, process: subprocess.Popen[bytes], producer_id: int,
+        backlog: danube_wire.Backlog | None,
+    ) -> None:  # fmt: skip
         super().__init__(name, folder, port, process)
         self.body = folder / "body"
         self.body.write_bytes(danube_wire.prefixed(danube_wire.send_message(producer_id)))
-        self.counts = counts
+        self.backlog = backlog
 
 
 def raceway(name: str, folder: Path, _port: int) -> GrpcSystem | None:
@@ -48,9 +50,8 @@ def raceway(name: str, folder: Path, _port: int) -> GrpcSystem | None:
         return None
     server = start_raceway(folder)
     port = server.port("danube")
-    return GrpcSystem(
-        name, folder, port, server.process, danube_wire.create_producer(port, reliable=True), counts=False
-    )
+    producer_id = danube_wire.create_producer(port, reliable=True)
+    return GrpcSystem(name, folder, port, server.process, producer_id, danube_wire.make_backlog(port, folder))
 
 
 def with_nothing_behind(module: str) -> Start:
@@ -58,7 +59,7 @@ def with_nothing_behind(module: str) -> Start:
         if danube_wire.maybe_h2load() is None:
             return None
         process = spawn([sys.executable, "-m", module, str(port)], folder, port, cwd=Path.cwd())
-        return GrpcSystem(name, folder, port, process, producer_id=1, counts=True)
+        return GrpcSystem(name, folder, port, process, producer_id=1, backlog=None)
 
     return start
 
@@ -97,13 +98,17 @@ class Stream:
     _size = 300
 
     def suits(self, system: System) -> bool:
-        return isinstance(system, GrpcSystem) and system.counts
+        return isinstance(system, GrpcSystem)
 
     def run(self, system: System, count: int) -> Sample:
+        assert isinstance(system, GrpcSystem)
+        times = -(-count // danube_wire.BACKLOG)
         with connected() as clients:
-            reader = Client(
-                danube_wire.read_stream, danube_wire.Http2(), system.port, count, self._size
-            )  # fmt: skip
+            if system.backlog is None:
+                reader = Client(danube_wire.read_stream, danube_wire.Http2(), system.port, count, self._size)
+            else:
+                count = times * danube_wire.BACKLOG
+                reader = Client(danube_wire.read_backlog, danube_wire.Http2(), system.port, times, system.backlog)
             clients.append(reader)
             before = system.cpu_s()
             reader.go()

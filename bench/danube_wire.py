@@ -8,18 +8,28 @@ import shutil
 import socket
 import subprocess
 import time
+from collections.abc import Iterator
+from itertools import islice
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import NamedTuple
 
 import grpc
 
 from bench.load import READ_BYTES, Work, wait_for_go
 from raceway.codec import http2_frames as h2
+from raceway.codec.danube_pb.danube_admin_pb2 import (
+    SetSubscriptionDispatchConfigRequest,
+    SubscriptionDispatchConfig,
+)
 from raceway.codec.danube_pb.danube_api_pb2 import (
+    ConsumerRequest,
+    ConsumerResponse,
     MsgID,
     NonReliable,
     ProducerRequest,
     ProducerResponse,
+    ReceiveRequest,
     Reliable,
     StreamMessage,
 )
@@ -28,7 +38,10 @@ from raceway.codec.http2_frames import FRAME, PREFACE, field, frame
 SEND = "/danube.ProducerService/SendMessage"
 # No method of Danube: a stream of as many messages as are asked for.
 COUNT = "/bench.Stream/Count"
-TOPIC = "/default/bench"
+RECEIVE = "/danube.ConsumerService/ReceiveMessages"
+TOPIC, BACKLOG_TOPIC = "/default/bench", "/default/bench.backlog"
+# The most messages that may be out without an acknowledgement.
+BACKLOG = 10_000
 PAYLOAD = bytes(200)
 _WINDOW = 2**31 - 1
 
@@ -38,11 +51,11 @@ def prefixed(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
-def send_message(producer_id: int) -> bytes:
+def send_message(producer_id: int, topic: str = TOPIC) -> bytes:
     """What the Python client sends for a payload of 200 bytes."""
     message = StreamMessage(
         request_id=2,
-        msg_id=MsgID(producer_id=producer_id, topic_name=TOPIC, broker_addr="http://127.0.0.1:6650"),
+        msg_id=MsgID(producer_id=producer_id, topic_name=topic, broker_addr="http://127.0.0.1:6650"),
         payload=PAYLOAD,
         publish_time=time.time_ns() // 1_000_000,
         producer_name="bench",
@@ -50,10 +63,10 @@ def send_message(producer_id: int) -> bytes:
     return message.SerializeToString()
 
 
-def create_producer(port: int, reliable: bool) -> int:
+def create_producer(port: int, reliable: bool, topic: str = TOPIC) -> int:
     """The id of a producer on a topic that is made if it is not there."""
     strategy = Reliable if reliable else NonReliable
-    request = ProducerRequest(request_id=1, producer_name="bench", topic_name=TOPIC, dispatch_strategy=strategy)
+    request = ProducerRequest(request_id=1, producer_name="bench", topic_name=topic, dispatch_strategy=strategy)
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         create = channel.unary_unary(
             "/danube.ProducerService/CreateProducer", ProducerRequest.SerializeToString, ProducerResponse.FromString
@@ -89,24 +102,23 @@ class Http2:
         peer.sendall(PREFACE + h2.settings([(h2.INITIAL_WINDOW_SIZE, _WINDOW)]) + h2.window_update(0, 2**30))
 
 
-def read_stream(pipe: Connection, peer: socket.socket, wire: Http2, count: int, size: int) -> Work:
-    """Ask for a stream of messages and read it to its end; what comes is counted in bytes."""
+def call(stream: int, path: str, message: bytes) -> bytes:
+    """The frames of a call with one message."""
     head = b"".join(
         field(name, value)
         for name, value in (
-            (b":method", b"POST"), (b":scheme", b"http"), (b":path", COUNT.encode()), (b":authority", b"here"),
+            (b":method", b"POST"), (b":scheme", b"http"), (b":path", path.encode()), (b":authority", b"here"),
             (b"te", b"trailers"), (b"content-type", b"application/grpc"),
         )
     )  # fmt: skip
-    body = prefixed(b"%d %d" % (count, size))
-    cpu = wait_for_go(pipe)
-    began = time.monotonic()
-    peer.sendall(frame(h2.HEADERS, h2.END_HEADERS, 1, head) + frame(h2.DATA, h2.END_STREAM, 1, body))
-    received, rest = 0, b""
-    while True:
-        more = peer.recv(READ_BYTES)
-        if not more:
-            raise ConnectionError("closed before the end of the stream")
+    body = frame(h2.DATA, h2.END_STREAM, stream, prefixed(message))
+    return frame(h2.HEADERS, h2.END_HEADERS, stream, head) + body
+
+
+def frames(peer: socket.socket) -> Iterator[tuple[int, int, int, int]]:
+    """Kind, flags, stream and size of each frame that comes; what must be answered is."""
+    rest = b""
+    while more := peer.recv(READ_BYTES):
         data, at = rest + more, 0
         while len(data) - at >= 9:
             word, flags, stream = FRAME.unpack_from(data, at)
@@ -114,14 +126,78 @@ def read_stream(pipe: Connection, peer: socket.socket, wire: Http2, count: int, 
             if end > len(data):
                 break
             at, kind = end, word & 255
-            if kind == h2.DATA:
-                received += word >> 8
-            elif kind == h2.SETTINGS and not flags & h2.ACK:
+            if kind == h2.SETTINGS and not flags & h2.ACK:
                 peer.sendall(h2.SETTINGS_ACK)
             elif kind == h2.PING and not flags & h2.ACK:
                 peer.sendall(frame(h2.PING, h2.ACK, 0, data[end - 8 : end]))
-            if stream == 1 and flags & h2.END_STREAM and kind == h2.HEADERS:
-                if received != count * (size + 5):
-                    raise ConnectionError(f"{received:,} bytes of {count * (size + 5):,}")
-                return Work(began, time.monotonic(), time.process_time() - cpu)
+            else:
+                yield kind, flags, stream, word >> 8
         rest = data[at:]
+    raise ConnectionError("closed before the end of the stream")
+
+
+def read_stream(pipe: Connection, peer: socket.socket, wire: Http2, count: int, size: int) -> Work:
+    """Ask for a stream of messages and read it to its end; what comes is counted in bytes."""
+    cpu = wait_for_go(pipe)
+    began = time.monotonic()
+    peer.sendall(call(1, COUNT, b"%d %d" % (count, size)))
+    received = 0
+    for kind, flags, stream, more in frames(peer):
+        if kind == h2.DATA:
+            received += more
+        elif kind == h2.HEADERS and stream == 1 and flags & h2.END_STREAM:
+            break
+    if received != count * (size + 5):
+        raise ConnectionError(f"{received:,} bytes of {count * (size + 5):,}")
+    return Work(began, time.monotonic(), time.process_time() - cpu)
+
+
+# ---- a backlog, delivered again and again ----------------------------------------------------------------------------
+
+
+class Backlog(NamedTuple):
+    """As many messages as may be out without an acknowledgement, and their bytes with the prefixes of gRPC."""
+
+    consumer_id: int
+    size: int
+
+
+def make_backlog(port: int, folder: Path) -> Backlog:
+    """A subscription whose messages nobody acknowledges: whoever opens its stream is given all of them."""
+    producer_id = create_producer(port, reliable=True, topic=BACKLOG_TOPIC)
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        wanted = ConsumerRequest(topic_name=BACKLOG_TOPIC, consumer_name="bench", subscription="bench")
+        made = channel.unary_unary("/danube.ConsumerService/Subscribe")(wanted.SerializeToString(), timeout=10)
+        consumer_id = ConsumerResponse.FromString(made).consumer_id
+        window = SetSubscriptionDispatchConfigRequest(
+            topic=BACKLOG_TOPIC, subscription="bench",
+            dispatch_config=SubscriptionDispatchConfig(max_unacked_messages=BACKLOG),
+        )  # fmt: skip
+        set_window = channel.unary_unary("/danube_admin.TopicAdmin/SetSubscriptionDispatchConfig")
+        set_window(window.SerializeToString(), timeout=10)
+        body = folder / "backlog"
+        body.write_bytes(prefixed(send_message(producer_id, BACKLOG_TOPIC)))
+        h2load(port, body, BACKLOG, 1000, 1)
+        stream = channel.unary_stream(RECEIVE)(ReceiveRequest(consumer_id=consumer_id).SerializeToString(), timeout=60)
+        size = sum(len(message) + 5 for message in islice(stream, BACKLOG))
+        stream.cancel()
+    return Backlog(consumer_id, size)
+
+
+def read_backlog(pipe: Connection, peer: socket.socket, wire: Http2, times: int, backlog: Backlog) -> Work:
+    """Open the stream of a consumer, read all that it is given, leave it and open it again."""
+    request = ReceiveRequest(consumer_id=backlog.consumer_id).SerializeToString()
+    cpu = wait_for_go(pipe)
+    began = time.monotonic()
+    left, stream = backlog.size, 1
+    peer.sendall(call(stream, RECEIVE, request))
+    for kind, _, _, more in frames(peer):
+        left -= more if kind == h2.DATA else 0
+        if left > 0:
+            continue
+        peer.sendall(h2.reset(stream, h2.CANCEL))
+        left, stream = backlog.size, stream + 2
+        if stream > 2 * times:
+            break
+        peer.sendall(call(stream, RECEIVE, request))
+    return Work(began, time.monotonic(), time.process_time() - cpu)

@@ -27,11 +27,12 @@ class Got(NamedTuple):
 
 
 class RecordingSink:
-    """A stream's end that takes what it is given, while it has room."""
+    """A stream's end that takes what it is given, while it has room. A message costs its payload and `around` it."""
 
-    def __init__(self, room: int = PLENTY, largest: int = 4_000_000) -> None:
+    def __init__(self, room: int = PLENTY, largest: int = 4_000_000, around: int = 256) -> None:
         self.left = room
         self.largest = largest
+        self.around = around
         self.deliveries: list[Delivery] = []
         self.ended: list[RacewayError | None] = []
 
@@ -41,7 +42,7 @@ class RecordingSink:
     def take(self, delivery: Delivery) -> None:
         assert not self.ended, "nothing may come after the end"
         self.deliveries.append(delivery)
-        self.left -= sum(len(delivery.batch.item("payload", row)) + 256 for row in delivery.rows)
+        self.left -= sum(len(delivery.batch.item("payload", row)) + self.around for row in delivery.rows)
 
     def end(self, error: RacewayError | None) -> None:
         self.ended.append(error)

@@ -7,7 +7,7 @@ import pytest
 from raceway.broker.recent import RecentRows
 from raceway.errors import ForbiddenError, InvalidValueError, MismatchError, UnknownSubscriptionError, UnknownTopicError
 from raceway.model.intents import Acknowledge
-from raceway.model.subscriptions import ConsumerWanted, FailurePolicy
+from raceway.model.subscriptions import ConsumerWanted, FailurePolicy, SubscriptionType
 from tests.doubles import Message
 from tests.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
@@ -176,6 +176,19 @@ def test_a_stream_without_room_is_given_nothing_and_loses_nothing(bench: Subscri
     assert consumer.payloads == payloads(3), "one message more than fits may come"
     consumer.make_room()
     assert consumer.payloads == payloads(10)
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "key_shared"])
+def test_a_stream_that_has_more_room_than_it_seemed_is_given_more_at_once(
+    bench: SubscribingBench, p: int, kind: SubscriptionType
+) -> None:
+    """Nobody tells us of room that was there all the time."""
+    consumer = bench.member(kind)
+    consumer.leave()
+    for number in range(40):
+        bench.sent(bench.producer(name=f"p{number}"), b"%02d" % number)
+    consumer = bench.open(consumer.id, RecordingSink(room=2000, around=20))
+    assert sorted(consumer.payloads) == [b"%02d" % number for number in range(40)]
 
 
 def test_a_long_backlog_is_read_from_the_journal(bench: SubscribingBench, p: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.hashing import sender_id
-from raceway.model.intents import Publish, Send
+from raceway.model.intents import Publish, Return, Send
 from raceway.model.subscriptions import FailurePolicy
 from tests.doubles import ExactPeer
 from tests.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench
@@ -121,6 +121,30 @@ def test_a_dead_letter_that_cannot_be_stored_is_tried_again(bench: SubscribingBe
     bench.loop.advance(1.1)
     assert len(letters(bench)) == 1
     assert bench.kept_cursor() == 1
+
+
+def test_a_message_is_done_when_its_dead_letter_is_safe(bench: SubscribingBench) -> None:
+    producer, _ = with_policy(bench)
+    bench.sent(producer, b"x")
+    bench.nack(0)
+    bench.loop.advance(0.1)
+    bench.settle()
+    bench.faulty.fail_next_commit()
+    bench.nack(0)
+    assert (letters(bench), bench.kept_cursor(), bench.status().waiting) == ([], 0, 1)
+    bench.loop.advance(1.1)
+    assert (len(letters(bench)), bench.kept_cursor()) == (1, 1)
+
+
+def test_an_acknowledgement_while_the_dead_letter_is_stored_counts(bench: SubscribingBench) -> None:
+    producer, _ = with_policy(bench)
+    bench.sent(producer, b"x")
+    bench.nack(0)
+    bench.loop.advance(0.1)
+    bench.settle()
+    bench.broker.perform(bench.sender, Return([TOPIC], [NAME], [0], [None], [None]))
+    bench.ack(0)
+    assert (bench.kept_cursor(), bench.status().lag, bench.status().in_flight) == (1, 0, 0)
 
 
 def test_a_partitioned_topic_may_take_dead_letters(bench: SubscribingBench) -> None:

@@ -245,7 +245,7 @@ def test_our_window_is_given_back_by_quarters_as_messages_are_read() -> None:
 def test_more_than_our_window_breaks_the_connection() -> None:
     bare = Bare()
     stream = bare.client.call(ECHO, b"")
-    piece = frame(h2.DATA, 0, stream, b"\0" * h2.DEFAULT_FRAME)
+    piece = message(stream, b"x" * (h2.DEFAULT_FRAME - 5))
     with pytest.raises(BrokenConnectionError, match="window"):
         bare.hears(*[piece] * (2 + STREAM_WINDOW // h2.DEFAULT_FRAME))
 

@@ -58,7 +58,7 @@ def test_an_mb_publish_looks_like_a_danube_message(danube: DanubeProcess, mb: Pe
     [message] = danube.receive(name, ack=True)
     assert (message.payload, message.offset, message.request_id) == (b'{"a":1}', 0, 0)
     assert (message.topic, message.subscription) == (f"/default/{name}", "s")
-    assert message.producer != ""
+    assert message.producer == "clock", "its name on its own wire"
     assert message.producer_id == sender_id(name.encode(), message.producer.encode())
     assert began_ms <= message.sent_ms <= time.time_ns() // 1_000_000
     assert (message.key, message.schema_id) == (None, None)
@@ -93,6 +93,14 @@ def test_headers_of_zbus_become_attributes_and_a_routing_key(danube: DanubeProce
     [message] = danube.receive(name, ack=True)
     assert message.attributes["colour"] == "red"
     assert message.key == "k"
+
+
+def test_attributes_and_the_routing_key_become_headers_of_zbus(danube: DanubeProcess, zbus: Client, name: str) -> None:
+    zbus.create(name)
+    danube.create(name, f"/default/{name}")
+    danube.send(name, b"x", attributes={"colour": "red", "x-shade": "dark"}, key="k")
+    headers = zbus.take(name).headers
+    assert (headers["colour"], headers["x-shade"], headers["routing-key"]) == ("red", "dark", "k")
 
 
 def test_bytes_pass_between_danube_and_zbus_unharmed(danube: DanubeProcess, zbus: Client, name: str) -> None:

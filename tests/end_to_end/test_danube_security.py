@@ -208,6 +208,22 @@ def test_the_published_client_works_within_its_roles(url: str, folder: Path, roo
         assert got[0].broker == url
 
 
+def test_a_token_alone_makes_the_published_client_speak_tls(
+    server: Server, folder: Path, root: DanubeWire, name: str
+) -> None:
+    """Whatever the address says. It then trusts the roots of its machine, which a variable of gRPC's names."""
+    allow(root, name, ["Lookup", "Produce", "Consume"], "topic", f"/default/{name}")
+    url = f"http://127.0.0.1:{server.port('danube')}"
+    roots = str(folder / "ca.pem")
+    with danube_process(url, token=token(name), GRPC_DEFAULT_SSL_ROOTS_FILE_PATH=roots) as client:
+        client.create("p", f"/default/{name}")
+        client.subscribe("c", f"/default/{name}", "s")
+        client.send("p", b"1")
+        assert [message.payload for message in client.receive("c", ack=True)] == [b"1"]
+        with pytest.raises(RefusedError, match="PERMISSION_DENIED"):
+            client.create("q", f"/default/{name}-else")
+
+
 @pytest.mark.parametrize(("scope", "resource"), [("cluster", ""), ("namespace", "default")])
 def test_a_wider_scope_includes_the_narrower(
     server: Server, folder: Path, root: DanubeWire, name: str, scope: str, resource: str

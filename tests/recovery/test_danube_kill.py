@@ -9,6 +9,7 @@ its producers or consumers are unknown; all it may see is that the bus is away f
 from __future__ import annotations
 
 import random
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,7 +108,7 @@ def test_a_client_that_keeps_working_never_notices(tmp_path: Path) -> None:
         stored, _ = client.progress()
         for scene in SCENES:
             if scene.reliable:
-                wait_until(lambda scene=scene: is_complete(client, scene, stored), 60, f"all of {scene.type}")
+                wait_until(partial(is_complete, client, scene, stored), 60, f"all of {scene.type}")
                 check(scene, stored[scene.name], client.came(*scene.consumers))
         wait_until(lambda: server.metric("raceway_subscriptions_lag") == 0, what="all to be acknowledged")
         live = [each.offset for each in client.came(*LIVE.consumers)]

@@ -51,6 +51,8 @@ class Danube:
         self._producers.check(topic, wanted)
         if wanted.subject is not None:
             self._schemas.check_reference(topic, wanted.subject, version=wanted.version, min_version=wanted.min_version)
+        if topic is None or not self._producers.has(topic, wanted.name):
+            self._bus.journal.check_writable()  # state alone would be taken, and wait until a full disk has space
         topic = self._records.settle(wanted.topic, wanted.reliable)
         if wanted.subject is not None:
             self._schemas.bind(topic, wanted.subject)

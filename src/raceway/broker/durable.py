@@ -5,6 +5,8 @@
              stream ended: READY ┤        └─nack, timeout──> WAITING ──> READY, or POISON after too many
                                  └────────────────────────────────┘
 
+A poisonous message is dropped, or blocks, or is COPYING until its dead letter is safe.
+
 A subscription keeps offsets, never rows: what is out can be read again. `_held` has every offset that was taken in and
 is not done, in ascending order, so its first one is the cursor; rows behind it that are done are not in it. After a
 restart everything from the cursor on is delivered again. Requests among the rows are stepped over.
@@ -14,6 +16,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from functools import partial
 from heapq import heappop, heappush
 from typing import ClassVar
 
@@ -21,10 +24,12 @@ from raceway.broker.consumers import Consumer
 from raceway.broker.rates import TokenBucket
 from raceway.broker.recent import Piece
 from raceway.broker.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
+from raceway.errors import RacewayError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
 
-READY, OUT, WAITING, POISON = "ready", "out", "waiting", "poison"
+READY, OUT, WAITING, COPYING, POISON = "ready", "out", "waiting", "copying", "poison"
+IN_WINDOW = (OUT, WAITING, COPYING)
 # Rows looked at in one go: a long stretch of requests must not hold up the loop.
 ROWS_AT_ONCE = 10_000
 # Searching the journal for what comes behind a missing row costs as much as so many rows.
@@ -104,7 +109,7 @@ class DurableSubscription(Subscription):
         states = [held.state for held in self._held.values()]
         return SubscriptionStatus(
             self.topic.name, self.name, self.kind, self.reliable, self.cursor, self.lag,
-            states.count(OUT), states.count(WAITING), states.count(POISON),
+            states.count(OUT), states.count(WAITING) + states.count(COPYING), states.count(POISON),
             tuple(consumer.name for consumer in self.consumers), tuple(each.name for each in self.consumers.active),
             self.delivered, self.redelivered, self.dropped, self.dead_letters, self.undeliverable,
         )  # fmt: skip
@@ -171,11 +176,18 @@ class DurableSubscription(Subscription):
     # ---- messages go out ---------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        if self.paused or not self.consumers.active:
+        if self.paused:
             return
-        rooms = self.rooms()
-        if not rooms:
-            return
+        # Sizes are estimates: a sink that they have filled is asked again, because only one that says itself that it is
+        # full tells us when it is not.
+        while rooms := self.rooms():
+            asked = len(rooms)
+            self._dispatch(rooms)
+            if len(rooms) == asked:
+                break
+
+    def _dispatch(self, rooms: dict[Consumer, int]) -> None:
+        """What may go out now; consumers that are full by then are no longer among the rooms."""
         self.unblock(rooms)
         self._take_in()
         allowed = self._allowance()
@@ -278,7 +290,7 @@ class DurableSubscription(Subscription):
     def finish(self, held: Held) -> None:
         """The message is done with."""
         del self._held[held.offset]
-        self._out -= held.state in (OUT, WAITING)
+        self._out -= held.state in IN_WINDOW
         self._poisoned -= held.state is POISON
         self._host.note_move(self)
 
@@ -299,37 +311,45 @@ class DurableSubscription(Subscription):
         self._wake(held.since_ms)
 
     def _poison(self, held: Held) -> None:
-        """It failed too often. A dead letter that cannot be stored now is tried again a little later."""
+        """It failed too often."""
+        self._poisoned -= held.state is POISON
+        self._out += held.state is POISON
+        held.state = COPYING
         if self.policy.poison == "drop":
             self.dropped += 1
             self._host.counts["bus.poison_dropped"] += 1
             self.finish(held)
         elif self.policy.poison == "dead_letter":
-            if self._copy_away(held):
-                self.dead_letters += 1
-                self.finish(held)
-            else:
-                self._out += held.state is POISON
-                self._poisoned -= held.state is POISON
-                held.state, held.since_ms = WAITING, self._host.now_ms() + TRY_AGAIN_MS
-                self._wake(held.since_ms)
+            self._copy_away(held)
         else:
-            self._out -= held.state in (OUT, WAITING)
-            self._poisoned += held.state is not POISON
+            self._out -= 1
+            self._poisoned += 1
             held.state = POISON
 
-    def _copy_away(self, held: Held) -> bool:
-        piece = self._host.recent.find(self.topic, held.offset)
+    def _copy_away(self, held: Held) -> None:
+        piece, target = self._host.recent.find(self.topic, held.offset), self.policy.dead_letter_topic
         if piece is None:
-            return True
+            self.finish(held)
+            return
+        assert target is not None
         facts = {"x-poison-policy": "dead_letter", "x-delivery-attempt": str(held.deliveries)}
         if held.reason:
             facts["x-failure-reason"] = held.reason
-        target = self.policy.dead_letter_topic
-        assert target is not None
-        return self._host.letters.dead_letter(
-            self.topic, self.name, target, piece.batch, held.offset - piece.first, facts
+        self._host.letters.dead_letter(
+            self.topic, self.name, target, piece.batch, held.offset - piece.first, facts, partial(self._copied, held)
         )
+
+    def _copied(self, held: Held, error: RacewayError | None) -> None:
+        """Only when the copy is safe the message is done. One that could not be stored is tried again."""
+        if held.state is not COPYING or self._held.get(held.offset) is not held:
+            return
+        if error is None:
+            self.dead_letters += 1
+            self.finish(held)
+            self.pump()
+        else:
+            held.state, held.since_ms = WAITING, self._host.now_ms() + TRY_AGAIN_MS
+            self._wake(held.since_ms)
 
     def set_policy(self, policy: FailurePolicy) -> None:
         """Holds at once, also for what waits or blocks now."""

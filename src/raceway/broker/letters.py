@@ -19,6 +19,7 @@ from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.broker.undeliverable import UNDELIVERABLE
 from raceway.errors import RacewayError
+from raceway.journal.contract import Done
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes, encode_json
 from raceway.model.hashing import sender_id
 from raceway.model.topics import danube_topic
@@ -39,20 +40,26 @@ class Letters:
         self.broker_address = ""
 
     def dead_letter(
-        self, topic: Topic, subscription: str, target: str, batch: Batch, row: int, facts: Mapping[str, str]
-    ) -> bool:
-        """Copy the message to the topic `target`; False if it could not be taken now."""
+        self, topic: Topic, subscription: str, target: str, batch: Batch, row: int, facts: Mapping[str, str], done: Done
+    ) -> None:
+        """Copy the message to the topic `target`. `done` is told when the copy is safe, or could not be made."""
+
+        def settled(error: RacewayError | None) -> None:
+            if error is None:
+                self._bus.meter.counts["bus.dead_letters"] += 1
+            else:
+                facts = {"topic": topic.name, "subscription": subscription, "reason": str(error)}
+                log.warning("a dead letter was not stored", **facts)
+            done(error)
+
         try:
             known = self._bus.topics.maybe_exact(target)
             if known is None:
                 self._records.check(target, reliable=True)
                 known = self._records.settle(target, reliable=True)
-            self._publish(known, self._copy(topic, subscription, batch, row, facts))
+            self._publish(known, self._copy(topic, subscription, batch, row, facts), settled)
         except RacewayError as error:
-            log.warning("a dead letter was not stored", topic=topic.name, subscription=subscription, reason=str(error))
-            return False
-        self._bus.meter.counts["bus.dead_letters"] += 1
-        return True
+            settled(error)
 
     def _copy(self, topic: Topic, subscription: str, batch: Batch, row: int, facts: Mapping[str, str]) -> Batch:
         copy = batch.keep([row])
@@ -91,10 +98,10 @@ class Letters:
         note = Batch(1, wire=DANUBE, kind=PUBLISH, producer=OWN_NAME, payload=[encode_json(facts)])
         note.attributes = [encode_attributes({name: str(value) for name, value in facts.items()})]
         try:
-            self._publish(self._bus.topics.own(UNDELIVERABLE), note)
+            self._publish(self._bus.topics.own(UNDELIVERABLE), note, None)
         except RacewayError as error:
             log.warning("a note was not stored", reason=str(error), **facts)
 
-    def _publish(self, topic: Topic, batch: Batch) -> None:
+    def _publish(self, topic: Topic, batch: Batch, done: Done | None) -> None:
         spans = over_partitions([Span(topic, topic.public.encode(), 0, 1)], batch, batch.item("producer", 0) or b"")
-        self._publishing.store_own(batch, spans)
+        self._publishing.store_own(batch, spans, done)

@@ -91,6 +91,9 @@ class Producers:
         if alone is not None:
             raise ForbiddenError(f"producer {wanted.name!r}", f"be beside {alone.name!r}: one of them is exclusive")
 
+    def has(self, topic: Topic, name: str) -> bool:
+        return name in self._by_topic.get(topic, {})
+
     def get(self, producer_id: int) -> Producer:
         """Raises UnknownProducerError."""
         producer = self._by_id.get(producer_id)

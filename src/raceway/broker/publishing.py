@@ -80,10 +80,10 @@ class Publishing:
             self._dedup.forget(fresh)
             raise
 
-    def store_own(self, batch: Batch, spans: list[Span]) -> None:
+    def store_own(self, batch: Batch, spans: list[Span], done: Done | None) -> None:
         """The same for what the broker itself has to say; it may repeat what others said."""
         batch, spans = keep_rows(batch, spans)
-        self._append(batch, spans, None)
+        self._append(batch, spans, done)
 
     def _append(self, batch: Batch, spans: list[Span], done: Done | None) -> None:
         ids = self._give_ids(batch, self._are_copied(spans))

@@ -129,7 +129,8 @@ class SubscriptionTable:
     def subscribe(self, wanted: ConsumerWanted) -> ConsumerRow:
         """Attach a consumer, making the subscription if it is new: it starts at the tail.
 
-        Raises UnknownTopicError, ForbiddenError, MismatchError, LimitError, InvalidValueError.
+        Whoever is known may come back also while the disk is full. Raises UnknownTopicError, ForbiddenError,
+        MismatchError, LimitError, InvalidValueError.
         """
         topic = self._records.maybe_topic(wanted.topic)
         if topic is None:
@@ -138,6 +139,7 @@ class SubscriptionTable:
         subscription = self.of_topic(topic).get(wanted.subscription)
         now_ms = self.now_ms()
         if subscription is None:
+            self._bus.journal.check_writable()
             self._check_room(topic, None)
             subscription = self._make(topic, wanted)
         elif subscription.kind != wanted.type:
@@ -154,6 +156,7 @@ class SubscriptionTable:
         live = consumers.maybe_newest(wanted.name, live=True)
         known = consumers.maybe_newest(wanted.name, live=False)
         if known is None:
+            self._bus.journal.check_writable()
             self._check_room(subscription.topic, subscription)
         self._numbers += 1
         consumer_id = self._free_id() if known is None else known.id

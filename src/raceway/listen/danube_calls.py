@@ -1,6 +1,8 @@
 """Calls one at a time: bytes to a request, the request to whoever serves it, its answer or its error back.
 
-An answer that promises something lasting leaves after the commit of what it promises.
+An answer that promises something lasting leaves after the commit of what it promises. While the disk is full nothing
+can be promised: such calls are refused at once, because clients wait without end. Producers and consumers that are
+known already may come back.
 """
 
 from __future__ import annotations
@@ -24,6 +26,8 @@ from raceway.model.security import ANONYMOUS, Permission, Principal
 WIRE = DANUBE.decode()
 NOBODY = Principal(ANONYMOUS, WIRE)
 
+# Calls that make nothing new if what they want is known; the broker refuses them if it is not.
+RENEWING = {"CreateProducer", "Subscribe"}
 # A method's name to the class of its requests and whoever serves them.
 Handlers = Mapping[str, tuple[type[Message], Callable[["Caller", Any], Message]]]
 
@@ -88,7 +92,12 @@ class Calls:
     def serve(self, methods: Methods, service: str, handlers: Handlers, lasting: set[str]) -> None:
         """Join a service's methods to the door; answers of the `lasting` ones wait for the commit."""
         for name, (kind, handler) in handlers.items():
-            methods.unary(f"/{service}/{name}", partial(self._take, kind, handler, name in lasting))
+            guarded = partial(self._change, handler) if name in lasting - RENEWING else handler
+            methods.unary(f"/{service}/{name}", partial(self._take, kind, guarded, name in lasting))
+
+    def _change(self, handler: Callable[[Caller, Any], Message], caller: Caller, request: Any) -> Message:
+        self.broker.journal.check_writable()
+        return handler(caller, request)
 
     def _take(
         self, kind: type[Message], handler: Callable[[Caller, Any], Message], lasts: bool, session: GrpcSession,
@@ -104,7 +113,8 @@ class Calls:
                 self.refuse(session, stream, error)
             else:
                 reply = partial(session.answer_many, [(stream, answer)])
-                self.broker.after_commit(reply) if lasts else reply()
+                waits = lasts and self.broker.journal.health().status != "disk_full"
+                self.broker.after_commit(reply) if waits else reply()
 
     def refuse(self, session: GrpcSession, stream: int, error: RacewayError, *, after_s: float = 0.0) -> None:
         session.refuse(stream, status_of(error), str(error), after_s=after_s)
