@@ -34,6 +34,8 @@ MB_CODES = {
     "invalid": "INVALID_REQUEST",
     "name_reserved": "INVALID_REQUEST",
     "name_taken": "INVALID_REQUEST",
+    "pattern_text": "INVALID_REQUEST",
+    "pin_taken": "INVALID_REQUEST",
     "unmatched_answer": "INVALID_REQUEST_ID",
     "no_route": "NO_ROUTE_FOUND",
     "unknown_queue": "NO_ROUTE_FOUND",
