@@ -31,14 +31,16 @@ from raceway.codec.seneca import (
     Reply,
     Stamp,
     answer_batch,
+    failure_of,
     filled_hops,
     outgoing_of,
     started,
 )
+from raceway.codec.seneca_failure import ACT_EXECUTE
 from raceway.codec.seneca_trk import Hops
 from raceway.dial.courier import Courier, Parcel, Tried
 from raceway.dial.seneca_service import ServiceLine
-from raceway.errors import BusyError, RacewayError, UnavailableError, UnreachableError
+from raceway.errors import BusyError, RacewayError, RequestTimeoutError, UnavailableError, UnreachableError
 from raceway.model.envelope import SENECA, Batch, Hop, decode_attributes, encode_attributes, encode_hops
 from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
@@ -160,7 +162,7 @@ class Attempt:
         self._outgoing, self._form, self._hops = outgoing, form, hops
         self._services, self._timeout_s = services, timeout_s
         self._service: Service | None = None
-        self._handed_ms = 0
+        self._handed_ms = self._now_ms()
 
     def go_on(self, because: RacewayError | None) -> None:
         """To the next service; `because` says why the last one was not it."""
@@ -205,8 +207,10 @@ class Attempt:
 
 
 def _failed(error: RacewayError) -> Reply:
-    """A service that gave no answer, or none that can be read."""
-    return Reply(failure=Failure(error.code, str(error)))
+    """A service that gave no answer, or none that can be read: for its caller the action failed, whatever it was."""
+    if isinstance(error, BusyError | RequestTimeoutError):
+        return Reply(failure=failure_of(error, {}))
+    return Reply(failure=Failure(ACT_EXECUTE, f"seneca: {error}", is_seneca=True))
 
 
 def _mark(batch: Batch) -> None:
