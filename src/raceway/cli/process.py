@@ -82,12 +82,13 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     )  # fmt: skip
     returns = Returns(broker, settings.seneca, loop, allowed, is_own)
     doors = Doors(broker, settings.listen, loop, pins=services.pins, returns=returns)
-    console = Console(broker, settings.listen, chosen["console"], services)
+    console = Console(broker, settings.listen, chosen["console"], services, Path(settings.journal.folder))
     services.open()
     await doors.open()
     await console.open()
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
     ticks = _repeat(loop, 1.0, broker.tick)
+    samples = _repeat(loop, 1.0, console.sample)
     async with tracking(settings.listen, doors.administration, settings.dial.allow):
         with _announced(settings, chosen):
             print("ready", flush=True)
@@ -102,6 +103,7 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     await console.close()
     upkeep.cancel()
     ticks.cancel()
+    samples.cancel()
     # Give the transports a turn to send what was written before the loop ends.
     await asyncio.sleep(0)
 
@@ -123,9 +125,17 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event)
 class Console:
     """uvicorn on our own socket, in our own loop, without its signal handlers."""
 
-    def __init__(self, broker: Broker, listen: config.Listen, port: int, services: ServiceTable | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        listen: config.Listen,
+        port: int,
+        services: ServiceTable | None = None,
+        data: Path | None = None,
+    ) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        app = build_app(broker, (*listen.hosts, listen.host), listen.zbus.admin_token, services)
+        app = build_app(broker, (*listen.hosts, listen.host), listen.zbus.admin_token, services, data)
+        self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
             app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
         )
@@ -136,7 +146,12 @@ class Console:
         self._task = asyncio.create_task(self._server.serve([self._socket]))
         await self._server.opened.wait()
 
+    def sample(self) -> None:
+        self._live.sample()
+
     async def close(self) -> None:
+        self._live.close()
+        self._desk.close()
         self._server.should_exit = True
         if self._task is not None:
             await self._task

@@ -8,6 +8,7 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -23,9 +24,11 @@ from raceway.errors import (
     SchemaInvalidError,
     SchemaReferenceError,
     TooLargeError,
+    UnknownMessageError,
     UnknownNamespaceError,
     UnknownQueueError,
     UnknownSchemaError,
+    UnknownTableError,
     UnknownTopicError,
 )
 from raceway.schema.json_text import decode_json
@@ -35,6 +38,8 @@ STATUSES = {
     UnknownSchemaError.code: 404,
     UnknownTopicError.code: 404,
     UnknownNamespaceError.code: 404,
+    UnknownMessageError.code: 404,
+    UnknownTableError.code: 404,
     ForbiddenError.code: 403,
     QueueKindError.code: 409,
     PinTakenError.code: 409,
@@ -43,6 +48,20 @@ STATUSES = {
     TooLargeError.code: 413,
     SchemaInvalidError.code: 422,
 }
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """`code` is a word for programs (manual: reference/errors), `message` a sentence for people."""
+
+    code: str
+    message: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The one shape of every error."""
+
+    error: Fault
+
 
 Handler = Callable[[Request], Awaitable[Response]]
 

@@ -1,0 +1,250 @@
+"""What each address of the console port is for, takes and answers: the words of the OpenAPI document.
+
+A test holds this table and the routes together: neither has an entry that the other lacks.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from raceway.model.schemas import SubjectRow, TopicSchema
+from raceway.model.subscriptions import Policies, SubscriptionStatus
+from raceway.web.graph import Graph, GraphQuery
+from raceway.web.health import JournalHealth
+from raceway.web.live import Overview, Sample
+from raceway.web.messages import Message, Page, Search
+from raceway.web.peers import PatternPage, PeerPage, PeerQuery
+from raceway.web.pipeline import Pipeline, Preview, TableQuery
+from raceway.web.schemas import Definition, TopicSettings
+from raceway.web.seneca import Attach
+from raceway.web.topics import TopicDetail, TopicPage, TopicQuery
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True):
+    """One method of one address. `answer` is None where it is no JSON."""
+
+    summary: str
+    tag: str
+    answer: Any = None
+    query: type[msgspec.Struct] | None = None
+    body: Any = None
+    media_type: str = "application/json"
+    statuses: tuple[int, ...] = (200,)
+
+
+# ---- answers that have no record of their own ------------------------------------------------------------------------
+
+
+class Alive(msgspec.Struct):
+    status: str
+    version: str
+
+
+class Ready(msgspec.Struct):
+    status: str
+    reason: str
+
+
+class History(msgspec.Struct):
+    """The last five minutes, a sample a second."""
+
+    samples: list[Sample]
+
+
+class SubscriptionPage(msgspec.Struct):
+    subscriptions: list[SubscriptionStatus]
+    after: str | None
+
+
+class QueuePage(msgspec.Struct):
+    queues: list[dict[str, Any]]
+
+
+class QueueMessages(msgspec.Struct, omit_defaults=True):
+    """What waits, oldest first; or how much was purged."""
+
+    waiting: int = 0
+    messages: list[dict[str, Any]] = []
+    purged: int = 0
+
+
+class Services(msgspec.Struct):
+    services: list[dict[str, Any]]
+
+
+class Detached(msgspec.Struct):
+    detached: int
+
+
+class Subjects(msgspec.Struct):
+    subjects: list[SubjectRow]
+
+
+class Version(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A version of a subject. A definition that is no text is base64."""
+
+    subject: str
+    schema_id: int
+    version: int
+    registry_id: int
+    schema_type: str
+    fingerprint: str
+    description: str = ""
+    created_at_ms: int = 0
+    created_by: str = ""
+    tags: list[str] = []
+    definition: str | None = None
+    definition_base64: str | None = None
+    mode: str | None = None
+    is_new_version: bool | None = None
+
+
+class Versions(msgspec.Struct):
+    subject: str
+    mode: str
+    versions: list[Version]
+
+
+class Mode(msgspec.Struct):
+    mode: str
+
+
+class SubjectMode(msgspec.Struct):
+    subject: str
+    mode: str
+
+
+class Compatibility(msgspec.Struct):
+    subject: str
+    version: int
+    mode: str
+    is_compatible: bool
+    reasons: list[str]
+
+
+class Differences(msgspec.Struct):
+    """`reasons` say why readers of the old version could not read data of the new one."""
+
+    subject: str
+    old: Version
+    new: Version
+    reasons: list[str]
+
+
+class BoundTopics(msgspec.Struct):
+    topics: list[TopicSchema]
+
+
+class PageQuery(msgspec.Struct, kw_only=True):
+    after: Annotated[str, Meta(description="Behind this one, as the page before said.")] = ""
+    limit: Annotated[int, Meta(description="At most so many.", ge=1, le=1000)] = 1000
+
+
+class PeekQuery(msgspec.Struct, kw_only=True):
+    limit: Annotated[int, Meta(description="At most so many messages.", ge=0, le=100)] = 10
+
+
+class DifferenceQuery(msgspec.Struct, kw_only=True):
+    old: Annotated[str, Meta(description="A version, or `latest`.")] = "latest"
+    new: Annotated[str, Meta(description="A version, or `latest`.")] = "latest"
+
+
+SCHEMAS = "/api/schemas/{subject:path}"
+TEXT, EVENTS, BYTES = "text/plain", "text/event-stream", "application/octet-stream"
+
+OPERATIONS: dict[tuple[str, str], Operation] = {
+    ("GET", "/healthz"): Operation(summary="The process lives and its loop turns.", tag="bus", answer=Alive),
+    ("GET", "/readyz"): Operation(summary="May traffic be sent here?", tag="bus", answer=Ready, statuses=(200, 503)),
+    ("GET", "/metrics"): Operation(summary="Figures for Prometheus.", tag="bus", media_type=TEXT),
+    ("GET", "/api/openapi.json"): Operation(summary="This document.", tag="bus", answer=dict[str, Any]),
+    ("GET", "/api/overview"): Operation(summary="How the bus is now.", tag="bus", answer=Overview),
+    ("GET", "/api/history"): Operation(summary="Rates of the last five minutes.", tag="bus", answer=History),
+    ("GET", "/api/live"): Operation(
+        summary="The overview once a second, as server-sent events called `overview`.", tag="bus", media_type=EVENTS
+    ),
+    ("GET", "/api/journal"): Operation(summary="How the journal is.", tag="bus", answer=JournalHealth),
+    ("GET", "/api/peers"): Operation(summary="Who is connected.", tag="bus", answer=PeerPage, query=PeerQuery),
+    ("GET", "/api/subscriptions"): Operation(
+        summary="Patterns that connected peers subscribed to.", tag="bus", answer=PatternPage
+    ),
+    ("GET", "/api/graph"): Operation(
+        summary="Who talks to whom, from the newest rows.", tag="bus", answer=Graph, query=GraphQuery
+    ),
+    ("GET", "/api/topics"): Operation(
+        summary="Topics, a page at a time.", tag="topics", answer=TopicPage, query=TopicQuery
+    ),
+    ("GET", "/api/topics/{name:path}"): Operation(summary="One topic.", tag="topics", answer=TopicDetail),
+    ("GET", "/api/subscriptions/named"): Operation(
+        summary="Subscriptions by name, with cursor and lag.", tag="topics", answer=SubscriptionPage, query=PageQuery
+    ),
+    ("GET", "/api/policies/namespaces/{name}"): Operation(
+        summary="Limits of a namespace.", tag="topics", answer=Policies
+    ),
+    ("PUT", "/api/policies/namespaces/{name}"): Operation(
+        summary="Set limits of a namespace.", tag="topics", answer=Policies, body=Policies
+    ),
+    ("GET", "/api/policies/topics/{name:path}"): Operation(summary="Limits of a topic.", tag="topics", answer=Policies),
+    ("PUT", "/api/policies/topics/{name:path}"): Operation(
+        summary="Set limits of a topic.", tag="topics", answer=Policies, body=Policies
+    ),
+    ("GET", "/api/messages"): Operation(
+        summary="Search messages, newest first, within a budget.", tag="messages", answer=Page, query=Search
+    ),
+    ("GET", "/api/messages/{position}"): Operation(summary="One message.", tag="messages", answer=Message),
+    ("GET", "/api/messages/{position}/payload"): Operation(
+        summary="The payload of a message, as it is.", tag="messages", media_type=BYTES
+    ),
+    ("GET", "/api/queues"): Operation(summary="Queues.", tag="queues", answer=QueuePage),
+    ("GET", "/api/queues/{name:path}/messages"): Operation(
+        summary="What waits in a queue.", tag="queues", answer=QueueMessages, query=PeekQuery
+    ),
+    ("DELETE", "/api/queues/{name:path}/messages"): Operation(
+        summary="Drop what waits in a queue.", tag="queues", answer=QueueMessages
+    ),
+    ("GET", "/api/seneca/services"): Operation(summary="Attached Seneca services.", tag="seneca", answer=Services),
+    ("POST", "/api/seneca/services"): Operation(
+        summary="Attach a Seneca service.", tag="seneca", answer=Services, body=Attach
+    ),
+    ("DELETE", "/api/seneca/services"): Operation(
+        summary="Detach a Seneca service.", tag="seneca", answer=Detached, body=Attach
+    ),
+    ("GET", "/api/schemas"): Operation(summary="Subjects with their latest version.", tag="schemas", answer=Subjects),
+    ("GET", f"{SCHEMAS}/versions"): Operation(summary="Versions of a subject.", tag="schemas", answer=Versions),
+    ("POST", f"{SCHEMAS}/versions"): Operation(
+        summary="Register a version.", tag="schemas", answer=Version, body=Definition, statuses=(200, 201)
+    ),
+    ("GET", f"{SCHEMAS}/versions/{{version}}"): Operation(summary="One version.", tag="schemas", answer=Version),
+    ("DELETE", f"{SCHEMAS}/versions/{{version}}"): Operation(
+        summary="Delete a version.", tag="schemas", answer=Version
+    ),
+    ("POST", f"{SCHEMAS}/check"): Operation(
+        summary="Could this definition be the next version?", tag="schemas", answer=Compatibility, body=Definition
+    ),
+    ("GET", f"{SCHEMAS}/differences"): Operation(
+        summary="Two versions beside each other.", tag="schemas", answer=Differences, query=DifferenceQuery
+    ),
+    ("PUT", f"{SCHEMAS}/mode"): Operation(
+        summary="Set the compatibility mode.", tag="schemas", answer=SubjectMode, body=Mode
+    ),
+    ("GET", "/api/topic-schemas"): Operation(
+        summary="Topics that are bound to a subject.", tag="schemas", answer=BoundTopics
+    ),
+    ("GET", "/api/topic-schemas/{topic:path}"): Operation(
+        summary="What a topic is bound to.", tag="schemas", answer=TopicSchema
+    ),
+    ("PUT", "/api/topic-schemas/{topic:path}"): Operation(
+        summary="Bind a topic.", tag="schemas", answer=TopicSchema, body=TopicSettings
+    ),
+    ("DELETE", "/api/topic-schemas/{topic:path}"): Operation(
+        summary="Free a topic.", tag="schemas", answer=TopicSchema
+    ),
+    ("GET", "/api/pipeline"): Operation(
+        summary="How far the pipeline is, and its tables.", tag="pipeline", answer=Pipeline
+    ),
+    ("GET", "/api/tables/{name}"): Operation(
+        summary="Rows of a table.", tag="pipeline", answer=Preview, query=TableQuery
+    ),
+}
