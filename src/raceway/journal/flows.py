@@ -88,11 +88,11 @@ def _exchanges(requests: pa.Table, answers: pa.Table, limit: int) -> list[Exchan
     )
     return [
         Exchange(
-            *(row[key] for key in keys),
-            row["took_us_count"],
-            row["error_count"],
-            round(row["took_us_approximate_median"]),
-            row["took_us_max"],
+            **{key: row[key] for key in keys},
+            count=row["took_us_count"],
+            errors=row["error_count"],
+            median_us=round(row["took_us_approximate_median"]),
+            slowest_us=row["took_us_max"],
         )
         for row in _busiest(counted, "took_us_count", limit)
     ]

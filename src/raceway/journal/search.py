@@ -121,8 +121,8 @@ def position_at(journal: Rows, time_us: int) -> int:
 
 def parse_path(text: str) -> Path:
     """`$.order.lines[0]["unit price"]` as keys and numbers. Raises MalformedError."""
-    rest, steps = text.strip().removeprefix("$"), []
-    at = 0
+    rest, at = text.strip().removeprefix("$"), 0
+    steps: list[str | int] = []
     while at < len(rest):
         step = _STEP.match(rest, at)
         if step is None:

@@ -128,7 +128,7 @@ def shown(row: dict[str, Any], payload_bytes: int) -> Message:
     return Message(payload_bytes=len(payload), **given, **_text(payload, payload_bytes))
 
 
-def _text(payload: bytes, limit: int) -> dict[str, str]:
+def _text(payload: bytes, limit: int) -> dict[str, Any]:
     piece = payload[:limit]
     try:
         # A cut may go through the middle of a character.
