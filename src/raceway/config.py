@@ -339,6 +339,9 @@ class Seneca(_Section, frozen=True):
     connections: Annotated[Positive, Meta(description="Most connections to one service.")] = 256
     waiting: Annotated[Positive, Meta(description="Most calls that wait for a connection to one service.")] = 10_000
     waiting_bytes: Annotated[Positive, Meta(description="Most bytes of calls that are open to one service.")] = 64 * MIB
+    message_limit: Annotated[
+        Positive, Meta(description="Largest document a service is sent; a larger one is undeliverable there.")
+    ] = 8 * MIB
     answer_limit: Annotated[Positive, Meta(description="Largest answer of a service in bytes.")] = 8 * MIB
     retries_ms: Annotated[
         tuple[Count, ...],

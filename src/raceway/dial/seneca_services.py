@@ -175,7 +175,7 @@ class ServiceTable:
         return service
 
     def _new_group(self, pin: Pin) -> PinGroup:
-        group = PinGroup(self._broker, pin, self._timeout_ms, self.pins)
+        group = PinGroup(self._broker, pin, self._timeout_ms, self._settings.message_limit, self.pins)
         self.pins.add(pin, group)
         self._broker.peers.add(group)
         self._broker.routing.subscribe(group, "request", pin.topic, 0)
