@@ -37,6 +37,8 @@ from raceway.web.app import build_app
 
 log = structlog.get_logger("raceway")
 
+# How long a start may wait for services that neither answer nor refuse: it is to take less than a second.
+LOOK_S = 0.3
 ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
@@ -84,6 +86,7 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     doors = Doors(broker, settings.listen, loop, pins=services.pins, returns=returns)
     console = Console(broker, settings.listen, chosen["console"], services)
     services.open()
+    await services.looked(LOOK_S)
     await doors.open()
     await console.open()
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)

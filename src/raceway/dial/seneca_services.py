@@ -92,6 +92,12 @@ class ServiceTable:
         for service in self:
             self._look_at(service.line)
 
+    async def looked(self, limit_s: float) -> None:
+        """Every service was looked for once, or the time is over: a caller who comes right after the start must not be
+        told that nobody is there."""
+        if self._looking:
+            await asyncio.wait(self._looking, timeout=limit_s)
+
     def _restore(self, kept: Attachment) -> None:
         try:
             self._add_all(kept.pin, kept.url, kept.dialect)
