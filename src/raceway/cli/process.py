@@ -34,6 +34,8 @@ from raceway.journal.contract import Journal
 from raceway.listen.server import Doors, ports, tracker_port
 from raceway.listen.sockets import bind
 from raceway.web.app import build_app
+from raceway.web.connection import bounded_connection
+from raceway.web.event_streams import EventStreams
 
 log = structlog.get_logger("raceway")
 
@@ -128,10 +130,13 @@ class Console:
 
     def __init__(self, broker: Broker, listen: config.Listen, port: int, services: ServiceTable | None = None) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        app = build_app(broker, (*listen.hosts, listen.host), listen.zbus.admin_token, services)
+        self._streams = EventStreams(broker, listen.http)
+        hosts, token = (*listen.hosts, listen.host), listen.zbus.admin_token
+        app = build_app(broker, hosts, token, services, listen, self._streams)
         settings = uvicorn.Config(
-            app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
-        )
+            app, http=bounded_connection(listen), ws="none", lifespan="off", log_config=None, access_log=False,
+            server_header=False, timeout_graceful_shutdown=1,
+        )  # fmt: skip
         self._server = _QuietServer(settings)
         self._task: asyncio.Task[None] | None = None
 
@@ -140,6 +145,7 @@ class Console:
         await self._server.opened.wait()
 
     async def close(self) -> None:
+        self._streams.close()
         self._server.should_exit = True
         if self._task is not None:
             await self._task

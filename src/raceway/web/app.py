@@ -10,15 +10,18 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from raceway import __version__
+from raceway import __version__, config
 from raceway.broker.broker import Broker
 from raceway.broker.routing import patterns
 from raceway.web.answers import refusal
 from raceway.web.doorman import Doorman
+from raceway.web.event_streams import EventStreams
 from raceway.web.guard import Guard
 from raceway.web.metrics import exposition
 from raceway.web.policies import policy_routes
+from raceway.web.publishing import HttpDoor
 from raceway.web.queues import queue_routes
+from raceway.web.reading import TopicReading
 from raceway.web.registry import registry_routes
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
@@ -26,13 +29,20 @@ from raceway.web.subscriptions import subscription_routes
 
 # Topics on a page: what a browser and the loop both take in their stride.
 PAGE = 1000
+USUAL = config.Listen()
 
 
 def build_app(
-    broker: Broker, hosts: tuple[str, ...], admin_token: str = "", services: ServiceTable | None = None
+    broker: Broker,
+    hosts: tuple[str, ...],
+    admin_token: str = "",
+    services: ServiceTable | None = None,
+    listen: config.Listen = USUAL,
+    streams: EventStreams | None = None,
 ) -> Starlette:
     """`hosts` are names, beside loopback, under which this port may be reached; `admin_token` guards what waits in
-    queues and what services are attached."""
+    queues and what services are attached. Whoever stops the port gives `streams`, to end them."""
+    streams = streams or EventStreams(broker, listen.http)
 
     async def healthz(request: Request) -> Response:
         """The process lives and its loop turns."""
@@ -92,6 +102,8 @@ def build_app(
         *(seneca_routes(services, admin_token) if services is not None else ()),
         *schema_routes(broker, asked_again),
         *registry_routes(broker, asked_again),
+        *TopicReading(broker, listen.http, streams).routes(),
+        *HttpDoor(broker, listen).routes(),
     ]
     doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
     app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts), doorman])
