@@ -18,6 +18,7 @@ from raceway.cli.queues import queue_app
 from raceway.cli.schemas import schema_app
 from raceway.cli.seneca import seneca_app
 from raceway.cli.serve import serve
+from raceway.cli.trace import trace
 from raceway.cli.track import track
 from raceway.errors import RacewayError
 
@@ -39,6 +40,7 @@ app.command()(pub)
 app.command()(sub)
 app.command()(request)
 app.command()(topics)
+app.command()(trace)
 app.add_typer(queue_app)
 app.add_typer(seneca_app)
 app.add_typer(schema_app)

@@ -31,6 +31,7 @@ from raceway.errors import (
     TooLargeError,
     TrimmedError,
     UnauthenticatedError,
+    UnknownError,
     UnknownNamespaceError,
     UnknownQueueError,
     UnknownSchemaError,
@@ -58,7 +59,8 @@ class MediaTypeError(PeerError):
     code = "media_type"
 
 
-# How the errors of the bus are answered on this door. What is missing here is 400 if it is the peer's doing, else 503.
+# How the errors of the bus are answered on this door. What is missing here is 404 if something is not known, else 400
+# if it is the peer's doing, else 503.
 STATUSES = {
     NoRouteError.code: 404,
     RequestTimeoutError.code: 504,
@@ -103,7 +105,8 @@ def refusing(handle: Handler) -> Handler:
 
 
 def status_of(error: RacewayError) -> int:
-    return STATUSES.get(error.code, 400 if isinstance(error, PeerError) else 503)
+    usual = 404 if isinstance(error, UnknownError) else 400 if isinstance(error, PeerError) else 503
+    return STATUSES.get(error.code, usual)
 
 
 def refusal_of(error: RacewayError) -> Response:

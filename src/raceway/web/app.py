@@ -26,6 +26,7 @@ from raceway.web.registry import registry_routes
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
 from raceway.web.subscriptions import subscription_routes
+from raceway.web.traces import Traces
 
 # Topics on a page: what a browser and the loop both take in their stride.
 PAGE = 1000
@@ -104,6 +105,7 @@ def build_app(
         *registry_routes(broker, asked_again),
         *TopicReading(broker, listen.http, streams).routes(),
         *HttpDoor(broker, listen).routes(),
+        *Traces(broker, listen.http).routes(),
     ]
     doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
     app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts), doorman])

@@ -25,7 +25,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import BusyError, RacewayError, TrimmedError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.web.answers import ABORT, committed
-from raceway.web.messages import Form, encode_line, place_of, read_rows, shown
+from raceway.web.topic_rows import Form, encode_line, place_of, read_rows, shown
 
 # One read of a stream that is behind: others wait for the same thread.
 READ_ROWS = 200

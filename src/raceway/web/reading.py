@@ -22,7 +22,7 @@ from raceway.errors import MalformedError
 from raceway.journal.contract import Journal
 from raceway.web.answers import principal_of, refusing
 from raceway.web.event_streams import EventResponse, EventStreams
-from raceway.web.messages import END, FIRST, Form, encode_line, place_of, positions, read_rows, readable, shown
+from raceway.web.topic_rows import END, FIRST, Form, encode_line, place_of, positions, read_rows, readable, shown
 
 EVENTS = "text/event-stream"
 USUAL_ROWS = 100
