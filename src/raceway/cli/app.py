@@ -15,6 +15,7 @@ from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
 from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.queues import queue_app
+from raceway.cli.rejected import rejected_app
 from raceway.cli.schemas import schema_app
 from raceway.cli.seneca import seneca_app
 from raceway.cli.serve import serve
@@ -44,6 +45,7 @@ app.command()(trace)
 app.add_typer(queue_app)
 app.add_typer(seneca_app)
 app.add_typer(schema_app)
+app.add_typer(rejected_app)
 app.add_typer(journal_app)
 app.command("config")(show_config)
 app.command()(doctor)

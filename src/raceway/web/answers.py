@@ -154,6 +154,13 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
     return found
 
 
+def number_of(name: str, text: str) -> int:
+    """A number of a query. Raises MalformedError."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise MalformedError(f"{name} must be a whole number")
+    return int(text)
+
+
 async def committed(broker: Broker) -> None:
     """Whoever is told that something is so may rely on it: wait until it is on the disk."""
     done = asyncio.Event()

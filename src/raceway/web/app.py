@@ -23,6 +23,7 @@ from raceway.web.publishing import HttpDoor
 from raceway.web.queues import queue_routes
 from raceway.web.reading import TopicReading
 from raceway.web.registry import registry_routes
+from raceway.web.rejected import RejectedMessages
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
 from raceway.web.subscriptions import subscription_routes
@@ -106,6 +107,7 @@ def build_app(
         *TopicReading(broker, listen.http, streams).routes(),
         *HttpDoor(broker, listen).routes(),
         *Traces(broker, listen.http).routes(),
+        *RejectedMessages(broker, asked_again).routes(),
     ]
     doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
     app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts), doorman])

@@ -20,6 +20,7 @@ from raceway.broker.peers import Peer, Pending
 from raceway.broker.tracing import random_id
 from raceway.codec import cloudevents
 from raceway.codec.http_message import HttpMessage, read_plain
+from raceway.codec.seneca_document import DocumentError, read_value
 from raceway.errors import NoRouteError, RacewayError, RemoteError
 from raceway.model.envelope import HTTP, PUBLISH, REQUEST, Batch
 from raceway.model.intents import Publish, Taken
@@ -77,7 +78,7 @@ class HttpDoor:
                 if not stored.done():
                     stored.set_result(error)
 
-            routed = _check_taken(self._broker.perform(peer, Publish(batch), done))
+            routed = check_taken(self._broker.perform(peer, Publish(batch), done))
             if (error := await stored) is not None:
                 raise error
         if batch.offset is None:
@@ -138,7 +139,7 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def _check_taken(outcome: Any) -> bool:
+def check_taken(outcome: Any) -> bool:
     """Was anybody there? Raises what the message was refused for; one that nobody reads is stored all the same."""
     errors = [error for _, _, error in outcome.refused]
     for error in errors:
@@ -166,10 +167,19 @@ def _answer(found: dict[str, Any], message: HttpMessage) -> Response:
         code = found["error"].decode("utf-8", "replace")
         raise RemoteError(code, payload[:SHOWN_ERROR_BYTES].decode("utf-8", "replace") or code)
     encoding = (found["encoding"] or b"").decode("latin-1")
-    media_type = encoding if "/" in encoding and _fits_header(encoding) else "application/octet-stream"
+    media_type = encoding if "/" in encoding and _fits_header(encoding) else _likely_type(payload)
     headers = STRANGERS | {"content-type": media_type}
     root = message.correlation_id or message.message_id or ""
     return Response(payload, headers=headers | ({"x-correlation-id": root} if _fits_header(root) else {}))
+
+
+def _likely_type(payload: bytes) -> str:
+    """Of an answer whose service does not say."""
+    try:
+        read_value(payload)
+    except DocumentError:
+        return "application/octet-stream"
+    return "application/json"
 
 
 def _fits_header(text: str) -> bool:

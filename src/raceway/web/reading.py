@@ -20,7 +20,7 @@ from raceway.broker.topics import Topic
 from raceway.codec.cloudevents import BATCH
 from raceway.errors import MalformedError
 from raceway.journal.contract import Journal
-from raceway.web.answers import principal_of, refusing
+from raceway.web.answers import number_of, principal_of, refusing
 from raceway.web.event_streams import EventResponse, EventStreams
 from raceway.web.topic_rows import END, FIRST, Form, encode_line, place_of, positions, read_rows, readable, shown
 
@@ -75,10 +75,8 @@ class TopicReading:
         return EventResponse(self._streams, stream, may_go_on)
 
     def _limit(self, request: Request) -> int:
-        text = request.query_params.get("limit", str(USUAL_ROWS))
-        if not (text.isascii() and text.isdigit() and 0 < len(text) <= 9):
-            raise MalformedError("limit must be a whole number")
-        return max(min(int(text), self._settings.page_rows), 1)
+        wanted = number_of("limit", request.query_params.get("limit", str(USUAL_ROWS)))
+        return max(min(wanted, self._settings.page_rows), 1)
 
 
 def _form(request: Request) -> Form:

@@ -15,11 +15,11 @@ from starlette.routing import Route
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.errors import BusyError, MalformedError, UnknownError
+from raceway.errors import BusyError, UnknownError
 from raceway.journal.traces import Search, maybe_trace
 from raceway.model.security import Principal
 from raceway.model.traces import Trace
-from raceway.web.answers import principal_of, refusing
+from raceway.web.answers import number_of, principal_of, refusing
 
 WAITING = 10
 
@@ -28,7 +28,7 @@ class UnknownTraceError(UnknownError):
     """No message has the id, as far as was searched."""
 
     code = "unknown_trace"
-    what = "message id"
+    kind = "message"
 
 
 class Traces:
@@ -43,7 +43,8 @@ class Traces:
     async def find(self, request: Request) -> Response:
         """`topic`, `since_us` and `until_us` narrow the search, `rows` is how many may be read."""
         wanted, query = request.path_params["id"], request.query_params
-        numbers = {name: _maybe_number(name, query.get(name)) for name in ("since_us", "until_us", "rows")}
+        asked = ("since_us", "until_us", "rows")
+        numbers = {name: number_of(name, query[name]) if name in query else None for name in asked}
         if self._waiting >= WAITING:
             raise BusyError("too many searches are waiting")
         self._waiting += 1
@@ -76,11 +77,3 @@ class Traces:
             return trace
         spans = [span for span in trace.spans if security.allows(principal, "Consume", span.topic)]
         return msgspec.structs.replace(trace, spans=spans, messages=len(spans)) if spans else None
-
-
-def _maybe_number(name: str, text: str | None) -> int | None:
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise MalformedError(f"{name} must be a whole number")
-    return int(text)
