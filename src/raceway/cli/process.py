@@ -132,7 +132,7 @@ class Console:
         self._socket = bind(config.plain_host(listen), port)
         self._streams = EventStreams(broker, listen.http)
         hosts, token = (*listen.hosts, listen.host), listen.zbus.admin_token
-        app = build_app(broker, hosts, token, services, listen, self._streams)
+        app = build_app(broker, hosts, token, services, listen, self._streams, ports(listen))
         settings = uvicorn.Config(
             app, http=bounded_connection(listen), ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, timeout_graceful_shutdown=1,

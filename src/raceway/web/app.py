@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from heapq import nsmallest
 
 from starlette.applications import Starlette
@@ -14,6 +15,7 @@ from raceway import __version__, config
 from raceway.broker.broker import Broker
 from raceway.broker.routing import patterns
 from raceway.web.answers import refusal
+from raceway.web.asyncapi import AsyncApi
 from raceway.web.doorman import Doorman
 from raceway.web.event_streams import EventStreams
 from raceway.web.guard import Guard
@@ -41,9 +43,11 @@ def build_app(
     services: ServiceTable | None = None,
     listen: config.Listen = USUAL,
     streams: EventStreams | None = None,
+    doors: Mapping[str, int] | None = None,
 ) -> Starlette:
     """`hosts` are names, beside loopback, under which this port may be reached; `admin_token` guards what waits in
-    queues and what services are attached. Whoever stops the port gives `streams`, to end them."""
+    queues and what services are attached. Whoever stops the port gives `streams`, to end them.
+    `doors` are the ports of all doors, for those who ask where to go."""
     streams = streams or EventStreams(broker, listen.http)
 
     async def healthz(request: Request) -> Response:
@@ -108,6 +112,7 @@ def build_app(
         *HttpDoor(broker, listen).routes(),
         *Traces(broker, listen.http).routes(),
         *RejectedMessages(broker, asked_again).routes(),
+        *AsyncApi(broker, doors or {}).routes(),
     ]
     doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
     app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts), doorman])
