@@ -352,7 +352,7 @@ class _Service(threading.Thread):
     def serve(self) -> None:
         raise NotImplementedError
 
-    def result_of(self, document: dict[str, Any]) -> dict[str, Any] | None | ActionError:
+    def result_of(self, document: dict[str, Any]) -> dict[str, Any] | ActionError | None:
         self.asked.append(document)
         try:
             return self.action(document)

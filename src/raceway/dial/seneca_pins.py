@@ -85,12 +85,17 @@ class Answerer(Peer):
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
         """A message of another wire is called by its masked id: the sender's own is for the bus alone."""
-        keys = self.pin.maybe_keys(batch.item("topic", row).decode()) or {}
+        keys = self.pin.maybe_keys(self._public_name(batch.item("topic", row).decode())) or {}
         outgoing, form = outgoing_of(batch, row, keys, random_text, self.broker.clock_us() // 1000, self.pin.text)
         if batch.item("wire", row) != SENECA:
             outgoing.mid = masked_id.decode()
             outgoing.hops = started((), outgoing.sid, outgoing.mid, outgoing.sent_ms)
         return outgoing, form
+
+    def _public_name(self, name: str) -> str:
+        """What this wire calls the topic: a partition goes by the name of its base, another namespace by its alias."""
+        topic = self.broker.topics.maybe_exact(name)
+        return name if topic is None else topic.public
 
 
 class Attempt:

@@ -37,13 +37,14 @@ from raceway.codec.zbus import (
     ZbusLimits,
 )
 from raceway.codec.zbus_encode import Sent, queue_forbidden, queue_not_found
-from raceway.errors import ForbiddenError, NoRouteError, RacewayError, UnknownQueueError
+from raceway.errors import ForbiddenError, NameReservedError, NoRouteError, RacewayError, UnknownQueueError
 from raceway.listen.gate import Gate
 from raceway.listen.session import Session
 from raceway.listen.tcp import StreamProtocol
 from raceway.listen.zbus_admin import Administration
 from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents import Publish, Reply, Request, Taken
+from raceway.model.topics import is_reserved
 
 # What a delivery's head is made of, beside its reply queue.
 _OF_HEAD = (
@@ -179,9 +180,10 @@ class ZbusSession(Session):
             for token in tokens:
                 self.broker.queues.find(name, (token or b"").decode("utf-8", "replace"))
         except UnknownQueueError as error:
-            if self.broker.is_known(name):
+            if self.broker.is_known(name) and not is_reserved(name):
                 return True
-            self._refuse_rows(event, range(start, stop), error)
+            # A name of the bus's own is no queue that could be made.
+            self._refuse_rows(event, range(start, stop), NameReservedError(name) if is_reserved(name) else error)
             return False
         except ForbiddenError as error:
             self._refuse_rows(event, range(start, stop), error)
