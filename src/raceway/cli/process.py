@@ -34,9 +34,13 @@ from raceway.journal.contract import Journal
 from raceway.listen.server import Doors, ports, tracker_port
 from raceway.listen.sockets import bind
 from raceway.web.app import build_app
+from raceway.web.connection import bounded_connection
+from raceway.web.event_streams import EventStreams
 
 log = structlog.get_logger("raceway")
 
+# How long a start may wait for services that neither answer nor refuse: it is to take less than a second.
+LOOK_S = 0.3
 ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
@@ -84,6 +88,7 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     doors = Doors(broker, settings.listen, loop, pins=services.pins, returns=returns)
     console = Console(broker, settings.listen, chosen["console"], services, Path(settings.journal.folder))
     services.open()
+    await services.looked(LOOK_S)
     await doors.open()
     await console.open()
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
@@ -134,11 +139,14 @@ class Console:
         data: Path | None = None,
     ) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        app = build_app(broker, (*listen.hosts, listen.host), listen.zbus.admin_token, services, data)
+        self._streams = EventStreams(broker, listen.http)
+        hosts, token = (*listen.hosts, listen.host), listen.zbus.admin_token
+        app = build_app(broker, hosts, token, services, listen, self._streams, ports(listen), data)
         self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
-            app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
-        )
+            app, http=bounded_connection(listen), ws="none", lifespan="off", log_config=None, access_log=False,
+            server_header=False, timeout_graceful_shutdown=1,
+        )  # fmt: skip
         self._server = _QuietServer(settings)
         self._task: asyncio.Task[None] | None = None
 
@@ -150,6 +158,7 @@ class Console:
         self._live.sample()
 
     async def close(self) -> None:
+        self._streams.close()
         self._live.close()
         self._desk.close()
         self._server.should_exit = True

@@ -32,9 +32,9 @@ from raceway.codec.seneca import (
     started,
 )
 from raceway.codec.seneca_trk import Hops
-from raceway.dial.courier import Courier, Parcel, Tried
+from raceway.dial.courier import Courier, NotTaken, Parcel, Tried
 from raceway.dial.seneca_service import ServiceLine
-from raceway.errors import BusyError, RacewayError, UnreachableError
+from raceway.errors import BusyError, RacewayError, TooLargeError, UnreachableError
 from raceway.model.envelope import SENECA, Batch, Hop, decode_attributes, encode_attributes, encode_hops
 from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
@@ -58,10 +58,10 @@ class Answerer(Peer):
 
     wire: ClassVar[bytes] = SENECA
 
-    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int) -> None:
+    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int) -> None:
         super().__init__(random_id().decode(), _no_copies, broker.clock_us())
         self.broker, self.pin = broker, pin
-        self._timeout_ms = timeout_ms
+        self._timeout_ms, self._message_limit = timeout_ms, message_limit
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         raise AssertionError("it asks nothing")
@@ -72,21 +72,30 @@ class Answerer(Peer):
     def ask(self, request: Pending, batch: Batch, row: int, services: Iterator[Service]) -> None:
         timeout_ms = max(batch.item("timeout_ms", row) or 0, self._timeout_ms) + GRACE_MS
         outgoing, form = self.outgoing(batch, row, request.forwarded_id)
+        size = outgoing.data_bytes
         if batch.item("wire", row) == SENECA:
             attempt = Attempt(self, request, outgoing, None, outgoing.hops, services, timeout_ms / 1000)
         else:
             hops = (Hop(request.sid, "", request.message_id.decode(), (request.accepted_us // 1000,)),)
             attempt = Attempt(self, request, outgoing, form, hops, services, timeout_ms / 1000)
-        attempt.go_on(None)
+        if size > self._message_limit:
+            attempt.refuse(TooLargeError(f"a message to {self.pin.text}", size, self._message_limit))
+        else:
+            attempt.go_on(None)
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
         """A message of another wire is called by its masked id: the sender's own is for the bus alone."""
-        keys = self.pin.maybe_keys(batch.item("topic", row).decode()) or {}
+        keys = self.pin.maybe_keys(self._public_name(batch.item("topic", row).decode())) or {}
         outgoing, form = outgoing_of(batch, row, keys, random_text, self.broker.clock_us() // 1000, self.pin.text)
         if batch.item("wire", row) != SENECA:
             outgoing.mid = masked_id.decode()
             outgoing.hops = started((), outgoing.sid, outgoing.mid, outgoing.sent_ms)
         return outgoing, form
+
+    def _public_name(self, name: str) -> str:
+        """What this wire calls the topic: a partition goes by the name of its base, another namespace by its alias."""
+        topic = self.broker.topics.maybe_exact(name)
+        return name if topic is None else topic.public
 
 
 class Attempt:
@@ -123,10 +132,13 @@ class Attempt:
             self._service, self._handed_ms = service, self._now_ms()
             service.line.call(self._outgoing, self._timeout_s, self._answered)
         elif because is not None:
-            self._respond(_failed(because))
+            self._respond(_failed(because), because)
         else:
-            reason = UnreachableError(f"every service of {self._answerer.pin.text}", "none has answered yet")
-            self._answerer.broker.loop.call_soon(partial(self._respond, _failed(reason)))
+            self.refuse(UnreachableError(f"every service of {self._answerer.pin.text}", "none has answered yet"))
+
+    def refuse(self, reason: RacewayError) -> None:
+        """Nobody is asked. Told later, never at once."""
+        self._answerer.broker.loop.call_soon(partial(self._respond, _failed(reason), reason))
 
     def _answered(self, reply: Reply | RacewayError) -> None:
         if isinstance(reply, UnreachableError | BusyError):
@@ -134,7 +146,7 @@ class Attempt:
         else:
             self._respond(_failed(reply) if isinstance(reply, RacewayError) else reply)
 
-    def _respond(self, reply: Reply) -> None:
+    def _respond(self, reply: Reply, refusal: RacewayError | None = None) -> None:
         batch = answer_batch(reply, self._masked_id, self._form)
         rid = reply.rid or (self._service.line.address.url if self._service is not None else self._answerer.id)
         batch.producer = [rid.encode()]
@@ -144,7 +156,7 @@ class Attempt:
             _mark(batch)
         hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, Stamp(rid, *times))  # type: ignore[arg-type]
         batch.hops = [encode_hops(self._with_own_id(hops))]
-        self._answerer.broker.perform(self._answerer, Respond(batch))
+        self._answerer.broker.perform(self._answerer, Respond(batch, refusal))
 
     def _with_own_id(self, hops: Hops) -> Hops:
         """A service knows a request of another wire by its masked id; the journal by its own."""
@@ -171,7 +183,7 @@ class Service(Answerer):
     """One attached service: a subscriber of its pin's topics, and a responder when everybody is asked."""
 
     def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, line: ServiceLine, settings: config.Seneca) -> None:
-        super().__init__(broker, pin, timeout_ms)
+        super().__init__(broker, pin, timeout_ms, settings.message_limit)
         self.line = line
         limits = (settings.observer_messages, settings.observer_bytes)
         self.courier = Courier(broker.loop, settings.retries_ms, limits, self._hand, self._park)
@@ -183,7 +195,12 @@ class Service(Answerer):
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
         outgoing, _ = self.outgoing(parcel.batch, parcel.row, parcel.data)
         outgoing.sync = False
-        self.line.tell(outgoing, self._timeout_ms / 1000, tried)
+        size = outgoing.data_bytes
+        if size > self._message_limit:
+            reason = TooLargeError("the message", size, self._message_limit)
+            self.broker.loop.call_soon(partial(tried, NotTaken(str(reason), again=False)))
+        else:
+            self.line.tell(outgoing, self._timeout_ms / 1000, tried)
 
     def _park(self, parcel: Parcel, reason: str) -> None:
         self.broker.parking.park(parcel.batch, parcel.row, self.line.address.url, reason)
@@ -202,8 +219,8 @@ class Service(Answerer):
 class PinGroup(Answerer):
     """The responder of a pin: its services, each in turn."""
 
-    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, pins: PinTable[PinGroup]) -> None:
-        super().__init__(broker, pin, timeout_ms)
+    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int, pins: PinTable[PinGroup]) -> None:
+        super().__init__(broker, pin, timeout_ms, message_limit)
         self.name, self.description = pin.text, "Seneca services"
         self.services: list[Service] = []
         self._pins = pins

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from starlette.applications import Starlette
@@ -11,12 +12,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from raceway import __version__
+from raceway import __version__, config
 from raceway.broker.broker import Broker
 from raceway.web.answers import refusal
 from raceway.web.asking import Desk
+from raceway.web.asyncapi import AsyncApi
 from raceway.web.console import Caution, console_routes
 from raceway.web.doorman import Doorman
+from raceway.web.event_streams import EventStreams
 from raceway.web.graph import graph_routes
 from raceway.web.guard import Guard
 from raceway.web.health import health_routes
@@ -27,13 +30,18 @@ from raceway.web.openapi import document_route
 from raceway.web.peers import peer_routes
 from raceway.web.pipeline import pipeline_routes
 from raceway.web.policies import policy_routes
+from raceway.web.publishing import HttpDoor
 from raceway.web.queues import queue_routes
+from raceway.web.reading import TopicReading
 from raceway.web.registry import registry_routes
+from raceway.web.rejected import RejectedMessages
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
 from raceway.web.subscriptions import subscription_routes
 from raceway.web.topics import topic_routes
+from raceway.web.traces import Traces
 
+USUAL = config.Listen()
 WORDS = {
     404: ("not_found", "there is nothing at this address"),
     405: ("method", "this address does not take that method"),
@@ -45,13 +53,19 @@ def build_app(
     hosts: tuple[str, ...],
     admin_token: str = "",
     services: ServiceTable | None = None,
+    listen: config.Listen = USUAL,
+    streams: EventStreams | None = None,
+    doors: Mapping[str, int] | None = None,
     data: Path | None = None,
 ) -> Starlette:
     """`hosts` are names, beside loopback, under which this port may be reached; `admin_token` guards what waits in
-    queues and what services are attached. `data` is the folder of the journal, and of the pipeline beside it.
+    queues and what services are attached. Whoever stops the port gives `streams`, to end them.
+    `doors` are the ports of all doors, for those who ask where to go. `data` is the folder of the journal, and of the
+    pipeline beside it.
 
     Somebody calls `app.state.live.sample` once a second, and `close` of `live` and `desk` in the end.
     """
+    streams = streams or EventStreams(broker, listen.http)
     live, desk = Live(broker), Desk()
 
     async def healthz(request: Request) -> Response:
@@ -88,6 +102,11 @@ def build_app(
         *(seneca_routes(services, admin_token) if services is not None else ()),
         *schema_routes(broker, asked_again),
         *registry_routes(broker, asked_again),
+        *TopicReading(broker, listen.http, streams).routes(),
+        *HttpDoor(broker, listen).routes(),
+        *Traces(broker, listen.http).routes(),
+        *RejectedMessages(broker, asked_again).routes(),
+        *AsyncApi(broker, doors or {}).routes(),
     ]
     routes.append(document_route(routes))
     doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)

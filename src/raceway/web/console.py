@@ -52,7 +52,9 @@ class Caution:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
-                message["headers"] = [*message.get("headers", ()), *HEADERS.items()]
+                said = list(message.get("headers", ()))
+                known = {name for name, _ in said}
+                message["headers"] = said + [(name, value) for name, value in HEADERS.items() if name not in known]
             await send(message)
 
         await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)

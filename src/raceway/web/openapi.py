@@ -22,6 +22,8 @@ from raceway.web.operations import OPERATIONS, Operation
 ADDRESS = "/api/openapi.json"
 REFERENCE = "#/components/schemas/{name}"
 JSON = "application/json"
+OURS = ("/api/", "/topics/", "/requests/", "/asyncapi", "/healthz", "/readyz", "/metrics")
+PARTS = {"position": {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}}
 # What `Route` adds by itself.
 UNSAID = {"HEAD"}
 
@@ -40,7 +42,7 @@ def document_route(routes: Sequence[Route]) -> Route:
 
 def described(routes: Sequence[Route]) -> list[tuple[str, Route]]:
     """Each route of ours with each of its methods."""
-    ours = [route for route in routes if route.path.startswith(("/api/", "/healthz", "/readyz", "/metrics"))]
+    ours = [route for route in routes if route.path.startswith(OURS)]
     return [(method, route) for route in ours for method in sorted((route.methods or set()) - UNSAID)]
 
 
@@ -73,7 +75,7 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
 
 def _operation(method: str, path: str, operation: Operation, by_type: dict[Any, Any]) -> dict[str, Any]:
     parameters = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        {"name": name, "in": "path", "required": True, "schema": PARTS.get(name, {"type": "string", "minLength": 1})}
         for name in re.findall(r"{(\w+)}", path)
     ]
     answer = {"schema": by_type[operation.answer]} if operation.answer else {"schema": {"type": "string"}}
@@ -82,7 +84,7 @@ def _operation(method: str, path: str, operation: Operation, by_type: dict[Any, 
         status: {"description": said, "content": {operation.media_type: answer}} for status, said in statuses.items()
     }
     refused = {"description": "A refusal", "content": {JSON: {"schema": by_type[Refusal]}}}
-    responses |= dict.fromkeys(("4XX", "503"), refused)
+    responses |= dict.fromkeys(("4XX", "502", "503", "504"), refused)
     if "503" in statuses:
         responses["503"] = {"description": "Not now", "content": {JSON: answer}}
     found: dict[str, Any] = {
@@ -94,6 +96,9 @@ def _operation(method: str, path: str, operation: Operation, by_type: dict[Any, 
     }
     if operation.body is not None:
         found["requestBody"] = {"required": True, "content": {JSON: {"schema": by_type[operation.body]}}}
+    elif operation.takes:
+        anything = {"schema": {"type": "string", "format": "binary"}}
+        found["requestBody"] = {"content": {operation.takes: anything}}
     return found
 
 

@@ -5,13 +5,14 @@ A test holds this table and the routes together: neither has an entry that the o
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
 
 from raceway.model.schemas import SubjectRow, TopicSchema
 from raceway.model.subscriptions import Policies, SubscriptionStatus
+from raceway.model.traces import Trace
 from raceway.web.graph import Graph, GraphQuery
 from raceway.web.health import JournalHealth
 from raceway.web.live import Overview, Sample
@@ -24,13 +25,14 @@ from raceway.web.topics import TopicDetail, TopicPage, TopicQuery
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one address. `answer` is None where it is no JSON."""
+    """One method of one address. `answer` is None where it is no JSON; so is `body`, if `takes` names a type."""
 
     summary: str
     tag: str
     answer: Any = None
     query: type[msgspec.Struct] | None = None
     body: Any = None
+    takes: str = ""
     media_type: str = "application/json"
     statuses: tuple[int, ...] = (200,)
 
@@ -134,6 +136,87 @@ class Differences(msgspec.Struct):
     reasons: list[str]
 
 
+class RejectedRow(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """A message that was refused or not delivered; `redriven` says where it went when it was sent again."""
+
+    position: int
+    source: str
+    time_us: int
+    wire: str
+    bytes: int
+    producer: str | None = None
+    message_id: str | None = None
+    correlation_id: str | None = None
+    topic: str | None = None
+    code: str | None = None
+    reason: str | None = None
+    path: str | None = None
+    subject: str | None = None
+    version: str | None = None
+    receiver: str | None = None
+    subscription: str | None = None
+    offset: str | None = None
+    redriven: dict[str, Any] | None = None
+    message: dict[str, Any] | None = None
+
+
+class RejectedPage(msgspec.Struct):
+    rejected: list[RejectedRow]
+    after: int | None
+
+
+class RejectedQuery(msgspec.Struct, kw_only=True):
+    source: Annotated[Literal["rejected", "undeliverable"], Meta(description="Only these.")] | None = None
+    topic: Annotated[str, Meta(description="Only those that belong to this topic.")] | None = None
+    after: Annotated[int, Meta(description="Older than this position.", ge=0)] | None = None
+    limit: Annotated[int, Meta(description="At most so many.", ge=1, le=500)] = 50
+
+
+class Redriven(msgspec.Struct):
+    position: int
+    topic: str
+    offset: int | None
+
+
+class OtherTopic(msgspec.Struct):
+    topic: str | None = None
+
+
+class TraceQuery(msgspec.Struct, kw_only=True):
+    topic: Annotated[str, Meta(description="The topic of the message; saves most of the search.")] | None = None
+    since_us: Annotated[int, Meta(description="Not before this time.", ge=0)] | None = None
+    until_us: Annotated[int, Meta(description="Before this time.", ge=0)] | None = None
+    rows: Annotated[int, Meta(description="How many rows may be read.", ge=0)] | None = None
+
+
+class Stored(msgspec.Struct, omit_defaults=True):
+    """Where a published message is. `repeated`: its x-dedup-id was there before, and it was not stored again."""
+
+    topic: str
+    offset: int | None = None
+    message_id: str | None = None
+    correlation_id: str | None = None
+    routed: bool | None = None
+    repeated: bool | None = None
+
+
+class TopicMessages(msgspec.Struct):
+    topic: str
+    messages: list[dict[str, Any]]
+
+
+class ReadQuery(msgspec.Struct, kw_only=True):
+    start: Annotated[str, Meta(description="`first`, `end`, or an offset.")] = msgspec.field(
+        default="first", name="from"
+    )
+    limit: Annotated[int, Meta(description="At most so many.", ge=1)] = 100
+
+
+class AsyncQuery(msgspec.Struct, kw_only=True):
+    after: Annotated[str, Meta(description="Topics behind this one.")] = ""
+    limit: Annotated[int, Meta(description="At most so many topics.", ge=1)] = 1000
+
+
 class BoundTopics(msgspec.Struct):
     topics: list[TopicSchema]
 
@@ -196,6 +279,33 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/api/messages/{position}"): Operation(summary="One message.", tag="messages", answer=Message),
     ("GET", "/api/messages/{position}/payload"): Operation(
         summary="The payload of a message, as it is.", tag="messages", media_type=BYTES
+    ),
+    ("GET", "/api/traces/{id:path}"): Operation(
+        summary="The trace that a message belongs to, as a tree.", tag="messages", answer=Trace, query=TraceQuery
+    ),
+    ("GET", "/api/rejected"): Operation(
+        summary="Messages that were refused or not delivered.", tag="messages", answer=RejectedPage, query=RejectedQuery
+    ),
+    ("GET", "/api/rejected/{position:int}"): Operation(
+        summary="One of them, with its payload.", tag="messages", answer=RejectedRow
+    ),
+    ("POST", "/api/rejected/{position:int}/redrive"): Operation(
+        summary="Send it again, to its own topic or another.", tag="messages", answer=Redriven, body=OtherTopic
+    ),
+    ("POST", "/topics/{name:path}"): Operation(
+        summary="Publish; answered when it is on the disk.", tag="door", answer=Stored, takes=BYTES, statuses=(200, 201)
+    ),
+    ("GET", "/topics/{name:path}"): Operation(
+        summary="Messages of a topic from an offset on; as they come with `Accept: text/event-stream`.",
+        tag="door",
+        answer=TopicMessages,
+        query=ReadQuery,
+    ),
+    ("POST", "/requests/{name:path}"): Operation(
+        summary="Ask, and get the service's own answer.", tag="door", takes=BYTES, media_type="*/*"
+    ),
+    ("GET", "/asyncapi.json"): Operation(
+        summary="Topics and their schemas, as AsyncAPI.", tag="door", answer=dict[str, Any], query=AsyncQuery
     ),
     ("GET", "/api/queues"): Operation(summary="Queues.", tag="queues", answer=QueuePage),
     ("GET", "/api/queues/{name:path}/messages"): Operation(
