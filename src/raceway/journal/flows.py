@@ -5,16 +5,19 @@ Everything is counted by columns; a row is never looked at by itself. May run in
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.journal.search import Rows
+from raceway.journal.search import Rows, joined
 
 COLUMNS = ("sequence", "topic", "time_us", "wire", "kind", "producer", "answers", "error")
 UNKNOWN = "?"
+# Newest rows first, so many at a time, as long as somebody waits for an answer.
+WINDOW, LONGEST_S = 4096, 0.5
 
 
 class Exchange(msgspec.Struct, frozen=True):
@@ -51,11 +54,14 @@ class Flows(msgspec.Struct, frozen=True, kw_only=True):
     unanswered: dict[str, int]
 
 
-def recent_flows(journal: Rows, max_rows: int, limit: int) -> Flows:
-    """Of the last `max_rows` rows, the `limit` busiest of each."""
-    stop = journal.committed + 1
-    first = max(journal.first_position(), stop - max_rows)
-    batches = list(journal.read(first, stop, COLUMNS)) if first < stop else []
+def recent_flows(journal: Rows, max_rows: int, limit: int, max_s: float = LONGEST_S) -> Flows:
+    """Of the last `max_rows` rows, or as many as can be read in that time, the `limit` busiest of each."""
+    stop = first = journal.committed + 1
+    oldest, deadline = max(journal.first_position(), stop - max_rows), time.monotonic() + max_s
+    batches: list[pa.RecordBatch] = []
+    while first > oldest and (first == stop or time.monotonic() < deadline):
+        following, first = first, max(oldest, first - WINDOW)
+        batches[:0] = [batch for batch, _ in joined(journal.read(first, following, COLUMNS))]
     rows = pa.Table.from_batches(batches) if batches else None
     if rows is None or not rows.num_rows:
         return Flows(first=first, stop=stop, since_us=0, exchanges=[], sources=[], unanswered={})

@@ -5,14 +5,16 @@ the question is about, and again, whole, where something was found. When the bud
 on; whoever wants more asks again from there. So a search of any size is a row of small ones, none of which holds up
 anybody, and how far it is can be told.
 
-Everything here may run in any thread.
+Everything here may run in any thread, or in another process that reads the same files.
 """
 
 from __future__ import annotations
 
 import re
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Annotated, Any, Protocol
 
 import msgspec
@@ -21,16 +23,26 @@ import pyarrow.compute as pc
 from msgspec import Meta
 
 from raceway.errors import MalformedError, TrimmedError
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS
 from raceway.model.topics import has_wildcard, matches
 
 # The first window is small, because what is wanted is mostly new; then they double.
 FIRST_WINDOW, LARGEST_WINDOW = 1024, 65_536
+JOINED_ROWS, JOINED_BYTES = 16_384, 16 * 1024 * 1024
 LARGEST = (1 << 63) - 1  # of a column
 ID_COLUMNS = ("message_id", "correlation_id", "parent_id", "forwarded_id")
 _STEP = re.compile(r"""\.?([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['([^']*)'\]""")
 _json = msgspec.json.Decoder()
 
 Path = tuple[str | int, ...]
+
+
+class Read(Protocol):
+    """Rows by position: of a journal, or of a reader of its files."""
+
+    def __call__(
+        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]: ...
 
 
 class Rows(Protocol):
@@ -41,6 +53,14 @@ class Rows(Protocol):
     def first_position(self) -> int: ...
     def read(
         self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]: ...
+    def read_topic(
+        self,
+        topic: str,
+        offset: int,
+        max_rows: int = TOPIC_ROWS,
+        max_bytes: int = TOPIC_BYTES,
+        columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]: ...
 
 
@@ -96,7 +116,7 @@ def search(
     window, deadline = FIRST_WINDOW, clock() + max_s
     while high > oldest and len(found.rows) < limit and found.scanned < max_rows and clock() < deadline:
         low = max(oldest, high - min(window, max_rows - found.scanned))
-        rows = _matching(journal, judge, low, high)[: limit - len(found.rows)]
+        rows = _matching(journal, judge, low, high, limit - len(found.rows))
         found.rows += rows
         # A full page ends at its last row: those below it in this window are for the next page.
         low = rows[-1]["sequence"] if len(found.rows) == limit else low
@@ -106,12 +126,13 @@ def search(
     return found
 
 
-def position_at(journal: Rows, time_us: int) -> int:
-    """The first position whose row is not older than this time. Times never go back along positions."""
-    low, high = journal.first_position(), journal.committed + 1
+def position_at(read: Read, first: int, end: int, time_us: int) -> int:
+    """The first position from `first` on whose row is not older than this time, else `end`. Times never go back along
+    positions."""
+    low, high = first, end
     while low < high:
         middle = (low + high) // 2
-        known = _maybe_time(journal, middle, high)
+        known = _maybe_time(read, middle, high)
         if known is None or known >= time_us:
             high = middle
         else:
@@ -160,41 +181,64 @@ def _unquoted(text: str, quoted: str) -> str:
 def _bounds(journal: Rows, criteria: Criteria) -> tuple[int, int]:
     oldest, newest = journal.first_position(), journal.committed + 1
     if criteria.since_us:
-        oldest = position_at(journal, criteria.since_us)
+        oldest = position_at(journal.read, oldest, newest, criteria.since_us)
     if criteria.until_us is not None:
-        newest = position_at(journal, criteria.until_us)
+        newest = position_at(journal.read, oldest, newest, criteria.until_us)
     return oldest, max(oldest, newest)
 
 
-def _maybe_time(journal: Rows, position: int, stop: int) -> int | None:
+def _maybe_time(read: Read, position: int, stop: int) -> int | None:
     """Of the first row from this position on that can be read."""
-    for batch in _read(journal, position, stop, ("time_us",)):
+    for batch in _read(read, position, stop, ("time_us",)):
         if batch.num_rows:
             return int(batch.column("time_us")[0].as_py())
     return None
 
 
-def _read(journal: Rows, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+def _read(read: Read, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
     try:
-        yield from journal.read(start, stop, columns)
+        yield from read(start, stop, columns)
     except TrimmedError as error:  # retention was quicker
         if error.first < stop:
-            yield from journal.read(error.first, stop, columns)
+            yield from read(error.first, stop, columns)
 
 
-def _matching(journal: Rows, judge: _Judge, low: int, high: int) -> list[dict[str, Any]]:
-    """Newest first."""
+def _matching(journal: Rows, judge: _Judge, low: int, high: int, limit: int) -> list[dict[str, Any]]:
+    """The newest of them, newest first. Of a block that holds some, only what lies between them is read."""
     sequences: list[int] = []
-    for batch in _read(journal, low, high, judge.columns):
+    begins: list[int] = []
+    for batch, borders in joined(_read(journal.read, low, high, judge.columns)):
         sequences += judge.matching(batch).column("sequence").to_pylist()
-    if not sequences:
-        return []
-    rows: list[dict[str, Any]] = []
-    wanted = pa.array(sequences, pa.int64())
-    for batch in _read(journal, sequences[0], sequences[-1] + 1, None):
-        rows += batch.filter(pc.is_in(batch.column("sequence"), wanted)).to_pylist()
+        begins += borders
+    sequences = sequences[-limit:]
+    found = []
+    for _, group in groupby(sequences, key=lambda sequence: bisect_right(begins, sequence)):
+        chosen = list(group)
+        wanted = pa.array(chosen, pa.int64())
+        found += [_those(batch, wanted) for batch in _read(journal.read, chosen[0], chosen[-1] + 1, None)]
+    rows: list[dict[str, Any]] = pa.Table.from_batches(found).to_pylist() if found else []
     rows.reverse()
     return rows
+
+
+def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+    """Several as one, with the first sequence of each: a quiet bus has a block for every row, and a batch of one row
+    costs as much as one of thousands."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= JOINED_ROWS or size >= JOINED_BYTES:
+            yield pa.concat_batches(waiting), [each.column("sequence")[0].as_py() for each in waiting]
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting), [each.column("sequence")[0].as_py() for each in waiting]
+
+
+def _those(batch: pa.RecordBatch, sequences: pa.Array) -> pa.RecordBatch:
+    return batch.filter(pc.is_in(batch.column("sequence"), sequences))
 
 
 class _Judge:

@@ -9,13 +9,14 @@ have an index, and positions and times rise together, so a time is found by halv
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.errors import TrimmedError
+from raceway.journal.search import Read, Rows, joined, position_at
 from raceway.model.traces import Trace, trace_of
 
 # Rows read at once: a few milliseconds.
@@ -29,14 +30,6 @@ _SHOWN = (
     "sequence", "topic", "offset", "time_us", "wire", "kind", "message_id", "forwarded_id", "answers", "parent_id",
     "correlation_id", "timeout_ms", "producer", "attributes", "hops", "error",
 )  # fmt: skip
-
-
-class Read(Protocol):
-    """Rows by position: of a journal, or of a reader of its files."""
-
-    def __call__(
-        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
-    ) -> Iterator[pa.RecordBatch]: ...
 
 
 class Search(msgspec.Struct, kw_only=True):
@@ -58,7 +51,7 @@ class Search(msgspec.Struct, kw_only=True):
             if self.searched >= self.rows:
                 self.exhausted = True
                 return
-            found = list(self.read(at, min(at + WINDOW, stop), _SEARCHED))
+            found = [batch for batch, _ in joined(self.read(at, min(at + WINDOW, stop), _SEARCHED))]
             yield from reversed(found) if backward else found
             self._count(min(WINDOW, stop - at))
 
@@ -83,6 +76,14 @@ class Search(msgspec.Struct, kw_only=True):
         self.progress(self.searched)
 
 
+def search_of(journal: Rows, rows: int) -> Search:
+    """All of a journal, within a budget of rows."""
+    return Search(
+        read=journal.read, read_topic=journal.read_topic, first=journal.first_position(), end=journal.committed + 1,
+        rows=rows,
+    )  # fmt: skip
+
+
 def maybe_trace(
     search: Search,
     wanted: str,
@@ -95,8 +96,8 @@ def maybe_trace(
 
     `topic`: name and next offset of the topic that the message is known to be on.
     """
-    begin = search.first if since_us is None else _position_at(search, since_us)
-    stop = search.end if until_us is None else _position_at(search, until_us)
+    begin = search.first if since_us is None else position_at(search.read, search.first, search.end, since_us)
+    stop = search.end if until_us is None else position_at(search.read, search.first, search.end, until_us)
     looked = search.windows(begin, stop, backward=True) if topic is None else search.topic_windows(*topic)
     met = _maybe_met(looked, wanted)
     if met is None:
@@ -171,24 +172,3 @@ def _rows(search: Search, position: int) -> list[dict[str, Any]]:
         for batch in search.read(position, position + 1, _SHOWN)
         for row in batch.to_pylist(maps_as_pydicts="strict")
     ]
-
-
-def _position_at(search: Search, time_us: int) -> int:
-    """The first position whose row is at or behind a time."""
-    low, high = search.first, search.end
-    while low < high:
-        middle = (low + high) // 2
-        time = _maybe_time(search, middle, high)
-        if time is not None and time < time_us:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
-def _maybe_time(search: Search, position: int, end: int) -> int | None:
-    """Of the row there, or of the next one that is left."""
-    for batch in search.read(position, min(position + WINDOW, end), ("time_us",)):
-        if batch.num_rows:
-            return batch.column("time_us")[0].as_py()  # type: ignore[no-any-return]
-    return None

@@ -66,7 +66,7 @@ def build_app(
     Somebody calls `app.state.live.sample` once a second, and `close` of `live` and `desk` in the end.
     """
     streams = streams or EventStreams(broker, listen.http)
-    live, desk = Live(broker), Desk()
+    live, desk = Live(broker), Desk(broker.journal, data)
 
     async def healthz(request: Request) -> Response:
         """The process lives and its loop turns."""
@@ -88,7 +88,7 @@ def build_app(
         Route("/healthz", healthz),
         Route("/readyz", readyz),
         Route("/metrics", metrics),
-        *console_routes(),
+        *console_routes(desk.warm),
         *live_routes(live),
         *topic_routes(broker, live),
         *peer_routes(broker),
@@ -104,7 +104,7 @@ def build_app(
         *registry_routes(broker, asked_again),
         *TopicReading(broker, listen.http, streams).routes(),
         *HttpDoor(broker, listen).routes(),
-        *Traces(broker, listen.http).routes(),
+        *Traces(broker, listen.http, desk).routes(),
         *RejectedMessages(broker, asked_again).routes(),
         *AsyncApi(broker, doors or {}).routes(),
     ]

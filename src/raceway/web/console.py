@@ -8,6 +8,7 @@ not run.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -72,8 +73,11 @@ def files() -> dict[str, File]:
     return found
 
 
-def console_routes() -> list[Route]:
+def console_routes(opened: Callable[[], None]) -> list[Route]:
+    """`opened` is called when a browser loads the page."""
+
     async def page(request: Request) -> Response:
+        opened()
         return _answer(request, files()["index.html"])
 
     async def file(request: Request) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -38,7 +37,7 @@ class Graph(msgspec.Struct, frozen=True):
 def graph_routes(broker: Broker, desk: Desk) -> list[Route]:
     async def graph(request: Request) -> Response:
         asked = read_query(request, GraphQuery)
-        flows = await desk.run(partial(recent_flows, broker.journal, asked.rows, asked.limit))
+        flows = await desk.look(recent_flows, asked.rows, asked.limit)
         return answered(Graph(flows, _listeners(broker, flows, asked.limit)))
 
     return [Route("/api/graph", refusing(graph))]

@@ -7,7 +7,6 @@ none, messages of queues that have a token are left out.
 from __future__ import annotations
 
 import base64
-from functools import partial
 from typing import Annotated, Any
 
 import msgspec
@@ -18,7 +17,7 @@ from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.errors import MalformedError, TrimmedError, UnknownMessageError
-from raceway.journal.search import LARGEST, Criteria, Found, search
+from raceway.journal.search import LARGEST, Criteria, Found, Rows, search
 from raceway.web.answers import check_admin, refusing
 from raceway.web.asking import Desk, answered, read_query
 
@@ -90,15 +89,15 @@ def message_routes(broker: Broker, admin_token: str, desk: Desk) -> list[Route]:
     async def find(request: Request) -> Response:
         check_admin(request, admin_token)
         asked = read_query(request, Search)
-        work = partial(
-            search, broker.journal, asked,
+        found = await desk.look(
+            search, asked,
             before=asked.before, limit=asked.limit, max_rows=asked.budget, max_s=LONGEST_S, hidden=hidden(),
         )  # fmt: skip
-        return answered(await desk.run(lambda: _page(work())))
+        return answered(_page(found))
 
     async def read(request: Request) -> dict[str, Any]:
         check_admin(request, admin_token)
-        row = await desk.run(partial(_row, broker, request.path_params["position"]))
+        row = await desk.look(_row, request.path_params["position"])
         if row["topic"] in hidden():
             raise UnknownMessageError(row["sequence"])
         return row
@@ -144,13 +143,13 @@ def _page(found: Found) -> Page:
     )  # fmt: skip
 
 
-def _row(broker: Broker, text: str) -> dict[str, Any]:
+def _row(journal: Rows, text: str) -> dict[str, Any]:
     """Raises MalformedError, UnknownMessageError."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
         raise MalformedError(f"{text!r} is no position")
     position = int(text)
     try:
-        for batch in broker.journal.read(position, position + 1):
+        for batch in journal.read(position, position + 1):
             for row in batch.to_pylist():
                 if row["kind"] != "control":
                     return dict(row)

@@ -1,12 +1,10 @@
 """`GET /api/traces/{id}`: the trace of a correlation id, or of any message's id, as a tree.
 
-A search reads the journal in another thread, one at a time: it must not take the bus's time from messages. Whoever may
+A search reads the journal beside the loop, one at a time: it must not take the bus's time from messages. Whoever may
 not consume from a topic does not see its messages here either.
 """
 
 from __future__ import annotations
-
-import asyncio
 
 import msgspec
 from starlette.requests import Request
@@ -15,13 +13,13 @@ from starlette.routing import Route
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.errors import BusyError, UnknownError
-from raceway.journal.traces import Search, maybe_trace
+from raceway.errors import UnknownError
+from raceway.journal.search import Rows
+from raceway.journal.traces import maybe_trace, search_of
 from raceway.model.security import Principal
 from raceway.model.traces import Trace
 from raceway.web.answers import number_of, principal_of, refusing
-
-WAITING = 10
+from raceway.web.asking import Desk
 
 
 class UnknownTraceError(UnknownError):
@@ -32,10 +30,8 @@ class UnknownTraceError(UnknownError):
 
 
 class Traces:
-    def __init__(self, broker: Broker, settings: config.HttpDoor) -> None:
-        self._broker, self._settings = broker, settings
-        self._turn = asyncio.Lock()
-        self._waiting = 0
+    def __init__(self, broker: Broker, settings: config.HttpDoor, desk: Desk) -> None:
+        self._broker, self._settings, self._desk = broker, settings, desk
 
     def routes(self) -> list[Route]:
         return [Route("/api/traces/{id:path}", refusing(self.find))]
@@ -45,31 +41,16 @@ class Traces:
         wanted, query = request.path_params["id"], request.query_params
         asked = ("since_us", "until_us", "rows")
         numbers = {name: number_of(name, query[name]) if name in query else None for name in asked}
-        if self._waiting >= WAITING:
-            raise BusyError("too many searches are waiting")
-        self._waiting += 1
-        try:
-            async with self._turn:
-                trace, searched = await asyncio.to_thread(self._search, wanted, numbers, query.get("topic"))
-        finally:
-            self._waiting -= 1
+        topic, limit = query.get("topic"), self._settings.trace_rows
+        trace, searched = await self._desk.look(
+            _search, wanted, min(numbers["rows"] or limit, limit), numbers["since_us"], numbers["until_us"],
+            None if topic is None else (topic, self._broker.journal.offsets(topic)[1]),
+        )  # fmt: skip
         if trace is not None:
             trace = self._allowed(principal_of(request), trace)
         if trace is None:
             raise UnknownTraceError(f"{wanted} ({searched:,} rows searched)")
         return Response(msgspec.json.encode(trace), media_type="application/json")
-
-    def _search(self, wanted: str, numbers: dict[str, int | None], topic: str | None) -> tuple[Trace | None, int]:
-        journal, limit = self._broker.journal, self._settings.trace_rows
-        search = Search(
-            read=journal.read, read_topic=journal.read_topic, first=journal.first_position(), end=journal.committed + 1,
-            rows=min(numbers["rows"] or limit, limit),
-        )  # fmt: skip
-        found = maybe_trace(
-            search, wanted, since_us=numbers["since_us"], until_us=numbers["until_us"],
-            topic=None if topic is None else (topic, journal.offsets(topic)[1]),
-        )  # fmt: skip
-        return found, search.searched
 
     def _allowed(self, principal: Principal, trace: Trace) -> Trace | None:
         security = self._broker.security
@@ -77,3 +58,11 @@ class Traces:
             return trace
         spans = [span for span in trace.spans if security.allows(principal, "Consume", span.topic)]
         return msgspec.structs.replace(trace, spans=spans, messages=len(spans)) if spans else None
+
+
+def _search(
+    journal: Rows, wanted: str, rows: int, since_us: int | None, until_us: int | None, topic: tuple[str, int] | None
+) -> tuple[Trace | None, int]:
+    """The trace, and how many rows were searched for it."""
+    search = search_of(journal, rows)
+    return maybe_trace(search, wanted, since_us=since_us, until_us=until_us, topic=topic), search.searched

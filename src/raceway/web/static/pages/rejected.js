@@ -1,7 +1,7 @@
 // @ts-check
 import { get, send } from "../api.js";
 import { badge, empty, h, heading, replace, wireMark } from "../dom.js";
-import { count, time } from "../format.js";
+import { bytes, count, time } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
@@ -19,12 +19,12 @@ export async function show(view) {
     button.disabled = true;
     try {
       const done = await send("POST", `/api/rejected/${row.position}/redrive`, {});
-      button.textContent = "Sent again";
-      replace(said, h("div", { class: "notice good" }, `Message ${count(row.position)} was sent again to ${row.topic}`,
-        done.position === undefined || done.position === null ? "." : h("span", {}, ": ", h("a", { href: link("messages", done.position) }, `message ${count(done.position)}`), ".")));
+      replace(said, h("div", { class: "notice good" }, `Message ${count(row.position)} was sent again to `, h("a", { href: link("topics", done.topic) }, done.topic), "."));
+      await first();
     } catch (error) {
-      button.disabled = false;
       replace(said, h("div", { class: "notice bad" }, `Message ${count(row.position)} was refused again: ${/** @type {Error} */ (error).message}`));
+    } finally {
+      button.disabled = false;
     }
   };
   const table = new Table([
@@ -33,7 +33,8 @@ export async function show(view) {
     { title: "What", cell: (row) => badge(SOURCES[row.source] ?? row.source, row.source === "rejected" ? "warn" : "bad"), fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Why", cell: (row) => h("span", {}, row.reason || row.code || "", row.subscription ? h("span", { class: "soft" }, ` (subscription ${row.subscription})`) : null), fixed: true, class: "wide" },
-    { title: "Payload", cell: (row) => h("span", { class: "cut mono" }, row.payload ?? ""), fixed: true },
+    { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
+    { title: "Sent again", cell: (row) => (row.redriven ? `${time(row.redriven.time_us).slice(0, 19)}, to ${row.redriven.topic}` : "") },
     { title: "", fixed: true, cell: (row) => {
       const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", "aria-label": `Send message ${row.position} again`, onclick: () => redrive(row, button) }, "Send again"));
       return button;
