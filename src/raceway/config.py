@@ -291,6 +291,29 @@ class SenecaWire(_Section, frozen=True):
     sweep_ms: Annotated[Positive, Meta(description="How often unfinished requests are looked for.")] = 500
 
 
+class HttpDoor(_Section, frozen=True):
+    """Messages over plain HTTP, on the console port."""
+
+    body_limit: Annotated[Positive, Meta(description="Largest message in bytes.")] = 64 * MIB
+    pending_bytes: Annotated[
+        Positive, Meta(description="Bytes of messages that may be on their way in at once; more are refused (503).")
+    ] = 256 * MIB
+    head_limit: Annotated[Positive, Meta(description="Largest head of a request in bytes.")] = 64 * KIB
+    page_rows: Annotated[Positive, Meta(description="Most messages on a page.")] = 1000
+    page_bytes: Annotated[Positive, Meta(description="Payload bytes on a page; one message is always shown.")] = 4 * MIB
+    max_streams: Annotated[Positive, Meta(description="Event streams that may be open.")] = 1000
+    stream_bytes: Annotated[
+        Positive, Meta(description="What waits for one event stream in memory; a slower one reads from the journal.")
+    ] = 256 * KIB
+    keepalive_ms: Annotated[Positive, Meta(description="Silence after which an event stream gets a comment.")] = 15_000
+    stall_ms: Annotated[Positive, Meta(description="An event stream that takes nothing for so long is closed.")] = (
+        60_000
+    )
+    trace_rows: Annotated[Positive, Meta(description="Rows of the journal that one search for a trace may read.")] = (
+        2_000_000
+    )
+
+
 class Listen(_Section, frozen=True):
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port_base: Annotated[
@@ -312,6 +335,7 @@ class Listen(_Section, frozen=True):
     grpc: GrpcWire = GrpcWire()
     danube: DanubeWire = DanubeWire()
     seneca: SenecaWire = SenecaWire()
+    http: HttpDoor = HttpDoor()
 
 
 class SenecaService(_Section, frozen=True):
@@ -339,6 +363,9 @@ class Seneca(_Section, frozen=True):
     connections: Annotated[Positive, Meta(description="Most connections to one service.")] = 256
     waiting: Annotated[Positive, Meta(description="Most calls that wait for a connection to one service.")] = 10_000
     waiting_bytes: Annotated[Positive, Meta(description="Most bytes of calls that are open to one service.")] = 64 * MIB
+    message_limit: Annotated[
+        Positive, Meta(description="Largest document a service is sent; a larger one is undeliverable there.")
+    ] = 8 * MIB
     answer_limit: Annotated[Positive, Meta(description="Largest answer of a service in bytes.")] = 8 * MIB
     retries_ms: Annotated[
         tuple[Count, ...],

@@ -17,6 +17,8 @@
     │   ├── UnknownError            there is no such thing
     │   │   ├── UnknownTopicError     a topic nobody made
     │   │   ├── UnknownNamespaceError a namespace nobody made
+    │   │   ├── UnknownMessageError   a position without a message
+    │   │   ├── UnknownTableError     a table the pipeline has not made
     │   │   ├── UnknownProducerError  a producer id that was never given
     │   │   ├── UnknownConsumerError  a consumer id that was never given, or is no more
     │   │   ├── UnknownSubscriptionError a subscription the topic does not have
@@ -256,6 +258,21 @@ class UnknownNamespaceError(UnknownError):
     """Nobody has made the namespace `name`."""
 
     code, kind = "unknown_namespace", "namespace"
+
+
+class UnknownMessageError(UnknownError):
+    """There is no message at the position `name`: not yet, or not any more."""
+
+    code, kind = "unknown_message", "message"
+
+    def __init__(self, position: int) -> None:
+        super().__init__(str(position))
+
+
+class UnknownTableError(UnknownError):
+    """The pipeline has not made the table `name`."""
+
+    code, kind = "unknown_table", "table"
 
 
 class UnknownProducerError(UnknownError):

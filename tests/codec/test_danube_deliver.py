@@ -67,7 +67,9 @@ def test_a_message_of_another_wire_has_every_field() -> None:
     assert (message.request_id, message.payload, message.publish_time) == (0, b"x", 1_790_000_000_123)
     assert (message.msg_id.producer_id, message.producer_name) == (sender_id(b"events", b"clock"), "clock")
     assert (message.msg_id.topic_name, message.msg_id.topic_offset) == ("/default/events", 3)
-    assert (dict(message.attributes), message.routing_key, message.schema_id) == ({"content": "a"}, "k", 4)
+    assert (dict(message.attributes), message.routing_key, message.schema_id) == (
+        {"content": "a", "x-message-id": "an-id", "x-correlation-id": "an-id"}, "k", 4,
+    )  # fmt: skip
     assert not message.HasField("schema_version")
 
 

@@ -159,12 +159,12 @@ class Broker(Bus):
 
     def is_known(self, name: str) -> bool:
         """Has the topic been used, or does anybody listen under this name?"""
-        used = self.topics.maybe_exact(name) is not None and not self.queues.is_gone(name)
+        used = self.topics.maybe_known_as(name) is not None and not self.queues.is_gone(name)
         return used or bool(self.routing.subscribers(name))
 
     def has_responder(self, name: str) -> bool:
         """Would a request to this name find somebody, other than in a queue that nobody consumes from?"""
-        topic = self.topics.maybe_exact(name)
+        topic = self.topics.maybe_known_as(name)
         responders = self.routing.responders(name) if topic is None else self.routing.route(topic).responders
         return bool(responders)
 

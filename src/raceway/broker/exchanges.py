@@ -188,7 +188,7 @@ class Exchanges:
                 bus.meter.counts[f"bus.answer.{(verdict or b'unknown').decode()}"] += 1
         answered = [(row, request) for row, request, verdict in rows if verdict is None]
         if rows:
-            self._finish(peer, batch, rows, answered, done)
+            self._finish(peer, batch, rows, answered, done, intent.refusal)
         return Taken(tuple(refused))
 
     def reply(self, peer: Peer, intent: Reply, done: Done | None) -> Taken:
@@ -230,12 +230,16 @@ class Exchanges:
         self._bus.meter.counts[f"bus.answer.{verdict.decode()}"] += 1
         return verdict
 
-    def _hand_back(self, batch: Batch, answered: list[tuple[int, Pending]]) -> None:
+    def _hand_back(self, batch: Batch, answered: list[tuple[int, Pending]], refusal: RacewayError | None) -> None:
         for row, request in answered:
             failure = batch.item("error", row)
             self._bus.meter.counts["router.response.error"] += failure is not None
-            if request.requester.open:
+            if not request.requester.open:
+                continue
+            if refusal is None:
                 request.requester.answer(request, batch, row)
+            else:
+                request.requester.fail(request, refusal)
 
     def _match(self, peer: Peer, batch: Batch, row: int) -> tuple[Pending | None, bytes | None]:
         """The request an answer is for, by its id, else by its parent; and `late` or `duplicate` if it was closed."""
@@ -252,7 +256,13 @@ class Exchanges:
         return None, None
 
     def _finish(
-        self, peer: Peer, batch: Batch, rows: list[Matched], answered: list[tuple[int, Pending]], done: Done | None
+        self,
+        peer: Peer,
+        batch: Batch,
+        rows: list[Matched],
+        answered: list[tuple[int, Pending]],
+        done: Done | None,
+        refusal: RacewayError | None = None,
     ) -> None:
         """If the journal takes nothing, the requesters are told that, and so is the responder."""
         try:
@@ -261,7 +271,7 @@ class Exchanges:
             for _, request in answered:
                 self._fail(request, error)
             raise
-        self._hand_back(batch, answered)
+        self._hand_back(batch, answered, refusal)
         self._bus.turn.hasten()
         self._bus.append(self._answer_rows(peer, batch, rows), done)
         for _, request in answered:

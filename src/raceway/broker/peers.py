@@ -53,6 +53,8 @@ class Peer(ABC):
     folds_case: ClassVar[bool] = False
     # Must a message say which schema it follows, on a topic that wants one? Elsewhere the latest version is meant.
     names_schema: ClassVar[bool] = False
+    # Does what a schema refuses go to `raceway.rejected`? Not if it was taken from there.
+    keeps_refused: ClassVar[bool] = True
 
     def __init__(self, peer_id: str, encoder: Encoder, time_us: int) -> None:
         self.id = peer_id

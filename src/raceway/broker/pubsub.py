@@ -86,7 +86,7 @@ class PubSubQueue:
 
     def deliver(self, run: Run, data: bytes) -> None:
         for row in range(run.span.start, run.span.stop):
-            topic = message_topic(run.batch, row)
+            topic = message_topic(run.batch, row, self.topic)
             if topic is not None:
                 self._deliver_row(topic, Copy(run.batch, row))
 
@@ -115,11 +115,10 @@ class PubSubQueue:
             consumer.hand_copy(self, subscriber.ticket, copy)
 
 
-def message_topic(batch: Batch, row: int) -> str | None:
-    """The key `topic` of a zbus message; one from another wire has its canonical name as topic."""
+def message_topic(batch: Batch, row: int, topic: Topic) -> str | None:
+    """The key `topic` of a zbus message; one from another wire has the name under which it is known here as topic."""
     if batch.item("wire", row) != ZBUS:
-        name = batch.item("topic", row)
-        return None if name is None else str(name, "utf-8")
+        return topic.spoken.decode()
     return decode_attributes(batch.item("attributes", row)).get(TOPIC_ATTRIBUTE)
 
 

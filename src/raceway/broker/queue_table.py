@@ -96,7 +96,7 @@ class QueueTable:
         if canonical_name(name) != name:  # names are looked up exactly, so this one would never be found
             raise NameInvalidError(name, "it is not in Unicode normal form C")
         topic = self._bus.topics.spelled(name.encode(), folds_case=False)
-        known = self._records.get(topic.name)
+        known = self._records.get(_called(topic))
         if known is not None:
             if known.is_pubsub != bool(mode & PUBSUB):
                 raise QueueKindError(name)
@@ -105,7 +105,7 @@ class QueueTable:
             raise TopicKindError(name, topic.partitions[0].name)
         record = QueueRecord(mode, _digest(token), maker, self._bus.clock_us() // 1000)
         if mode & TEMPORARY:
-            self._temporary.setdefault(peer, []).append(topic.name)
+            self._temporary.setdefault(peer, []).append(_called(topic))
         else:
             self._bus.set_state(QUEUES, topic.name, msgspec.to_builtins(record))
             if not record.is_pubsub:  # with the record: rows that follow it in this very turn are the queue's
@@ -144,14 +144,14 @@ class QueueTable:
             yield name, record, self._pubsubs[name] if record.is_pubsub else self._queues[name]
 
     def _join(self, topic: Topic, record: QueueRecord) -> None:
-        name = topic.name
+        name = _called(topic)
         self._records[name] = record
         self._gone.discard(name)
         if record.is_pubsub:
             self._pubsubs[name] = PubSubQueue(topic, self._bus.meter, self._bus.settings)
             return
-        end = self._bus.journal.offsets(name)[1]
-        kept = self._maybe_kept_cursor(name)
+        end = self._bus.journal.offsets(topic.name)[1]
+        kept = self._maybe_kept_cursor(topic.name)
         queue = Queue(topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move)
         self._queues[name] = queue
         self._by_topic[topic] = QueueResponder(queue)
@@ -184,15 +184,15 @@ class QueueTable:
     def _subscribe(self, queue: Queue | PubSubQueue) -> None:
         """The first consumer has come: the queue stands for it in the routes."""
         if isinstance(queue, PubSubQueue):
-            self._bus.routing.subscribe(queue, "publish", queue.topic.name, 0)
+            self._bus.routing.subscribe(queue, "publish", _called(queue.topic), 0)
         else:
-            self._bus.routing.subscribe(self._by_topic[queue.topic], "request", queue.topic.name, 0)
+            self._bus.routing.subscribe(self._by_topic[queue.topic], "request", _called(queue.topic), 0)
 
     def _unsubscribe(self, queue: Queue | PubSubQueue) -> None:
         """The last one has gone. A queue that was dropped stands in no route any more."""
         if isinstance(queue, PubSubQueue):
             self._bus.routing.remove(queue)
-        elif self._queues.get(queue.topic.name) is queue:
+        elif self._queues.get(_called(queue.topic)) is queue:
             self._bus.routing.remove(self._by_topic[queue.topic])
 
     # ---- rows --------------------------------------------------------------------------------------------------------
@@ -216,10 +216,10 @@ class QueueTable:
         moved, self._moved = self._moved, {}
         for queue in moved:
             queue.pump()
-            name = queue.topic.name
+            name = _called(queue.topic)
             if self._queues.get(name) is queue and not self._records[name].mode & TEMPORARY:
                 with contextlib.suppress(UnavailableError):
-                    self._keep_cursor(name, queue.cursor)
+                    self._keep_cursor(queue.topic.name, queue.cursor)
 
     def _keep_cursor(self, name: str, cursor: int) -> None:
         if self._maybe_kept_cursor(name) != cursor:
@@ -228,6 +228,11 @@ class QueueTable:
     def _maybe_kept_cursor(self, name: str) -> int | None:
         kept = self._bus.journal.state.get(CURSORS, _cursor_key(name))
         return None if kept is None else kept["offset"]
+
+
+def _called(topic: Topic) -> str:
+    """Queues are looked up by what zbus calls their topic."""
+    return topic.spoken.decode()
 
 
 def _cursor_key(name: str) -> str:

@@ -7,10 +7,13 @@ from typing import NamedTuple
 
 from raceway.broker.topics import Topic, TopicTable
 from raceway.errors import RacewayError
-from raceway.model.envelope import Batch, Column, decode_attributes, encode_attributes
+from raceway.model.envelope import ZBUS, Batch, Column, decode_attributes, encode_attributes
 from raceway.model.hashing import fnv1a64
 
 Refused = list[tuple[int, int, RacewayError]]
+
+# On zbus the name is that of a queue; `zbus.topic` is what a message there says of itself.
+_SPELLINGS = {ZBUS: "zbus.mq"}
 
 
 class Span(NamedTuple):
@@ -132,7 +135,7 @@ def _keep_spelling(batch: Batch, spans: list[Span], wire: bytes) -> None:
     """A spelling that the canonical name loses is kept as an attribute, for the way back to the same wire."""
     if all(span.sent == span.topic.encoded for span in spans):
         return
-    key = f"{wire.decode()}.topic"
+    key = _SPELLINGS.get(wire) or f"{wire.decode()}.topic"
     kept: list[bytes | None] = []
     for topic, sent, start, stop in spans:
         for row in range(start, stop):

@@ -22,6 +22,7 @@ from raceway.broker.peers import Peer
 from raceway.broker.registry import Registry
 from raceway.broker.runs import Refused, Span, without
 from raceway.broker.topics import Topic
+from raceway.broker.undeliverable import kept_attributes
 from raceway.errors import SchemaReferenceError, SchemaRefusedError, UnknownSchemaError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, Batch, encode_attributes
@@ -149,7 +150,8 @@ class SchemaDoor:
         _name_schemas(batch, named)
         if not broken:
             return spans
-        self._put_down(peer, batch, broken)
+        if peer.keeps_refused:
+            self._put_down(peer, batch, broken)
         refused += [(row, row + 1, error) for row, (_, error) in broken.items()]
         return without(spans, broken)
 
@@ -199,9 +201,10 @@ class SchemaDoor:
         rows.producer = rows.producer or peer.producer
         rows.timeout_ms = rows.reply_to = rows.forwarded_id = None
         producers = [rows.item("producer", row).decode("utf-8", "replace") for row in range(rows.count)]
+        own = [rows.item("attributes", row) for row in range(rows.count)]
         rows.attributes = [
-            encode_attributes(_facts(meant.name, error, peer.wire.decode(), producer))
-            for (meant, error), producer in zip(broken.values(), producers, strict=True)
+            encode_attributes(_facts(meant.name, error, peer.wire.decode(), producer) | kept_attributes(attributes))
+            for (meant, error), producer, attributes in zip(broken.values(), producers, own, strict=True)
         ]
         self._store(rows, [Span(topic, topic.encoded, 0, rows.count)], None, None)
 

@@ -20,6 +20,7 @@ from raceway.errors import ForbiddenError, InUseError, InvalidValueError, Unknow
 from raceway.journal.state import State
 from raceway.model.security import (
     ANONYMOUS,
+    OWNER,
     PERMISSIONS,
     PRINCIPAL_TYPES,
     SCOPES,
@@ -107,7 +108,7 @@ class Security:
 
     def is_super_admin(self, principal: Principal) -> bool:
         """A name alone in the configuration means a user or service account of that name, never somebody unknown."""
-        if str(principal) in self._super_admins:
+        if principal is OWNER or str(principal) in self._super_admins:
             return True
         return principal.type in ("user", "service_account") and principal.name in self._super_admins
 

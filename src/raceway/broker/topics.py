@@ -23,17 +23,20 @@ SPELLINGS = 65_536
 class Topic:
     """A topic: its canonical name, as text, as bytes, and in the form that disregards case.
 
-    `public` is the name under which other wires know it, empty if they do not. `partitions` are those of a base.
+    `public` is the name under which other wires know it, empty if they do not: that of the base for a partition.
+    `spoken` is what a wire of plain names calls this very topic: its alias, else its name. `partitions` are those of a
+    base.
     `contract` is what the topic's schema policy demands, None if nothing.
     """
 
-    __slots__ = ("contract", "encoded", "folded", "name", "partitions", "public")
+    __slots__ = ("contract", "encoded", "folded", "name", "partitions", "public", "spoken")
 
     def __init__(self, name: str, alias: str | None = None) -> None:
         self.name = name
         self.encoded = name.encode()
         self.folded = fold(name)
         self.public = alias if alias is not None else "" if name.startswith("/") else name
+        self.spoken = (alias or name).encode()
         self.partitions: tuple[Topic, ...] = ()
         self.contract: Contract | None = None
 
@@ -85,6 +88,10 @@ class TopicTable:
     def maybe_exact(self, name: str) -> Topic | None:
         topic = self._by_fold.get(fold(name))
         return topic if topic is not None and topic.name == name else None
+
+    def maybe_known_as(self, name: str) -> Topic | None:
+        """The topic that other wires know by exactly this name."""
+        return self.maybe_exact(self._aliases.get(fold(name), name))
 
     def maybe_get(self, name: str) -> Topic | None:
         return self._by_fold.get(fold(name))

@@ -87,6 +87,8 @@ class Chains:
         A sender may also name an id of its own as parent, even one of the same batch: those are remembered in passing.
         """
         if batch.parent_id is None:
+            if batch.correlation_id is not None:
+                self._remember_roots(batch)
             return
         parents: list[bytes | None] = []
         roots: list[bytes | None] = []
@@ -101,6 +103,15 @@ class Chains:
                 self._single[message_id.lower()] = (message_id, root)
         self._trim_single()
         batch.parent_id, batch.correlation_id = parents, roots
+
+    def _remember_roots(self, batch: Batch) -> None:
+        """Senders that say themselves to which chain a message belongs. Some wires hand on its own id, not a masked
+        one, and whoever names it as parent belongs there too."""
+        for row in range(batch.count):
+            message_id, root = batch.item("message_id", row), batch.item("correlation_id", row)
+            if message_id is not None and root is not None:
+                self._single[message_id.lower()] = (message_id, root)
+        self._trim_single()
 
     def unmask(self, parent_id: bytes) -> tuple[bytes, bytes]:
         """An id never seen is its own parent and root: it may come from before a restart, or from elsewhere."""

@@ -1,7 +1,8 @@
 """What the bus was to bring somewhere and could not: kept under `raceway.undeliverable`, for people and for redrive.
 
-A row repeats the message; its attributes say where it belonged (`topic`), who did not take it (`receiver`) and why
-(`reason`). It is a publish of the bus's own, so whoever subscribed to that topic hears of it.
+A row repeats the message; its attributes say where it belonged (`topic`), who did not take it (`receiver`), why
+(`reason`), and what attributes it had itself (`attributes`, as JSON). It is a publish of the bus's own, so whoever
+subscribed to that topic hears of it.
 """
 
 from __future__ import annotations
@@ -15,6 +16,13 @@ from raceway.errors import UnavailableError
 from raceway.model.envelope import PUBLISH, Batch, encode_attributes
 
 UNDELIVERABLE = "raceway.undeliverable"
+# Attributes of a message, as one attribute of the row that tells what became of it.
+OWN_ATTRIBUTES = "attributes"
+
+
+def kept_attributes(column: bytes | None) -> dict[str, str]:
+    """What a row about a message keeps of the message's attributes."""
+    return {} if column is None else {OWN_ATTRIBUTES: column.decode()}
 
 
 class Parking:
@@ -29,6 +37,7 @@ class Parking:
         ids = mint_batch(1)
         named = batch.item("topic", row) or b""
         facts = {"topic": named.decode("utf-8", "replace"), "receiver": receiver, "reason": reason}
+        facts |= kept_attributes(batch.item("attributes", row))
         parked = Batch(
             1,
             topic=topic.encoded,

@@ -15,9 +15,11 @@ from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
 from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.queues import queue_app
+from raceway.cli.rejected import rejected_app
 from raceway.cli.schemas import schema_app
 from raceway.cli.seneca import seneca_app
 from raceway.cli.serve import serve
+from raceway.cli.trace import trace
 from raceway.cli.track import track
 from raceway.errors import RacewayError
 
@@ -39,9 +41,11 @@ app.command()(pub)
 app.command()(sub)
 app.command()(request)
 app.command()(topics)
+app.command()(trace)
 app.add_typer(queue_app)
 app.add_typer(seneca_app)
 app.add_typer(schema_app)
+app.add_typer(rejected_app)
 app.add_typer(journal_app)
 app.command("config")(show_config)
 app.command()(doctor)

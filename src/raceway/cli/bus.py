@@ -109,9 +109,11 @@ def console_url(url: str | None, data: Path | None) -> str:
     return url.rstrip("/")
 
 
-def call_console(url: str, path: str, method: str = "GET", token: str = "", document: Any = None) -> Any:
+def call_console(
+    url: str, path: str, method: str = "GET", token: str = "", document: Any = None, timeout_s: float = CONSOLE_S
+) -> Any:
     """What the console port at `url` answers, as JSON. Raises RemoteError if it refuses, ConnectionLostError."""
-    status, body = _call(url, path, method, token, document)
+    status, body = _call(url, path, method, token, document, timeout_s)
     try:
         answer = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -128,11 +130,13 @@ def read_metrics(running: Running) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def _call(url: str, path: str, method: str = "GET", token: str = "", document: Any = None) -> tuple[int, bytes]:
+def _call(
+    url: str, path: str, method: str = "GET", token: str = "", document: Any = None, timeout_s: float = CONSOLE_S
+) -> tuple[int, bytes]:
     import http.client
     from urllib.parse import urlsplit
 
-    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=CONSOLE_S)
+    connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:
         body = None if document is None else msgspec.json.encode(document)
         connection.request(method, path, body, headers={"Authorization": f"Bearer {token}"} if token else {})

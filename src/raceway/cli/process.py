@@ -34,9 +34,13 @@ from raceway.journal.contract import Journal
 from raceway.listen.server import Doors, ports, tracker_port
 from raceway.listen.sockets import bind
 from raceway.web.app import build_app
+from raceway.web.connection import bounded_connection
+from raceway.web.event_streams import EventStreams
 
 log = structlog.get_logger("raceway")
 
+# How long a start may wait for services that neither answer nor refuse: it is to take less than a second.
+LOOK_S = 0.3
 ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
@@ -82,12 +86,14 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     )  # fmt: skip
     returns = Returns(broker, settings.seneca, loop, allowed, is_own)
     doors = Doors(broker, settings.listen, loop, pins=services.pins, returns=returns)
-    console = Console(broker, settings.listen, chosen["console"], services)
+    console = Console(broker, settings.listen, chosen["console"], services, Path(settings.journal.folder))
     services.open()
+    await services.looked(LOOK_S)
     await doors.open()
     await console.open()
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
     ticks = _repeat(loop, 1.0, broker.tick)
+    samples = _repeat(loop, 1.0, console.sample)
     async with tracking(settings.listen, doors.administration, settings.dial.allow):
         with _announced(settings, chosen):
             print("ready", flush=True)
@@ -102,6 +108,7 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     await console.close()
     upkeep.cancel()
     ticks.cancel()
+    samples.cancel()
     # Give the transports a turn to send what was written before the loop ends.
     await asyncio.sleep(0)
 
@@ -123,12 +130,23 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event)
 class Console:
     """uvicorn on our own socket, in our own loop, without its signal handlers."""
 
-    def __init__(self, broker: Broker, listen: config.Listen, port: int, services: ServiceTable | None = None) -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        listen: config.Listen,
+        port: int,
+        services: ServiceTable | None = None,
+        data: Path | None = None,
+    ) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        app = build_app(broker, (*listen.hosts, listen.host), listen.zbus.admin_token, services)
+        self._streams = EventStreams(broker, listen.http)
+        hosts, token = (*listen.hosts, listen.host), listen.zbus.admin_token
+        app = build_app(broker, hosts, token, services, listen, self._streams, ports(listen), data)
+        self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
-            app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
-        )
+            app, http=bounded_connection(listen), ws="none", lifespan="off", log_config=None, access_log=False,
+            server_header=False, timeout_graceful_shutdown=1,
+        )  # fmt: skip
         self._server = _QuietServer(settings)
         self._task: asyncio.Task[None] | None = None
 
@@ -136,7 +154,13 @@ class Console:
         self._task = asyncio.create_task(self._server.serve([self._socket]))
         await self._server.opened.wait()
 
+    def sample(self) -> None:
+        self._live.sample()
+
     async def close(self) -> None:
+        self._streams.close()
+        self._live.close()
+        self._desk.close()
         self._server.should_exit = True
         if self._task is not None:
             await self._task

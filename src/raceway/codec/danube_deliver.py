@@ -4,7 +4,8 @@ What messages of one producer have in common on one subscription is encoded once
 producer's name, the subscription's name. A message adds its numbers, its payload and what few have.
 
 A row of another wire becomes a Danube message as well as it can: no request id, the sender's name and the lasting id of
-that name, the time it was sent or else came in, its headers as attributes.
+that name, the time it was sent or else came in, its headers as attributes. Its id and that of its chain are attributes
+too: whoever sends on names them as `x-parent-id` and `x-correlation-id`, and the chain goes on.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from raceway.model.topics import danube_topic
 
 # Producers and sets of attributes come from peers, so what is remembered of them is bounded.
 REMEMBERED = 1024
+MESSAGE_ID, CORRELATION = "x-message-id", "x-correlation-id"
 
 _RARE = ("attributes", "schema_id", "schema_version", "routing_key")
 
@@ -61,7 +63,7 @@ class Deliverer:
                     sender[1],
                 )
             )
-        if any(getattr(batch, name) is not None for name in _RARE):
+        if batch.wire != DANUBE or any(getattr(batch, name) is not None for name in _RARE):
             return [message + rare for message, rare in zip(messages, self._rare_fields(batch, rows), strict=True)]
         return messages
 
@@ -76,10 +78,10 @@ class Deliverer:
 
     def _rare_fields(self, batch: Batch, rows: Sequence[int]) -> list[bytes]:
         found = []
-        for attributes, schema_id, schema_version, routing_key in zip(
-            *[_values(getattr(batch, name), rows) for name in _RARE], strict=True
+        for attributes, schema_id, schema_version, routing_key, chain in zip(
+            *[_values(getattr(batch, name), rows) for name in _RARE], _chains(batch, rows), strict=True
         ):
-            fields = self._map(attributes) if attributes is not None else b""
+            fields = chain + self._map(attributes) if attributes is not None else chain
             if schema_id is not None:
                 fields += number_field(8, schema_id)
             if schema_version is not None:
@@ -101,6 +103,24 @@ class Deliverer:
 def _values(column: Any, rows: Sequence[int]) -> list[Any]:
     """A column's values in these rows, whether it has one for all or one for each."""
     return [column[row] for row in rows] if type(column) in (list, range) else [column] * len(rows)
+
+
+def _chains(batch: Batch, rows: Sequence[int]) -> list[bytes]:
+    """Attributes that place a message of another wire in its chain. Should its sender have set one of them, that stands
+    behind these, and the last entry of a map counts."""
+    return [
+        b"" if wire == DANUBE or message_id is None else map_field(7, _placed(message_id, root or message_id))
+        for wire, message_id, root in zip(
+            _values(batch.wire, rows),
+            _values(batch.message_id, rows),
+            _values(batch.correlation_id, rows),
+            strict=True,
+        )
+    ]
+
+
+def _placed(message_id: bytes, root: bytes) -> dict[str, str]:
+    return {MESSAGE_ID: message_id.decode("utf-8", "replace"), CORRELATION: root.decode("utf-8", "replace")}
 
 
 def _request_ids(batch: Batch, rows: Sequence[int]) -> list[int]:

@@ -31,7 +31,7 @@ TYPED, META, CUSTOM = PREFIX + "typed", PREFIX + "meta.", PREFIX + "custom."
 VIN, PAT, MULTIPLE = PREFIX + "vin", PREFIX + "pat", PREFIX + "multiple"
 PARENTS, TRACE, RTN, HOPS_CUT = PREFIX + "parents", PREFIX + "trace", PREFIX + "rtn", PREFIX + "hops_cut"
 # Attributes by which a wire remembers what only it can say. They are no custom data to a Seneca service.
-_OF_WIRES = (PREFIX, "mb.", "zbus.", "danube.")
+_OF_WIRES = (PREFIX, "mb.", "zbus.", "danube.", "http.")
 
 MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES = 128, 64 * 1024
 SCHEMA_COLUMNS = ("schema_id", "schema_version")

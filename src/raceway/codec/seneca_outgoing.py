@@ -70,6 +70,11 @@ class Outgoing(msgspec.Struct):
     def id(self) -> str:
         return f"{self.mid}/{self.cid}"
 
+    @property
+    def data_bytes(self) -> int:
+        """How large its data is: names and values."""
+        return sum([len(name) + memoryview(value).nbytes for name, value in self.members.items()])
+
 
 class HttpRequest(NamedTuple):
     """`lines` are headers, each with its end; host, length and connection are missing."""

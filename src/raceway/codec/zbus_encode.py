@@ -66,6 +66,8 @@ ZBUS_STATUSES = {
     "mismatch": 409,
     "in_use": 409,
     "topic_kind": 409,
+    "pin_taken": 409,
+    "pattern_text": 400,
     "limit": 503,
     "no_route": 404,
     "unknown_queue": 404,

@@ -38,9 +38,16 @@ from raceway.codec.seneca import (
 )
 from raceway.codec.seneca_failure import ACT_EXECUTE
 from raceway.codec.seneca_trk import Hops
-from raceway.dial.courier import Courier, Parcel, Tried
+from raceway.dial.courier import Courier, NotTaken, Parcel, Tried
 from raceway.dial.seneca_service import ServiceLine
-from raceway.errors import BusyError, RacewayError, RequestTimeoutError, UnavailableError, UnreachableError
+from raceway.errors import (
+    BusyError,
+    RacewayError,
+    RequestTimeoutError,
+    TooLargeError,
+    UnavailableError,
+    UnreachableError,
+)
 from raceway.model.envelope import SENECA, Batch, Hop, decode_attributes, encode_attributes, encode_hops
 from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
@@ -64,10 +71,10 @@ class Answerer(Peer):
 
     wire: ClassVar[bytes] = SENECA
 
-    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int) -> None:
+    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int) -> None:
         super().__init__(random_id().decode(), _no_copies, broker.clock_us())
         self.broker, self.pin = broker, pin
-        self._timeout_ms = timeout_ms
+        self._timeout_ms, self._message_limit = timeout_ms, message_limit
         self._answers: list[Batch] = []
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
@@ -86,6 +93,11 @@ class Answerer(Peer):
         answers, self._answers = self._answers, []
         with contextlib.suppress(UnavailableError):  # the requesters were told
             self.broker.perform(self, Respond(Batch.joined(answers)))
+
+    def refuse(self, batch: Batch, refusal: RacewayError) -> None:
+        """Nobody was asked, and this is why."""
+        with contextlib.suppress(UnavailableError):
+            self.broker.perform(self, Respond(batch, refusal))
 
     @abstractmethod
     def in_turn(self) -> list[Service]:
@@ -113,7 +125,12 @@ class Answerer(Peer):
             form, hops = None, outgoing.hops
         else:
             hops = (Hop(request.sid, "", request.message_id.decode(), (request.accepted_us // 1000,)),)
-        Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000).go_on(None)
+        attempt = Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000)
+        size = outgoing.data_bytes
+        if size > self._message_limit:
+            attempt.refuse(TooLargeError(f"a message to {self.pin.text}", size, self._message_limit))
+        else:
+            attempt.go_on(None)
 
     def _maybe_same(self, batch: Batch, row: int) -> Outgoing | None:
         """A call that this very pin has matched goes on as it came: it need not be read from its row."""
@@ -129,12 +146,17 @@ class Answerer(Peer):
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
         """A message of another wire is called by its masked id: the sender's own is for the bus alone."""
-        keys = self.pin.maybe_keys(batch.item("topic", row).decode()) or {}
+        keys = self.pin.maybe_keys(self._public_name(batch.item("topic", row).decode())) or {}
         outgoing, form = outgoing_of(batch, row, keys, random_text, self.broker.clock_us() // 1000, self.pin.text)
         if batch.item("wire", row) != SENECA:
             outgoing.mid = masked_id.decode()
             outgoing.hops = started((), outgoing.sid, outgoing.mid, outgoing.sent_ms)
         return outgoing, form
+
+    def _public_name(self, name: str) -> str:
+        """What this wire calls the topic: a partition goes by the name of its base, another namespace by its alias."""
+        topic = self.broker.topics.maybe_exact(name)
+        return name if topic is None else topic.public
 
 
 class Attempt:
@@ -171,10 +193,13 @@ class Attempt:
             self._service, self._handed_ms = service, self._now_ms()
             service.line.call(self._outgoing, self._timeout_s, self._answered)
         elif because is not None:
-            self._respond(_failed(because))
+            self._respond(_failed(because), because)
         else:
-            reason = UnreachableError(f"every service of {self._answerer.pin.text}", "none has answered yet")
-            self._answerer.broker.loop.call_soon(partial(self._respond, _failed(reason)))
+            self.refuse(UnreachableError(f"every service of {self._answerer.pin.text}", "none has answered yet"))
+
+    def refuse(self, reason: RacewayError) -> None:
+        """Nobody is asked. Told later, never at once."""
+        self._answerer.broker.loop.call_soon(partial(self._respond, _failed(reason), reason))
 
     def _answered(self, reply: Reply | RacewayError) -> None:
         if isinstance(reply, UnreachableError | BusyError):
@@ -182,7 +207,7 @@ class Attempt:
         else:
             self._respond(_failed(reply) if isinstance(reply, RacewayError) else reply)
 
-    def _respond(self, reply: Reply) -> None:
+    def _respond(self, reply: Reply, refusal: RacewayError | None = None) -> None:
         batch = answer_batch(reply, self._masked_id, self._form)
         rid = reply.rid or (self._service.line.address.url if self._service is not None else self._answerer.id)
         batch.producer = [rid.encode()]
@@ -193,7 +218,10 @@ class Attempt:
         hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, stamp)
         batch.hops = [encode_hops(self._with_own_id(hops))]
         batch.source = reply
-        self._answerer.respond(batch)
+        if refusal is None:
+            self._answerer.respond(batch)
+        else:
+            self._answerer.refuse(batch, refusal)
 
     def _with_own_id(self, hops: Hops) -> Hops:
         """A service knows a request of another wire by its masked id; the journal by its own."""
@@ -222,7 +250,7 @@ class Service(Answerer):
     """One attached service: a subscriber of its pin's topics, and a responder when everybody is asked."""
 
     def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, line: ServiceLine, settings: config.Seneca) -> None:
-        super().__init__(broker, pin, timeout_ms)
+        super().__init__(broker, pin, timeout_ms, settings.message_limit)
         self.line = line
         limits = (settings.observer_messages, settings.observer_bytes)
         self.courier = Courier(broker.loop, settings.retries_ms, limits, self._hand, self._park)
@@ -233,7 +261,13 @@ class Service(Answerer):
 
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
         outgoing, _ = self.outgoing(parcel.batch, parcel.row, parcel.data)
-        self.line.tell(outgoing, self._timeout_ms / 1000, tried)
+        outgoing.sync = False
+        size = outgoing.data_bytes
+        if size > self._message_limit:
+            reason = TooLargeError("the message", size, self._message_limit)
+            self.broker.loop.call_soon(partial(tried, NotTaken(str(reason), again=False)))
+        else:
+            self.line.tell(outgoing, self._timeout_ms / 1000, tried)
 
     def _park(self, parcel: Parcel, reason: str) -> None:
         self.broker.parking.park(parcel.batch, parcel.row, self.line.address.url, reason)
@@ -255,8 +289,8 @@ class Service(Answerer):
 class PinGroup(Answerer):
     """The responder of a pin: its services, each in turn."""
 
-    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, pins: PinTable[PinGroup]) -> None:
-        super().__init__(broker, pin, timeout_ms)
+    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int, pins: PinTable[PinGroup]) -> None:
+        super().__init__(broker, pin, timeout_ms, message_limit)
         self.name, self.description = pin.text, "Seneca services"
         self.services: list[Service] = []
         self._pins = pins

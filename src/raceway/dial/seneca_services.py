@@ -94,6 +94,12 @@ class ServiceTable:
         for service in self:
             self._look_at(service.line)
 
+    async def looked(self, limit_s: float) -> None:
+        """Every service was looked for once, or the time is over: a caller who comes right after the start must not be
+        told that nobody is there."""
+        if self._looking:
+            await asyncio.wait(self._looking, timeout=limit_s)
+
     def _restore(self, kept: Attachment) -> None:
         try:
             for service in self._add_all(kept.pin, kept.url, kept.dialect):
@@ -180,7 +186,7 @@ class ServiceTable:
         return service
 
     def _new_group(self, pin: Pin) -> PinGroup:
-        group = PinGroup(self._broker, pin, self._timeout_ms, self.pins)
+        group = PinGroup(self._broker, pin, self._timeout_ms, self._settings.message_limit, self.pins)
         self.pins.add(pin, group)
         self._broker.peers.add(group)
         self._broker.routing.subscribe(group, "request", pin.topic, 0)

@@ -182,7 +182,7 @@ def row_at(reader: Reader, position: int) -> dict[str, Any]:
 
 def row_of_topic(reader: Reader, topic: str, offset: int | None) -> dict[str, Any]:
     """The row with this offset; without one, the newest row of the topic. JournalError if there is none."""
-    following = _next_offset(reader, topic)
+    following = next_offset(reader, topic)
     wanted = following - 1 if offset is None else offset
     if wanted >= following:
         raise JournalError(f"topic {topic!r} has no offset {wanted} yet; the last one is {following - 1}")
@@ -192,7 +192,8 @@ def row_of_topic(reader: Reader, topic: str, offset: int | None) -> dict[str, An
     return row
 
 
-def _next_offset(reader: Reader, topic: str) -> int:
+def next_offset(reader: Reader, topic: str) -> int:
+    """The offset behind the last row of a topic. JournalError if it has none."""
     reader.read(0, 0)  # takes in what was written lately
     for segment in reversed(reader.segments()):
         if topic in (topics := segment.topics()):

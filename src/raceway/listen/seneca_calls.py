@@ -19,9 +19,9 @@ import msgspec
 
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.runs import Run
-from raceway.codec.seneca import Call, Outcome, Reply, Stamp, failure_of, outcome_of, response_document
+from raceway.codec.seneca import Call, Failure, Outcome, Reply, Stamp, failure_of, outcome_of, response_document
 from raceway.codec.seneca_trk import maybe_own
-from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError
+from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.listen.seneca_repeats import Repeats, Settled
 from raceway.model.envelope import SENECA, Batch, decode_hops
 
@@ -104,6 +104,9 @@ class SenecaCall(Peer):
     def fail(self, request: Pending, error: RacewayError) -> None:
         if self.sent.multiple:
             self._gather(None)
+        elif isinstance(error, UnreachableError):
+            # No service of the bus's own making, so its words are told as those of a service are.
+            self._gather((Failure(error.code, str(error)), self._stamp(request.responder_id)))
         else:
             self.refuse(error)
 

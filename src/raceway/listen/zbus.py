@@ -37,13 +37,14 @@ from raceway.codec.zbus import (
     ZbusLimits,
 )
 from raceway.codec.zbus_encode import Sent, queue_forbidden, queue_not_found
-from raceway.errors import ForbiddenError, NoRouteError, RacewayError, UnknownQueueError
+from raceway.errors import ForbiddenError, NameReservedError, NoRouteError, RacewayError, UnknownQueueError
 from raceway.listen.gate import Gate
 from raceway.listen.session import Session
 from raceway.listen.tcp import StreamProtocol
 from raceway.listen.zbus_admin import Administration
 from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents import Publish, Reply, Request, Taken
+from raceway.model.topics import is_reserved
 
 # What a delivery's head is made of, beside its reply queue.
 _OF_HEAD = (
@@ -179,9 +180,10 @@ class ZbusSession(Session):
             for token in tokens:
                 self.broker.queues.find(name, (token or b"").decode("utf-8", "replace"))
         except UnknownQueueError as error:
-            if self.broker.is_known(name):
+            if self.broker.is_known(name) and not is_reserved(name):
                 return True
-            self._refuse_rows(event, range(start, stop), error)
+            # A name of the bus's own is no queue that could be made.
+            self._refuse_rows(event, range(start, stop), NameReservedError(name) if is_reserved(name) else error)
             return False
         except ForbiddenError as error:
             self._refuse_rows(event, range(start, stop), error)
@@ -322,14 +324,22 @@ class ZbusSession(Session):
             self.broker.replies.expect(reply_to, raw_id, request)
         if batch.item("kind", row) == b"request" and reply_to is not None:
             self._note_handed(reply_to)
-        self._write_delivery(ticket, batch, row, raw_id, reply_to, queue.topic.encoded)
+        if batch.correlation_id is not None:
+            self._remember_chain(batch, row, raw_id)
+        self._write_delivery(ticket, batch, row, raw_id, reply_to, queue.topic.spoken)
         self._unsent.append((queue, entry))
 
     def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None:
         batch, row = copy
         self._write_delivery(
-            ticket, batch, row, batch.item("message_id", row), batch.item("reply_to", row), queue.topic.encoded
+            ticket, batch, row, batch.item("message_id", row), batch.item("reply_to", row), queue.topic.spoken
         )
+
+    def _remember_chain(self, batch: Batch, row: int, raw_id: bytes | None) -> None:
+        """What waited in a queue, perhaps over a restart, still belongs to its chain when a consumer names it."""
+        message_id, root = batch.item("message_id", row), batch.item("correlation_id", row)
+        if raw_id is not None and root is not None and root != raw_id:
+            self.broker.chains.remember(raw_id.lower(), message_id, root)
 
     def hand_answer(self, ticket: bytes, answer: Answer) -> None:
         head = zbus.delivery_head(self._sent(answer.batch, 0))
@@ -347,7 +357,8 @@ class ZbusSession(Session):
         if known is not None and known[0] is batch and known[1] == reply_to:
             return known[2]
         cmd = b"request" if batch.item("kind", row) == b"request" else b"produce"
-        sent = msgspec.structs.replace(self._sent(batch, row), mq=mq, cmd=cmd, reply_to=reply_to)
+        topic = None if batch.item("wire", row) == ZBUS else mq
+        sent = msgspec.structs.replace(self._sent(batch, row), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic)
         head = zbus.delivery_head(sent)
         if not any(_varies(getattr(batch, name)) for name in _OF_HEAD):
             self._known_head = (batch, reply_to, head)

@@ -51,9 +51,13 @@ class AskAll(msgspec.Struct, gc=False):
 
 
 class Respond(msgspec.Struct, gc=False):
-    """Answers to forwarded requests, matched by `message_id`, else by `parent_id`."""
+    """Answers to forwarded requests, matched by `message_id`, else by `parent_id`.
+
+    `refusal`: the responder never got them, and this is why. The requester is told so by its own wire.
+    """
 
     batch: Batch
+    refusal: RacewayError | None = None
 
 
 class Reply(msgspec.Struct, gc=False):

@@ -32,6 +32,10 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
+# Whoever shows the administrator's own token. No other token and no binding can name it.
+OWNER = Principal("owner", "administrator")
+
+
 class Role(msgspec.Struct, frozen=True):
     name: str
     permissions: tuple[Permission, ...]

@@ -8,33 +8,79 @@ from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
 from raceway.errors import (
     ForbiddenError,
+    LimitError,
     MalformedError,
+    NameTakenError,
+    NoRouteError,
     PeerError,
     PinTakenError,
     QueueKindError,
     RacewayError,
+    RemoteError,
+    RequestTimeoutError,
     SchemaIncompatibleError,
     SchemaInvalidError,
     SchemaReferenceError,
+    SchemaRefusedError,
     TooLargeError,
+    TrimmedError,
+    UnauthenticatedError,
+    UnknownError,
+    UnknownMessageError,
     UnknownNamespaceError,
     UnknownQueueError,
     UnknownSchemaError,
+    UnknownTableError,
     UnknownTopicError,
 )
+from raceway.model.envelope import HTTP
+from raceway.model.security import ANONYMOUS, Principal
 from raceway.schema.json_text import decode_json
 
+# Where the doorman notes who asks.
+PRINCIPAL = "raceway.principal"
+# Ends the connection at once; put there by the connection itself.
+ABORT = "raceway.abort"
+
+
+class TooSlowError(PeerError):
+    """A body that does not come."""
+
+    code = "too_slow"
+
+
+class MediaTypeError(PeerError):
+    """A form of messages that is not spoken here."""
+
+    code = "media_type"
+
+
+# How the errors of the bus are answered on this door. What is missing here is 404 if something is not known, else 400
+# if it is the peer's doing, else 503.
 STATUSES = {
+    NoRouteError.code: 404,
+    RequestTimeoutError.code: 504,
+    SchemaRefusedError.code: 422,
+    RemoteError.code: 502,
+    LimitError.code: 503,
+    UnauthenticatedError.code: 401,
+    NameTakenError.code: 409,
+    TrimmedError.code: 410,
+    TooSlowError.code: 408,
+    MediaTypeError.code: 415,
     UnknownQueueError.code: 404,
     UnknownSchemaError.code: 404,
     UnknownTopicError.code: 404,
     UnknownNamespaceError.code: 404,
+    UnknownMessageError.code: 404,
+    UnknownTableError.code: 404,
     ForbiddenError.code: 403,
     QueueKindError.code: 409,
     PinTakenError.code: 409,
@@ -43,6 +89,20 @@ STATUSES = {
     TooLargeError.code: 413,
     SchemaInvalidError.code: 422,
 }
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """`code` is a word for programs (manual: reference/errors), `message` a sentence for people."""
+
+    code: str
+    message: str
+
+
+class Refusal(msgspec.Struct, frozen=True):
+    """The one shape of every error."""
+
+    error: Fault
+
 
 Handler = Callable[[Request], Awaitable[Response]]
 
@@ -58,11 +118,24 @@ def refusing(handle: Handler) -> Handler:
         try:
             return await handle(request)
         except RacewayError as error:
-            return refusal(
-                STATUSES.get(error.code, 400 if isinstance(error, PeerError) else 503), error.code, str(error)
-            )
+            return refusal_of(error)
 
     return answer
+
+
+def status_of(error: RacewayError) -> int:
+    usual = 404 if isinstance(error, UnknownError) else 400 if isinstance(error, PeerError) else 503
+    return STATUSES.get(error.code, usual)
+
+
+def refusal_of(error: RacewayError) -> Response:
+    return refusal(status_of(error), error.code, str(error))
+
+
+def principal_of(request: Request) -> Principal:
+    """Who asks, as the doorman found out; with security off, nobody known."""
+    found: Principal | None = request.scope.get(PRINCIPAL)
+    return found or Principal(ANONYMOUS, HTTP.decode())
 
 
 def token_of(request: Request) -> str:
@@ -98,6 +171,13 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise MalformedError("the body is not a JSON object")
     return found
+
+
+def number_of(name: str, text: str) -> int:
+    """A number of a query. Raises MalformedError."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise MalformedError(f"{name} must be a whole number")
+    return int(text)
 
 
 async def committed(broker: Broker) -> None:

@@ -1,0 +1,151 @@
+"""Messages that were refused or not delivered, taken up again.
+
+`raceway.rejected` and `raceway.undeliverable` keep them, with what became of them as attributes. A message that is
+redriven is published on its topic again as it was: same payload, ids, correlation and attributes, by its own sender.
+Whatever the topic demands now holds for it. A note about a message that stayed where it was (it was too large for a
+reader's wire) stands for that message.
+
+Which were redriven is kept in the journal's state, for as many as anybody will look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from raceway.broker.broker import Broker
+from raceway.broker.dedup import DEDUP_ID
+from raceway.broker.schemas import REJECTED
+from raceway.broker.undeliverable import OWN_ATTRIBUTES, UNDELIVERABLE
+from raceway.errors import InvalidValueError, TrimmedError, UnknownError
+from raceway.model.envelope import PUBLISH, Batch, decode_attributes, encode_attributes
+
+SOURCES = {"rejected": REJECTED, "undeliverable": UNDELIVERABLE}
+REDRIVEN, KEPT_REDRIVEN = "redriven", 10_000
+# Says that a message is there for the second time, and where it was kept meanwhile.
+REDRIVEN_FROM = "raceway.redriven"
+# One read; a page may need several.
+READ_ROWS, READ_BYTES = 200, 8 * 1024 * 1024
+_COPIED = ("message_id", "parent_id", "correlation_id", "routing_key", "encoding", "version")
+_COPIED_NUMBERS = ("schema_id", "schema_version", "sent_ms")
+
+
+class UnknownRejectedError(UnknownError):
+    """At this position is no message that was refused or not delivered."""
+
+    code, kind = "unknown", "rejected message"
+
+
+class Redrive:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._journal = broker.journal
+
+    def newest(self, source: str, before: int | None, limit: int) -> list[dict[str, Any]]:
+        """Rows of one source, newest first, with positions below `before`."""
+        topic = SOURCES[source]
+        first, end = self._journal.offsets(topic)
+        if before is not None:
+            end = self._offset_at(topic, before, first, end)
+        found: list[dict[str, Any]] = []
+        while end > first and len(found) < limit:
+            begin = max(first, end - min(limit - len(found), READ_ROWS))
+            rows = self._read(topic, begin, end - begin)
+            found += reversed(rows)
+            end = begin
+        return found
+
+    def row(self, position: int) -> dict[str, Any]:
+        """Raises UnknownRejectedError."""
+        try:
+            rows = [row for batch in self._journal.read(position, position + 1) for row in _rows(batch)]
+        except TrimmedError as error:
+            raise UnknownRejectedError(str(position)) from error
+        if not rows or rows[0]["topic"] not in SOURCES.values():
+            raise UnknownRejectedError(str(position))
+        return rows[0]
+
+    def redriven(self, position: int) -> Any | None:
+        """Where it went, if it was redriven."""
+        return self._journal.state.get(REDRIVEN, str(position))
+
+    def batch(self, row: dict[str, Any], topic: str | None) -> Batch:
+        """The message of a row, for its own topic or for another. Raises InvalidValueError, UnknownRejectedError."""
+        facts: dict[str, str] = row["attributes"] or {}
+        target = topic or facts.get("topic", "")
+        if not target:
+            raise InvalidValueError("the topic", "the row does not say where it belonged: name a topic")
+        message, attributes = row, decode_attributes(facts.get(OWN_ATTRIBUTES, "").encode())
+        if facts.get("offset", "").isdigit():
+            message = self._noted(facts["topic"], int(facts["offset"]))
+            attributes = dict(message["attributes"] or {})
+        attributes.pop(DEDUP_ID, None)  # it is meant to be there again
+        attributes[REDRIVEN_FROM] = str(row["sequence"])
+        batch = Batch(1, wire=message["wire"].encode(), kind=PUBLISH, topic=target.encode())
+        batch.payload, batch.attributes = [message["payload"] or b""], [encode_attributes(attributes)]
+        for name in _COPIED:
+            if message[name] is not None:
+                setattr(batch, name, [message[name].encode()])
+        for name in _COPIED_NUMBERS:
+            if message[name] is not None:
+                setattr(batch, name, [message[name]])
+        return batch
+
+    def note(self, position: int, topic: str, offset: int | None) -> None:
+        """It was published again."""
+        known = self._journal.state.section(REDRIVEN)
+        for oldest in sorted(known, key=int)[: max(len(known) - KEPT_REDRIVEN + 1, 0)]:
+            self._broker.set_state(REDRIVEN, oldest, None)
+        facts = {"topic": topic, "offset": offset, "time_us": self._broker.clock_us()}
+        self._broker.set_state(REDRIVEN, str(position), facts)
+
+    def _noted(self, topic: str, offset: int) -> dict[str, Any]:
+        try:
+            rows = self._read(topic, offset, 1)
+        except TrimmedError:
+            rows = []
+        if not rows or rows[0]["offset"] != offset:
+            raise UnknownRejectedError(f"{topic} {offset}")
+        return rows[0]
+
+    def _read(self, topic: str, offset: int, count: int) -> list[dict[str, Any]]:
+        """So many rows from an offset on, however large."""
+        found: list[dict[str, Any]] = []
+        while len(found) < count:
+            following = found[-1]["offset"] + 1 if found else offset
+            batches = self._journal.read_topic(topic, following, count - len(found), READ_BYTES)
+            rows = [row for batch in batches for row in _rows(batch)]
+            if not rows:
+                break
+            found += rows
+        return [row for row in found if row["offset"] < offset + count]
+
+    def _offset_at(self, topic: str, position: int, first: int, end: int) -> int:
+        """The offset of the first row at or behind a position: positions and offsets rise together."""
+        while first < end:
+            middle = (first + end) // 2
+            rows = self._read(topic, middle, 1)
+            if rows and rows[0]["sequence"] < position:
+                first = middle + 1
+            else:
+                end = middle
+        return first
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any]]:
+    return iter(batch.to_pylist(maps_as_pydicts="strict"))
+
+
+def facts_of(row: dict[str, Any]) -> dict[str, Any]:
+    """What is told of a rejected message, without its payload."""
+    attributes: dict[str, str] = row["attributes"] or {}
+    source = next(name for name, topic in SOURCES.items() if topic == row["topic"])
+    told = {name: attributes[name] for name in _TOLD if attributes.get(name)}
+    return {
+        "position": row["sequence"], "source": source, "time_us": row["time_us"], "wire": row["wire"],
+        "producer": row["producer"], "message_id": row["message_id"], "correlation_id": row["correlation_id"],
+        "bytes": len(row["payload"] or b""), **told,
+    }  # fmt: skip
+
+
+_TOLD = ("topic", "code", "reason", "path", "subject", "version", "receiver", "subscription", "offset")

@@ -1,0 +1,158 @@
+"""`raceway trace`: what became of a message, across wires."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+from urllib.parse import quote, urlencode
+
+import typer
+
+from raceway.cli import bus, options, output
+from raceway.cli.output import ExitCode
+
+if TYPE_CHECKING:
+    from rich.tree import Tree
+
+    from raceway.model.traces import Span, Trace
+
+# Ten seconds of reading, or so.
+USUAL_ROWS = 10_000_000
+SEARCH_S = 120.0
+
+Moment = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Not before this: 2026-01-31T08:00, or 90m, 12h, 7d ago.")
+]
+
+
+def trace(
+    wanted: Annotated[str, typer.Argument(metavar="ID", help="A correlation id, or the id of any message.")],
+    data: options.Data = None,
+    url: options.ConsoleUrl = None,
+    topic: Annotated[str | None, typer.Option(help="The topic of the message, if known: saves most of it.")] = None,
+    since: Moment = None,
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows of the journal may be read.")] = (
+        USUAL_ROWS
+    ),
+    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="With --url: says who you are.")] = "",
+    as_json: options.Json = False,
+) -> None:
+    """Show the whole conversation that a message belongs to, as a tree with times.
+
+    Reads the files of the data folder, beside a running bus or without one; with --url it asks a running bus.
+    """
+    since_us = None if since is None else _moment_us(since)
+    if url is not None:
+        found = _ask(url, wanted, topic, since_us, rows, token)
+    else:
+        found = _search(data, wanted, topic, since_us, rows)
+    if found is None:
+        output.fail(f"no message has the id {wanted} among the rows that were searched; --rows searches more")
+    if as_json:
+        import msgspec
+
+        output.print_json(msgspec.to_builtins(found))
+        return
+    output.console().print(tree_of(found))
+    if found.truncated:
+        output.note(f"the search ended after {found.searched_rows:,} rows; there may be more to it")
+
+
+def _search(data: Path | None, wanted: str, topic: str | None, since_us: int | None, rows: int) -> Trace | None:
+    from raceway.journal.inspect import next_offset
+    from raceway.journal.reader import Reader
+    from raceway.journal.traces import Search, maybe_trace
+
+    reader = Reader(bus.data_folder(data))
+    known = None if topic is None else (topic, next_offset(reader, topic))
+    first, end = reader.first_position(), reader.committed() + 1
+    with output.progress("searching", min(rows, 2 * (end - first))) as bar:
+        search = Search(
+            read=reader.read, read_topic=reader.read_topic, first=first, end=end, rows=rows,
+            progress=lambda count: bar.update(bar.task_ids[0], completed=count),
+        )  # fmt: skip
+        found = maybe_trace(search, wanted, since_us=since_us, topic=known)
+    reader.close()
+    return found
+
+
+def _ask(
+    url: str, wanted: str, topic: str | None, since_us: int | None, rows: int, token: str
+) -> Trace | None:  # fmt: skip
+    import msgspec
+
+    from raceway.errors import RemoteError
+    from raceway.model.traces import Trace
+
+    asked = {"rows": rows, "since_us": since_us, "topic": topic}
+    query = urlencode({name: value for name, value in asked.items() if value is not None})
+    path = f"/api/traces/{quote(wanted, safe='')}?{query}"
+    try:
+        answer = bus.call_console(bus.console_url(url, None), path, token=token, timeout_s=SEARCH_S)
+    except RemoteError as error:
+        if error.reported == "404":
+            return None
+        raise
+    return msgspec.convert(answer, Trace)
+
+
+def _moment_us(text: str) -> int:
+    """A time in ISO form, local unless it says otherwise, or so long ago."""
+    units = {"m": "minutes", "h": "hours", "d": "days", "s": "seconds"}
+    try:
+        if text[-1:] in units and text[:-1].isdigit():
+            moment = datetime.now(UTC) - timedelta(**{units[text[-1]]: int(text[:-1])})
+        else:
+            moment = datetime.fromisoformat(text)
+    except (ValueError, OverflowError):
+        output.fail(f"{text} is no time: 2026-01-31T08:00, or 90m, 12h, 7d", ExitCode.USAGE)
+    return int(moment.timestamp() * 1_000_000)
+
+
+# ---- the tree -------------------------------------------------------------------------------------------------------
+
+
+def tree_of(trace: Trace) -> Tree:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    total_ms = (trace.end_us - trace.begin_us) / 1000
+    head = f"{trace.correlation_id}  {trace.messages} messages over {', '.join(trace.wires)} in {total_ms:,.1f} ms"
+    tree = Tree(Text(output.printable(head), style="bold"))
+    derived = " (derived from the correlation id)" if trace.trace_id_derived else ""
+    tree.add(Text(f"trace id {trace.trace_id}{derived}", style="dim"))
+    branches: dict[int | None, Tree] = {None: tree}
+    for span in trace.spans:
+        branch = branches[span.parent].add(Text(output.printable(_label(span, trace.begin_us))))
+        for text, style in _answers(span):
+            branch.add(Text(output.printable(text), style=style))
+        branches[span.position] = branch
+    return tree
+
+
+def _label(span: Span, begin_us: int) -> str:
+    moment = datetime.fromtimestamp(span.begin_us / 1e6, UTC).strftime("%H:%M:%S.%f")[:-3]
+    after = f"+{(span.begin_us - begin_us) / 1000:,.1f} ms"
+    error = f"  error {span.error}" if span.error and not span.answered else ""
+    who = f"{span.wire}  {span.producer or ''}"
+    return f"{span.kind} {span.topic}  {who}  {moment}Z  {after}  {span.message_id or ''}{error}"
+
+
+def _answers(span: Span) -> list[tuple[str, str]]:
+    lines: list[tuple[str, str]] = []
+    if span.answered and span.end_us is not None:
+        took = f"{(span.end_us - span.begin_us) / 1000:,.1f} ms"
+        if span.handed_us is not None:
+            waited, worked = span.handed_us - span.begin_us, span.end_us - span.handed_us
+            took += f" (handed over after {waited / 1000:,.1f}, answered after {worked / 1000:,.1f})"
+        verdict = f"error {span.error}" if span.error else "answer"
+        lines.append(
+            (f"{verdict}  {span.answer_wire}  {span.responder or ''}  {took}", "red" if span.error else "green")
+        )
+    elif span.answered is False:
+        lines.append(("no answer", "yellow"))
+    for further in span.further:
+        after = f"{(further.time_us - span.begin_us) / 1000:,.1f} ms"
+        lines.append((f"{further.error} answer  {further.wire}  {further.producer or ''}  {after}", "yellow"))
+    return lines

@@ -1,0 +1,124 @@
+"""A message as an HTTP request brings it: which header goes to which column.
+
+A body is a payload, byte for byte. Headers that the model has a column for are named in `HEADERS`; other headers that
+begin with `x-` are attributes under their own names, `traceparent` and `tracestate` too. A CloudEvent in binary mode
+(`cloudevents.py`) has these headers beside its own.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from raceway.errors import MalformedError, TooLargeError
+from raceway.model.envelope import HTTP, Batch, encode_attributes
+from raceway.model.trace_context import TRACEPARENT, TRACESTATE
+
+# Header to column.
+HEADERS = {
+    "x-message-id": "message_id",
+    "x-correlation-id": "correlation_id",
+    "x-parent-id": "parent_id",
+    "routing-key": "routing_key",
+    "schema-id": "schema_id",
+    "schema-version": "schema_version",
+    "timeout-ms": "timeout_ms",
+    "content-type": "encoding",
+}
+NUMBERS = frozenset({"schema_id", "schema_version", "timeout_ms"})
+_ATTRIBUTE_PREFIX = "x-"
+_PLAIN_ATTRIBUTES = frozenset({TRACEPARENT, TRACESTATE})
+# Written by proxies on the way, about the connection.
+_OF_PROXIES = ("x-forwarded-", "x-real-ip")
+# What curl and forms say of everything: nothing is known of such a body.
+_SAYS_NOTHING = "application/x-www-form-urlencoded"
+
+# Attributes of one message, on every wire.
+MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES = 128, 64 * 1024
+MAX_TEXT = 255
+
+is_plain_text = re.compile(r"[^\x00-\x1f\x7f-\x9f]*+").fullmatch
+
+Headers = Iterable[tuple[str, str]]
+
+
+class HttpMessage(msgspec.Struct):
+    """One message, before it has a topic. `attributes` are those of the row."""
+
+    payload: bytes = b""
+    message_id: str | None = None
+    correlation_id: str | None = None
+    parent_id: str | None = None
+    routing_key: str | None = None
+    schema_id: int | None = None
+    schema_version: int | None = None
+    timeout_ms: int | None = None
+    sent_ms: int | None = None
+    encoding: str | None = None
+    producer: str | None = None
+    attributes: dict[str, str] = {}
+
+    def batch(self, topic: str, kind: bytes) -> Batch:
+        """As a batch of one row. Raises TooLargeError."""
+        check_attributes(self.attributes)
+        batch = Batch(1, wire=HTTP, kind=kind, topic=topic.encode(), payload=[self.payload])
+        for name in ("message_id", "correlation_id", "parent_id", "routing_key", "encoding"):
+            if (text := getattr(self, name)) is not None:
+                setattr(batch, name, [text.encode("utf-8", "replace")])
+        for name in ("schema_id", "schema_version", "timeout_ms", "sent_ms"):
+            if (number := getattr(self, name)) is not None:
+                setattr(batch, name, [number])
+        if self.attributes:
+            batch.attributes = [encode_attributes(self.attributes)]
+        return batch
+
+
+def read_plain(headers: Headers, body: bytes) -> HttpMessage:
+    """A message that is no CloudEvent. Raises MalformedError, TooLargeError."""
+    message = HttpMessage(body, attributes={})
+    for name, value in headers:
+        take_header(message, name, value)
+    return message
+
+
+def take_header(message: HttpMessage, name: str, value: str) -> None:
+    """Raises MalformedError for a value that cannot be used."""
+    column = HEADERS.get(name)
+    if column is not None:
+        take_value(message, column, name, value)
+    elif name in _PLAIN_ATTRIBUTES or (name.startswith(_ATTRIBUTE_PREFIX) and not name.startswith(_OF_PROXIES)):
+        message.attributes[name] = value
+
+
+def take_value(message: HttpMessage, column: str, name: str, value: str) -> None:
+    """Put a text into its column; `name` is what the sender calls it. Raises MalformedError."""
+    if column == "encoding" and value.partition(";")[0].strip().lower() == _SAYS_NOTHING:
+        return
+    setattr(message, column, number_of(name, value) if column in NUMBERS else text_of(name, value))
+
+
+def number_of(name: str, value: Any) -> int:
+    """A whole number that fits a column. Raises MalformedError."""
+    text = str(value)
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise MalformedError(f"{name} is no whole number")
+    return int(text)
+
+
+def text_of(name: str, value: str) -> str:
+    """Raises MalformedError for what is no id, key or type."""
+    if not value or len(value) > MAX_TEXT or not is_plain_text(value):
+        raise MalformedError(f"{name} must have 1 to {MAX_TEXT} characters, none of them a control character")
+    return value
+
+
+def check_attributes(attributes: dict[str, str]) -> None:
+    """Raises TooLargeError."""
+    if len(attributes) > MAX_ATTRIBUTES:
+        raise TooLargeError("attributes, by number,", len(attributes), MAX_ATTRIBUTES)
+    size = sum(len(name) + len(value.encode("utf-8", "replace")) for name, value in attributes.items())
+    if size > MAX_ATTRIBUTE_BYTES:
+        raise TooLargeError("attributes", size, MAX_ATTRIBUTE_BYTES)

@@ -1,0 +1,123 @@
+"""Who talks to whom, read from the last rows of a journal: requests with their answers, and publishes.
+
+Everything is counted by columns; a row is never looked at by itself. May run in any thread.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.journal.search import Rows, joined
+
+COLUMNS = ("sequence", "topic", "time_us", "wire", "kind", "producer", "answers", "error")
+UNKNOWN = "?"
+# Newest rows first, so many at a time, as long as somebody waits for an answer.
+WINDOW, LONGEST_S = 4096, 0.5
+
+
+class Exchange(msgspec.Struct, frozen=True):
+    """Requests that one service made of another under one name, and how they went."""
+
+    requester: str
+    responder: str
+    topic: str
+    wire: str
+    answer_wire: str
+    count: int
+    errors: int
+    median_us: int
+    slowest_us: int
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Publishes of one service to one topic."""
+
+    producer: str
+    topic: str
+    wire: str
+    count: int
+
+
+class Flows(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the positions from `first` to before `stop`; the busiest first. `unanswered` requests are by topic."""
+
+    first: int
+    stop: int
+    since_us: int
+    exchanges: list[Exchange]
+    sources: list[Source]
+    unanswered: dict[str, int]
+
+
+def recent_flows(journal: Rows, max_rows: int, limit: int, max_s: float = LONGEST_S) -> Flows:
+    """Of the last `max_rows` rows, or as many as can be read in that time, the `limit` busiest of each."""
+    stop = first = journal.committed + 1
+    oldest, deadline = max(journal.first_position(), stop - max_rows), time.monotonic() + max_s
+    batches: list[pa.RecordBatch] = []
+    while first > oldest and (first == stop or time.monotonic() < deadline):
+        following, first = first, max(oldest, first - WINDOW)
+        batches[:0] = [batch for batch, _ in joined(journal.read(first, following, COLUMNS))]
+    rows = pa.Table.from_batches(batches) if batches else None
+    if rows is None or not rows.num_rows:
+        return Flows(first=first, stop=stop, since_us=0, exchanges=[], sources=[], unanswered={})
+    since_us = rows.column("time_us")[0].as_py()
+    rows = rows.set_column(
+        rows.schema.get_field_index("producer"), "producer", pc.fill_null(rows.column("producer"), UNKNOWN)
+    )
+    requests = rows.filter(pc.equal(rows.column("kind"), "request"))
+    answers = rows.filter(pc.equal(rows.column("kind"), "response"))
+    return Flows(
+        first=first, stop=stop, since_us=since_us, exchanges=_exchanges(requests, answers, limit),
+        sources=_sources(rows.filter(pc.equal(rows.column("kind"), "publish")), limit),
+        unanswered=_unanswered(requests, answers, limit),
+    )  # fmt: skip
+
+
+def _exchanges(requests: pa.Table, answers: pa.Table, limit: int) -> list[Exchange]:
+    """An answer names its request by position. Late and second answers are errors too."""
+    asked = requests.select(["sequence", "topic", "time_us", "wire", "producer"]).rename_columns(
+        ["answers", "topic", "asked_us", "wire", "requester"]
+    )
+    given = answers.select(["answers", "time_us", "wire", "producer", "error"]).rename_columns(
+        ["answers", "time_us", "answer_wire", "responder", "error"]
+    )
+    pairs = asked.join(given, "answers", join_type="inner")
+    pairs = pairs.append_column("took_us", pc.subtract(pairs.column("time_us"), pairs.column("asked_us")))
+    keys = ["requester", "responder", "topic", "wire", "answer_wire"]
+    counted = pairs.group_by(keys).aggregate(
+        [("took_us", "count"), ("error", "count"), ("took_us", "approximate_median"), ("took_us", "max")]
+    )
+    return [
+        Exchange(
+            **{key: row[key] for key in keys},
+            count=row["took_us_count"],
+            errors=row["error_count"],
+            median_us=round(row["took_us_approximate_median"]),
+            slowest_us=row["took_us_max"],
+        )
+        for row in _busiest(counted, "took_us_count", limit)
+    ]
+
+
+def _sources(publishes: pa.Table, limit: int) -> list[Source]:
+    counted = publishes.group_by(["producer", "topic", "wire"]).aggregate([("sequence", "count")])
+    return [
+        Source(row["producer"], row["topic"], row["wire"], row["sequence_count"])
+        for row in _busiest(counted, "sequence_count", limit)
+    ]
+
+
+def _unanswered(requests: pa.Table, answers: pa.Table, limit: int) -> dict[str, int]:
+    is_open = pc.invert(pc.is_in(requests.column("sequence"), answers.column("answers")))
+    counted = requests.filter(is_open).group_by("topic").aggregate([("sequence", "count")])
+    return {row["topic"]: row["sequence_count"] for row in _busiest(counted, "sequence_count", limit)}
+
+
+def _busiest(counted: pa.Table, column: str, limit: int) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = counted.sort_by([(column, "descending")]).slice(0, limit).to_pylist()
+    return rows

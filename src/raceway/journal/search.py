@@ -1,0 +1,343 @@
+"""Finding rows: newest first, so many at a time, and never more work in one go than was granted.
+
+A search goes backwards from a position in windows of rows. Each window is read twice at most: once for the columns that
+the question is about, and again, whole, where something was found. When the budget is spent the answer says where to go
+on; whoever wants more asks again from there. So a search of any size is a row of small ones, none of which holds up
+anybody, and how far it is can be told.
+
+Everything here may run in any thread, or in another process that reads the same files.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import Annotated, Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+from msgspec import Meta
+
+from raceway.errors import MalformedError, TrimmedError
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS
+from raceway.model.topics import has_wildcard, matches
+
+# The first window is small, because what is wanted is mostly new; then they double.
+FIRST_WINDOW, LARGEST_WINDOW = 1024, 65_536
+JOINED_ROWS, JOINED_BYTES = 16_384, 16 * 1024 * 1024
+LARGEST = (1 << 63) - 1  # of a column
+ID_COLUMNS = ("message_id", "correlation_id", "parent_id", "forwarded_id")
+_STEP = re.compile(r"""\.?([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['([^']*)'\]""")
+_json = msgspec.json.Decoder()
+
+Path = tuple[str | int, ...]
+
+
+class Read(Protocol):
+    """Rows by position: of a journal, or of a reader of its files."""
+
+    def __call__(
+        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+class Rows(Protocol):
+    """What of a journal is needed to search it."""
+
+    @property
+    def committed(self) -> int: ...
+    def first_position(self) -> int: ...
+    def read(
+        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]: ...
+    def read_topic(
+        self,
+        topic: str,
+        offset: int,
+        max_rows: int = TOPIC_ROWS,
+        max_bytes: int = TOPIC_BYTES,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]: ...
+
+
+class Criteria(msgspec.Struct, frozen=True, kw_only=True):
+    """What is looked for; everything that is given must be so. Names and values are compared as they are."""
+
+    topic: Annotated[str, Meta(description="A topic, or a pattern with + and #.")] = ""
+    wire: Annotated[str, Meta(description="mb, danube, zbus, seneca or http.")] = ""
+    kind: Annotated[str, Meta(description="publish, request or response.")] = ""
+    id: Annotated[str, Meta(description="A message id, correlation id, parent id, or id minted for delivery.")] = ""
+    producer: Annotated[str, Meta(description="Who sent it.")] = ""
+    since_us: Annotated[
+        int, Meta(description="Not before this time, in microseconds since 1970.", ge=0, le=LARGEST)
+    ] = 0
+    until_us: (
+        Annotated[int, Meta(description="Before this time, in microseconds since 1970.", ge=0, le=LARGEST)] | None
+    ) = None
+    failed: Annotated[bool, Meta(description="Only answers that say that the service failed, or came late.")] = False
+    attribute: Annotated[str, Meta(description="It has this attribute (on zbus: header).")] = ""
+    attribute_value: Annotated[str | None, Meta(description="The attribute has this value.")] = None
+    path: Annotated[str, Meta(description="Its JSON payload has a value at this path: $.order.lines[0].sku")] = ""
+    path_value: Annotated[str | None, Meta(description="The value at the path: JSON, or text without quotes.")] = None
+    text: Annotated[str, Meta(description="Its payload contains this text.")] = ""
+
+
+class Found(msgspec.Struct, kw_only=True):
+    """Rows, newest first. Positions from `oldest` on, `scanned` of them, have been looked at; the search goes on below
+    `before`, or is at its end if that is None."""
+
+    rows: list[dict[str, Any]]
+    scanned: int
+    before: int | None
+    oldest: int
+    newest: int
+
+
+def search(
+    journal: Rows,
+    criteria: Criteria,
+    *,
+    before: int | None = None,
+    limit: int = 50,
+    max_rows: int = 200_000,
+    max_s: float = 1.0,
+    hidden: frozenset[str] = frozenset(),
+    clock: Callable[[], float] = time.monotonic,
+) -> Found:
+    """The newest rows below `before` that match. `hidden` topics are passed over. Raises MalformedError."""
+    judge = _Judge(criteria, hidden)
+    oldest, newest = _bounds(journal, criteria)
+    high = newest if before is None else max(min(before, newest), oldest)
+    found = Found(rows=[], scanned=0, before=high, oldest=oldest, newest=newest)
+    window, deadline = FIRST_WINDOW, clock() + max_s
+    while high > oldest and len(found.rows) < limit and found.scanned < max_rows and clock() < deadline:
+        low = max(oldest, high - min(window, max_rows - found.scanned))
+        rows = _matching(journal, judge, low, high, limit - len(found.rows))
+        found.rows += rows
+        # A full page ends at its last row: those below it in this window are for the next page.
+        low = rows[-1]["sequence"] if len(found.rows) == limit else low
+        found.scanned += high - low
+        high, window = low, min(2 * window, LARGEST_WINDOW)
+    found.before = high if high > oldest else None
+    return found
+
+
+def position_at(read: Read, first: int, end: int, time_us: int) -> int:
+    """The first position from `first` on whose row is not older than this time, else `end`. Times never go back along
+    positions."""
+    low, high = first, end
+    while low < high:
+        middle = (low + high) // 2
+        known = _maybe_time(read, middle, high)
+        if known is None or known >= time_us:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+def parse_path(text: str) -> Path:
+    """`$.order.lines[0]["unit price"]` as keys and numbers. Raises MalformedError."""
+    rest, at = text.strip().removeprefix("$"), 0
+    steps: list[str | int] = []
+    while at < len(rest):
+        step = _STEP.match(rest, at)
+        if step is None:
+            raise MalformedError(f"{text!r} is no path; write $.order.lines[0].sku")
+        name, number, quoted, single = step.groups()
+        if number is not None:
+            steps.append(int(number[:18]))
+        else:
+            steps.append(name or (_unquoted(text, quoted) if quoted is not None else single))
+        at = step.end()
+    if not steps:
+        raise MalformedError(f"{text!r} names nothing; write $.order.lines[0].sku")
+    return tuple(steps)
+
+
+def maybe_at_path(document: Any, path: Path) -> Any:
+    """The value at the path; `msgspec.UNSET` where there is none. A number also names a key of an object."""
+    for step in path:
+        if isinstance(document, dict):
+            document = document.get(str(step), msgspec.UNSET)
+        elif isinstance(document, list) and isinstance(step, int) and step < len(document):
+            document = document[step]
+        else:
+            return msgspec.UNSET
+    return document
+
+
+def _unquoted(text: str, quoted: str) -> str:
+    try:
+        return msgspec.json.decode(f'"{quoted}"', type=str)
+    except msgspec.DecodeError as error:
+        raise MalformedError(f"{text!r} is no path: {error}") from error
+
+
+def _bounds(journal: Rows, criteria: Criteria) -> tuple[int, int]:
+    oldest, newest = journal.first_position(), journal.committed + 1
+    if criteria.since_us:
+        oldest = position_at(journal.read, oldest, newest, criteria.since_us)
+    if criteria.until_us is not None:
+        newest = position_at(journal.read, oldest, newest, criteria.until_us)
+    return oldest, max(oldest, newest)
+
+
+def _maybe_time(read: Read, position: int, stop: int) -> int | None:
+    """Of the first row from this position on that can be read."""
+    for batch in _read(read, position, stop, ("time_us",)):
+        if batch.num_rows:
+            return int(batch.column("time_us")[0].as_py())
+    return None
+
+
+def _read(read: Read, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from read(start, stop, columns)
+    except TrimmedError as error:  # retention was quicker
+        if error.first < stop:
+            yield from read(error.first, stop, columns)
+
+
+def _matching(journal: Rows, judge: _Judge, low: int, high: int, limit: int) -> list[dict[str, Any]]:
+    """The newest of them, newest first. Of a block that holds some, only what lies between them is read."""
+    sequences: list[int] = []
+    begins: list[int] = []
+    for batch, borders in joined(_read(journal.read, low, high, judge.columns)):
+        sequences += judge.matching(batch).column("sequence").to_pylist()
+        begins += borders
+    sequences = sequences[-limit:]
+    found = []
+    for _, group in groupby(sequences, key=lambda sequence: bisect_right(begins, sequence)):
+        chosen = list(group)
+        wanted = pa.array(chosen, pa.int64())
+        found += [_those(batch, wanted) for batch in _read(journal.read, chosen[0], chosen[-1] + 1, None)]
+    rows: list[dict[str, Any]] = pa.Table.from_batches(found).to_pylist() if found else []
+    rows.reverse()
+    return rows
+
+
+def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+    """Several as one, with the first sequence of each: a quiet bus has a block for every row, and a batch of one row
+    costs as much as one of thousands."""
+    waiting: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            rows, size = rows + batch.num_rows, size + batch.nbytes
+        if rows >= JOINED_ROWS or size >= JOINED_BYTES:
+            yield pa.concat_batches(waiting), [each.column("sequence")[0].as_py() for each in waiting]
+            waiting, rows, size = [], 0, 0
+    if waiting:
+        yield pa.concat_batches(waiting), [each.column("sequence")[0].as_py() for each in waiting]
+
+
+def _those(batch: pa.RecordBatch, sequences: pa.Array) -> pa.RecordBatch:
+    return batch.filter(pc.is_in(batch.column("sequence"), sequences))
+
+
+class _Judge:
+    """Which rows of a batch match: by columns first, by what is in the payload last."""
+
+    def __init__(self, criteria: Criteria, hidden: frozenset[str]) -> None:
+        self._criteria, self._hidden = criteria, pa.array(sorted(hidden), pa.string())
+        self._path = parse_path(criteria.path) if criteria.path else None
+        self._values = _meant(criteria.path_value)
+        self.columns = ["sequence", "kind", *self._asked()]
+
+    def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        for name, test in self._tests():
+            if not batch.num_rows:
+                break
+            batch = batch.filter(test(batch if name == "*" else batch.column(name)))
+        return self._by_path(batch) if self._path is not None and batch.num_rows else batch
+
+    def _asked(self) -> list[str]:
+        criteria = self._criteria
+        asked = {
+            "topic": bool(criteria.topic or len(self._hidden)), "wire": bool(criteria.wire),
+            "producer": bool(criteria.producer), "error": criteria.failed, "attributes": bool(criteria.attribute),
+            "payload": bool(criteria.text or self._path),
+        }  # fmt: skip
+        return [*(name for name, is_asked in asked.items() if is_asked), *(ID_COLUMNS if criteria.id else ())]
+
+    def _tests(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+        criteria = self._criteria
+        yield "kind", lambda kind: pc.not_equal(kind, "control")
+        if criteria.kind:
+            yield "kind", lambda kind: pc.equal(kind, criteria.kind)
+        if criteria.wire:
+            yield "wire", lambda wire: pc.equal(wire, criteria.wire)
+        if criteria.topic:
+            yield "topic", self._of_topics
+        if len(self._hidden):
+            yield "topic", lambda topic: pc.invert(pc.is_in(topic, self._hidden))
+        if criteria.producer:
+            yield "producer", lambda producer: pc.equal(producer, criteria.producer)
+        if criteria.failed:
+            yield "error", pc.is_valid
+        if criteria.id:
+            yield "*", self._has_id
+        if criteria.attribute:
+            yield "attributes", self._has_attribute
+        if criteria.text:
+            yield "payload", lambda payload: pc.match_substring(payload, criteria.text.encode())
+
+    def _of_topics(self, topics: Any) -> Any:
+        pattern = self._criteria.topic
+        if not has_wildcard(pattern):
+            return pc.equal(topics, pattern)
+        chosen = [topic for topic in pc.unique(topics).to_pylist() if topic and matches(pattern, topic)]
+        return pc.is_in(topics, pa.array(chosen, pa.string()))
+
+    def _has_id(self, batch: pa.RecordBatch) -> Any:
+        wanted = pa.array([self._criteria.id], pa.string())
+        found = pc.is_in(batch.column(ID_COLUMNS[0]), wanted)
+        for name in ID_COLUMNS[1:]:
+            found = pc.or_(found, pc.is_in(batch.column(name), wanted))
+        return found
+
+    def _has_attribute(self, attributes: Any) -> Any:
+        values = pc.map_lookup(attributes, pa.scalar(self._criteria.attribute), "last")
+        wanted = self._criteria.attribute_value
+        return pc.is_valid(values) if wanted is None else pc.equal(values, wanted)
+
+    def _by_path(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        payloads = batch.column("payload")
+        if len(self._values) == 1 and isinstance(text := self._values[0], str) and text.isascii() and text.isalnum():
+            # Only a payload that contains the text can have it as a value, unless it is written with escapes.
+            maybe = pc.or_(pc.match_substring(payloads, text.encode()), pc.match_substring(payloads, b"\\"))
+            batch = batch.filter(maybe)
+        return batch.filter(
+            pa.array([self._is_at_path(payload) for payload in batch.column("payload").to_pylist()], pa.bool_())
+        )
+
+    def _is_at_path(self, payload: bytes | None) -> bool:
+        try:
+            value = maybe_at_path(_json.decode(payload or b""), self._path or ())
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        if value is msgspec.UNSET:
+            return False
+        return not self._values or any(type(value) is type(v) and value == v for v in self._values)
+
+
+def _meant(value: str | None) -> list[Any]:
+    """What a value in a question may stand for: 17 is a number and a text, "17" is a text only."""
+    if value is None:
+        return []
+    try:
+        parsed = _json.decode(value)
+    except (msgspec.DecodeError, RecursionError):
+        return [value]
+    if isinstance(parsed, str):
+        return [parsed]
+    twin: list[Any] = [float(parsed)] if type(parsed) is int else []
+    if isinstance(parsed, float) and parsed.is_integer():
+        twin = [int(parsed)]
+    return [parsed, *twin, value]

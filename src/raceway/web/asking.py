@@ -1,0 +1,168 @@
+"""Questions over HTTP that take a while: read from the query, and answered beside the loop.
+
+What a query may say is a record; its limits are checked here and written down in the OpenAPI document.
+
+Looking through the journal is work for another process: a thread would want the interpreter at every step, and so does
+the loop. The process is started with the first such question, reads the files as they are, and is of low priority. A
+journal in memory has no files; there a thread must do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import partial
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import msgspec
+import pyarrow as pa
+from starlette.requests import Request
+from starlette.responses import Response
+
+from raceway.errors import BusyError, MalformedError
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Journal
+from raceway.journal.reader import Reader
+from raceway.journal.search import Rows
+from raceway.model.envelope import encode_json
+
+Q = TypeVar("Q", bound=msgspec.Struct)
+T = TypeVar("T")
+P = ParamSpec("P")
+THREADS, MAX_WAITING = 2, 16
+NICENESS = 10
+# Of prctl(2): a signal for us when the process that started us is no more.
+PR_SET_PDEATHSIG = 1
+
+
+def read_query(request: Request, kind: type[Q]) -> Q:
+    """What the query says. Raises MalformedError."""
+    try:
+        return msgspec.convert(dict(request.query_params), kind, strict=False)
+    except msgspec.ValidationError as error:
+        raise MalformedError(str(error)) from error
+
+
+def answered(found: Any) -> Response:
+    return Response(encode_json(found), media_type="application/json")
+
+
+class Desk:
+    """Takes questions, a few at a time. `data` is the folder of the journal, None or unused if it is in memory."""
+
+    def __init__(self, journal: Journal, data: Path | None) -> None:
+        self._journal = journal
+        self._folder = None if data is None or journal.health().durability == "memory" else data
+        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="raceway-console")
+        self._process: ProcessPoolExecutor | None = None
+        self._waiting = 0
+
+    async def run(self, work: Callable[[], T]) -> T:
+        """The result of `work`, done by a thread. BusyError when too many wait already."""
+        return await self._submit(self._threads, work)
+
+    async def look(self, ask: Callable[Concatenate[Rows, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of `ask(journal, …)`, done by the other process. `ask` is a function of a module; arguments and
+        result are values. BusyError when too many wait already."""
+        if self._folder is None:
+            return await self._submit(self._threads, partial(ask, self._journal, *args, **kwargs))
+        work = partial(_look, self._folder, partial(_called, ask, args, kwargs))
+        try:
+            return await self._submit(self._reader(), work)
+        except BrokenProcessPool:  # killed, say because memory was short: the next one is tried once
+            self._process = None
+            return await self._submit(self._reader(), work)
+
+    def warm(self) -> None:
+        """Somebody is about to ask: starting the other process takes half a second."""
+        if self._folder is not None and self._process is None:
+            self._reader().submit(_look, self._folder, _nothing)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        if self._process is not None:
+            self._process.shutdown(wait=False, cancel_futures=True)
+
+    def _reader(self) -> ProcessPoolExecutor:
+        if self._process is None:
+            context = multiprocessing.get_context("spawn")
+            self._process = ProcessPoolExecutor(1, mp_context=context, initializer=_settle, initargs=(os.getpid(),))
+        return self._process
+
+    async def _submit(self, where: Executor, work: Callable[[], T]) -> T:
+        if self._waiting >= MAX_WAITING:
+            raise BusyError(f"{MAX_WAITING} questions wait already")
+        self._waiting += 1
+        try:
+            return await asyncio.get_running_loop().run_in_executor(where, work)
+        finally:
+            self._waiting -= 1
+
+
+# ---- in the other process --------------------------------------------------------------------------------------------
+
+
+class _Files:
+    """A folder as a journal that is read: `committed` stands still while one question is answered."""
+
+    def __init__(self, folder: Path) -> None:
+        self._reader = Reader(folder)
+        self.committed = -1
+
+    def first_position(self) -> int:
+        return self._reader.first_position()
+
+    def read(
+        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(start, stop, columns)
+
+    def read_topic(
+        self,
+        topic: str,
+        offset: int,
+        max_rows: int = TOPIC_ROWS,
+        max_bytes: int = TOPIC_BYTES,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        return self._reader.read_topic(topic, offset, max_rows, max_bytes, columns)
+
+    def refresh(self) -> None:
+        self.committed = self._reader.committed()
+        self._reader.read(self.committed, self.committed)  # takes in what was written lately
+
+
+_opened: dict[Path, _Files] = {}
+
+
+def _settle(parent: int) -> None:
+    """Low priority; ends with the bus, not with Ctrl-C, and never outlives it."""
+    os.nice(NICENESS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(0)
+
+
+def _look(folder: Path, ask: Callable[[Rows], T]) -> T:
+    journal = _opened.get(folder)
+    if journal is None:
+        journal = _opened[folder] = _Files(folder)
+    journal.refresh()
+    return ask(journal)
+
+
+def _called(ask: Callable[..., T], args: Sequence[Any], kwargs: dict[str, Any], journal: Rows) -> T:
+    return ask(journal, *args, **kwargs)
+
+
+def _nothing(journal: Rows) -> None:
+    """The journal is open now."""

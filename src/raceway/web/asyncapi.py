@@ -1,0 +1,191 @@
+"""`GET /asyncapi.json`: the topics there are now and their schemas, as an AsyncAPI 3.1 document.
+
+The bus is the application it describes: it receives what clients publish and sends it to subscribers; where somebody
+answers requests on a topic, receiving has a reply. A channel names the servers (doors of the bus) on which the topic's
+name can be said. A document has so many topics at most; `after`, the last topic of one, asks for the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from heapq import nsmallest
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from raceway import __version__
+from raceway.broker.broker import Broker
+from raceway.broker.topics import Topic
+from raceway.model.schemas import SchemaVersion
+from raceway.model.topics import is_mb_topic, is_reserved
+from raceway.web.answers import number_of, refusing
+
+VERSION = "3.1.0"
+TOPICS = 1000
+# Definitions in one document; beyond that a message only names its subject.
+SCHEMA_BYTES = 8 * 1024 * 1024
+MORE = "x-raceway-after"
+
+PROTOCOLS = {
+    "mb": "mb", "mb+ws": "mb+ws", "mb+tls": "mb+tls", "mb+wss": "mb+wss", "danube": "grpc", "danube+tls": "grpc",
+    "zbus": "zbus", "seneca": "seneca+http", "seneca+tcp": "seneca+tcp", "console": "http",
+}  # fmt: skip
+_DRAFTS = {"draft-04": "draft-04", "draft-06": "draft-06", "draft-07": "draft-07", "2019-09": "2019-09"}
+_PLAIN: dict[str, tuple[dict[str, str], str]] = {
+    "string": ({"type": "string"}, "text/plain"),
+    "number": ({"type": "number"}, "application/json"),
+    "bytes": ({"type": "string", "format": "binary"}, "application/octet-stream"),
+}
+_CONTENT_TYPES = {
+    "json_schema": "application/json",
+    "avro": "application/vnd.apache.avro",
+    "protobuf": "application/x-protobuf",
+}
+
+
+class _Schemas(dict[str, Any]):
+    """Those of one document, and how many bytes of definitions still fit."""
+
+    room = SCHEMA_BYTES
+
+    def add(self, key: str, version: SchemaVersion) -> None:
+        self[key] = schema_of(version)
+        self.room -= len(version.definition)
+
+
+class AsyncApi:
+    """`doors`: each open door and its port."""
+
+    def __init__(self, broker: Broker, doors: Mapping[str, int]) -> None:
+        self._broker = broker
+        self._doors = {door: port for door, port in doors.items() if door in PROTOCOLS}
+
+    def routes(self) -> list[Route]:
+        return [Route("/asyncapi.json", refusing(self.describe))]
+
+    async def describe(self, request: Request) -> Response:
+        query = request.query_params
+        limit = max(min(number_of("limit", query.get("limit", str(TOPICS))), TOPICS), 1)
+        after = query.get("after", "")
+        names = nsmallest(limit, (topic.name for topic in self._broker.topics if topic.name > after))
+        host = request.url.hostname or "127.0.0.1"
+        document = self._document(host, names)
+        if len(names) == limit:
+            document[MORE] = names[-1]
+        return Response(msgspec.json.encode(document), media_type="application/json")
+
+    def _document(self, host: str, names: list[str]) -> dict[str, Any]:
+        channels: dict[str, Any] = {}
+        operations: dict[str, Any] = {}
+        schemas = _Schemas()
+        for name in names:
+            topic = self._broker.topics.own(name)
+            channels[name] = self._channel(topic, schemas)
+            operations |= self._operations(topic)
+        return {
+            "asyncapi": VERSION,
+            "info": {
+                "title": "Raceway",
+                "version": __version__,
+                "description": "Topics of this bus, as they are now. Every topic is the same on every server.",
+            },
+            "defaultContentType": "application/octet-stream",
+            "servers": {
+                _server_name(door): {"host": f"{host}:{port}", "protocol": PROTOCOLS[door]}
+                for door, port in self._doors.items()
+            },
+            "channels": channels,
+            "operations": operations,
+            "components": {"schemas": schemas},
+        }
+
+    def _channel(self, topic: Topic, schemas: _Schemas) -> dict[str, Any]:
+        first, following = self._broker.journal.offsets(topic.name)
+        channel = {
+            "address": topic.name,
+            "messages": {"message": self._message(topic, schemas)},
+            "x-raceway-offsets": {"first": first, "next": following},
+        }
+        servers = [door for door in self._doors if _spells(door, topic)]
+        if len(servers) < len(self._doors):
+            channel["servers"] = [{"$ref": _pointer("servers", _server_name(door))} for door in servers]
+        return channel
+
+    def _message(self, topic: Topic, schemas: _Schemas) -> dict[str, Any]:
+        bound = self._broker.schemas.topic_schema(topic)
+        version = None if bound.subject is None else self._broker.schemas.maybe_version(bound.subject, None)
+        message: dict[str, Any] = {"name": topic.name}
+        if version is None:
+            return message
+        message["contentType"] = _content_type(version)
+        message["x-raceway-schema"] = {
+            "subject": version.subject, "version": version.version, "policy": bound.policy,
+            "validate_payload": bound.validate_payload,
+        }  # fmt: skip
+        key = _component(version)
+        if key not in schemas and schemas.room >= len(version.definition):
+            schemas.add(key, version)
+        if key in schemas:
+            message["payload"] = {"$ref": _pointer("components", "schemas", key)}
+        return message
+
+    def _operations(self, topic: Topic) -> dict[str, Any]:
+        channel, message = _pointer("channels", topic.name), _pointer("channels", topic.name, "messages", "message")
+        shared = {"channel": {"$ref": channel}, "messages": [{"$ref": message}]}
+        operations = {f"subscribe {topic.name}": {"action": "send", "summary": "To subscribers.", **shared}}
+        if is_reserved(topic.name):  # nobody but the bus itself publishes there
+            return operations
+        receive = {"action": "receive", "summary": "From publishers.", **shared}
+        if self._broker.has_responder(topic.name):
+            receive |= {"summary": "From publishers, and from those who ask.", "reply": {"channel": {"$ref": channel}}}
+        return {f"publish {topic.name}": receive} | operations
+
+
+def _server_name(door: str) -> str:
+    return door.replace("+", "-")
+
+
+def _spells(door: str, topic: Topic) -> bool:
+    if door.startswith("danube"):
+        return True
+    return bool(topic.public) and (not door.startswith("mb") or is_mb_topic(topic.public))
+
+
+def _pointer(*parts: str) -> str:
+    """A JSON pointer as a fragment of a URI."""
+    return "#/" + "/".join(quote(part.replace("~", "~0").replace("/", "~1"), safe="~") for part in parts)
+
+
+def _component(version: SchemaVersion) -> str:
+    """Keys of components have few characters; the ids are unique, the subject is for people."""
+    subject = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in version.subject)
+    return f"{subject}-{version.schema_id}-{version.version}"
+
+
+def _content_type(version: SchemaVersion) -> str:
+    if version.schema_type in _PLAIN:
+        return _PLAIN[version.schema_type][1]
+    return _CONTENT_TYPES.get(version.schema_type, "application/octet-stream")
+
+
+def schema_of(version: SchemaVersion) -> dict[str, Any]:
+    """A schema in the form that its own language has in AsyncAPI."""
+    if version.schema_type in _PLAIN:
+        return dict(_PLAIN[version.schema_type][0])
+    text = version.definition.decode("utf-8", "replace")
+    if version.schema_type == "protobuf":
+        return {"schemaFormat": "application/vnd.google.protobuf;version=3", "schema": text}
+    definition = msgspec.json.decode(version.definition)
+    if version.schema_type == "avro":
+        return {"schemaFormat": "application/vnd.apache.avro;version=1.9.0", "schema": definition}
+    return {"schemaFormat": f"application/schema+json;version={_draft(definition)}", "schema": definition}
+
+
+def _draft(definition: Any) -> str:
+    """What a definition says it is; one that says nothing is read by the newest rules."""
+    named = str(definition.get("$schema", "")) if isinstance(definition, dict) else ""
+    return next((draft for mark, draft in _DRAFTS.items() if mark in named), "2020-12")

@@ -1,0 +1,97 @@
+"""The console itself: the page at `/`, its scripts and styles, and what a browser is told it may do with them.
+
+Nothing is built and nothing is fetched from elsewhere: the files are those of the folder `static`. The policy allows
+scripts and styles from this port only and none within a page, so text of strangers that found its way into one would
+not run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from raceway.web.answers import refusal
+
+FOLDER = Path(__file__).parent / "static"
+PREFIX = "/console/"
+TYPES = {
+    ".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+    ".svg": "image/svg+xml",
+}  # fmt: skip
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; "
+    "form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    b"content-security-policy": POLICY.encode(),
+    b"x-content-type-options": b"nosniff",
+    b"referrer-policy": b"no-referrer",
+    b"cross-origin-opener-policy": b"same-origin",
+}
+
+
+class File(NamedTuple):
+    content: bytes
+    media_type: str
+    etag: str
+
+
+class Caution:
+    """ASGI middleware: every answer of this port says what a browser must not do with it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def send_with_headers(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                said = list(message.get("headers", ()))
+                known = {name for name, _ in said}
+                message["headers"] = said + [(name, value) for name, value in HEADERS.items() if name not in known]
+            await send(message)
+
+        await self._app(scope, receive, send_with_headers if scope["type"] == "http" else send)
+
+
+@cache
+def files() -> dict[str, File]:
+    """All of them by name, read once."""
+    found = {}
+    for path in sorted(FOLDER.rglob("*")):
+        if path.suffix in TYPES:
+            content = path.read_bytes()
+            etag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+            found[path.relative_to(FOLDER).as_posix()] = File(content, TYPES[path.suffix], etag)
+    return found
+
+
+def console_routes(opened: Callable[[], None]) -> list[Route]:
+    """`opened` is called when a browser loads the page."""
+
+    async def page(request: Request) -> Response:
+        opened()
+        return _answer(request, files()["index.html"])
+
+    async def file(request: Request) -> Response:
+        found = files().get(request.path_params["name"])
+        if found is None:
+            return refusal(404, "not_found", "there is nothing at this address")
+        return _answer(request, found)
+
+    return [Route("/", page), Route(PREFIX + "{name:path}", file)]
+
+
+def _answer(request: Request, file: File) -> Response:
+    # A new release must be seen at once; an unchanged file costs a few hundred bytes.
+    headers = {"etag": file.etag, "cache-control": "no-cache"}
+    if request.headers.get("if-none-match") == file.etag:
+        return Response(status_code=304, headers=headers)
+    return Response(file.content, media_type=file.media_type, headers=headers)

@@ -1,0 +1,45 @@
+"""How the journal is, over the console port: its health, its segments, the damage met so far."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from raceway.broker.broker import Broker
+from raceway.errors import JournalError
+from raceway.journal.contract import Health
+from raceway.journal.inspect import SegmentFacts, survey
+from raceway.web.answers import refusing
+from raceway.web.asking import Desk, answered
+
+# The newest ones; a bus with more has years behind it.
+SEGMENTS = 200
+
+
+class JournalHealth(msgspec.Struct, frozen=True):
+    """`segments` are the newest files, newest first; none where rows are kept in memory only."""
+
+    health: Health
+    folder: str
+    segments: list[SegmentFacts]
+
+
+def health_routes(broker: Broker, data: Path | None, desk: Desk) -> list[Route]:
+    def look() -> JournalHealth:
+        health = broker.journal.health()
+        if data is None or health.durability == "memory":
+            return JournalHealth(health, "", [])
+        try:
+            segments = survey(data, 0).segments[-SEGMENTS:]
+        except (JournalError, OSError):  # files come and go while they are looked at
+            segments = []
+        return JournalHealth(health, str(data), segments[::-1])
+
+    async def journal(request: Request) -> Response:
+        return answered(await desk.run(look))
+
+    return [Route("/api/journal", refusing(journal))]

@@ -1,0 +1,176 @@
+"""Figures that move: rates of each wire and topic, kept for a while, and sent to whoever watches.
+
+Once a second somebody calls `sample`. Counters are compared with those of the second before, so nothing is counted
+twice and the hot path knows nothing of this. Watchers get one event a second over server-sent events; one that does
+not read is not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from raceway import __version__
+from raceway.broker.broker import Broker
+from raceway.errors import BusyError
+from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
+from raceway.web.answers import refusing
+
+WIRES = tuple(wire.decode() for wire in (MB, DANUBE, ZBUS, SENECA, HTTP))
+# Five minutes of seconds: what a chart shows.
+KEPT_SECONDS = 300
+# Topics may be many, so their offsets are copied seldom; a rate is that of the last ten to fifteen seconds.
+TOPIC_EVERY_S, TOPIC_SAMPLES = 5, 4
+# Each is a task and a socket; people have a few windows open.
+MAX_WATCHERS = 64
+
+
+class Sample(msgspec.Struct, frozen=True):
+    """One second: messages received by each wire, copies handed out, and what went wrong."""
+
+    time_us: int
+    wires: dict[str, int]
+    delivered: int
+    bytes: int
+    errors: int
+
+
+class Overview(msgspec.Struct, frozen=True, kw_only=True):
+    """How the bus is. Counters are since its start, `rates` are of the last full second."""
+
+    version: str
+    time_us: int
+    uptime_s: int
+    status: str
+    reason: str
+    rates: dict[str, int]
+    totals: dict[str, int]
+    kinds: dict[str, int]
+    delivered: int
+    delivered_rate: int
+    bytes: int
+    errors: int
+    peers: int
+    topics: int
+    subscriptions: int
+    queues: int
+    open_requests: int
+    dead_letters: int
+    undeliverable: int
+    committed: int
+    journal_bytes: int
+
+
+class Live:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._began_us = broker.clock_us()
+        self._before = self._counted()
+        self.samples: deque[Sample] = deque(maxlen=KEPT_SECONDS)
+        self._offsets: deque[tuple[int, dict[str, int]]] = deque(maxlen=TOPIC_SAMPLES)
+        self._ticks = 0
+        self._next = asyncio.Event()
+        self.watchers = 0
+        self.closed = False
+
+    def sample(self) -> None:
+        """Once a second."""
+        broker = self._broker
+        counted = self._counted()
+        wires, others = self._before
+        self.samples.append(
+            Sample(
+                broker.clock_us(),
+                {wire: count - wires.get(wire, 0) for wire, count in counted[0].items()},
+                *(now - then for now, then in zip(counted[1], others, strict=True)),
+            )
+        )
+        self._before = counted
+        if self._ticks % TOPIC_EVERY_S == 0:
+            self._offsets.append((broker.clock_us(), dict(broker.journal.state.next_offsets)))
+        self._ticks += 1
+        self._wake()
+
+    def close(self) -> None:
+        """Watchers are told that it is over."""
+        self.closed = True
+        self._wake()
+
+    def topic_rate(self, topic: str) -> float:
+        """Publishes and requests a second, lately."""
+        if not self._offsets:
+            return 0.0
+        then_us, offsets = self._offsets[0]
+        gained = self._broker.journal.state.next_offsets.get(topic, 0) - offsets.get(topic, 0)
+        return round(gained * 1e6 / max(self._broker.clock_us() - then_us, 1_000_000), 1)
+
+    def overview(self) -> Overview:
+        broker, last = self._broker, self.samples[-1] if self.samples else None
+        health, counts = broker.journal.health(), broker.meter.counts
+        totals, (delivered, size, errors) = self._counted()
+        kinds: dict[str, int] = {}
+        for (_, kind), count in broker.meter.messages.items():
+            kinds[kind] = kinds.get(kind, 0) + count
+        return Overview(
+            version=__version__, time_us=broker.clock_us(), uptime_s=(broker.clock_us() - self._began_us) // 1_000_000,
+            status="draining" if broker.draining else health.status, reason=health.reason,
+            rates=last.wires if last else dict.fromkeys(totals, 0), totals=totals, kinds=kinds,
+            delivered=delivered, delivered_rate=last.delivered if last else 0, bytes=size, errors=errors,
+            peers=len(broker.peers), topics=len(broker.topics), subscriptions=sum(1 for _ in broker.subscriptions),
+            queues=sum(1 for _ in broker.queues), open_requests=len(broker.correlation),
+            dead_letters=counts["bus.dead_letters"], undeliverable=counts["bus.undeliverable"],
+            committed=broker.journal.committed, journal_bytes=health.bytes,
+        )  # fmt: skip
+
+    async def events(self) -> AsyncIterator[bytes]:
+        """The overview now and after every sample, as server-sent events."""
+        self.watchers += 1
+        try:
+            while not self.closed:
+                yield b"event: overview\ndata: %b\n\n" % encode_json(self.overview())
+                await self._next.wait()
+        finally:
+            self.watchers -= 1
+
+    def _wake(self) -> None:
+        self._next.set()
+        self._next = asyncio.Event()
+
+    def _counted(self) -> tuple[dict[str, int], tuple[int, int, int]]:
+        meter = self._broker.meter
+        wires = dict.fromkeys(WIRES, 0)
+        for (wire, _), count in meter.messages.items():
+            wires[wire.decode()] = wires.get(wire.decode(), 0) + count
+        errors = sum(
+            meter.counts[name] for name in ("router.message.error", "router.response.error", "router.request.timeout")
+        )
+        return wires, (meter.counts["bus.delivered"], meter.counts["bus.bytes"], errors)
+
+
+def live_routes(live: Live) -> list[Route]:
+    async def overview(request: Request) -> Response:
+        return Response(encode_json(live.overview()), media_type="application/json")
+
+    async def history(request: Request) -> Response:
+        rows: list[Mapping[str, Any]] = [msgspec.structs.asdict(sample) for sample in live.samples]
+        return Response(encode_json({"samples": rows}), media_type="application/json")
+
+    async def watch(request: Request) -> Response:
+        if live.watchers >= MAX_WATCHERS:
+            raise BusyError(f"{MAX_WATCHERS} consoles are watching already")
+        # Proxies must not keep events back.
+        headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
+        return StreamingResponse(live.events(), media_type="text/event-stream", headers=headers)
+
+    return [
+        Route("/api/overview", refusing(overview)),
+        Route("/api/history", refusing(history)),
+        Route("/api/live", refusing(watch)),
+    ]

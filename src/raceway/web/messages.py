@@ -1,0 +1,158 @@
+"""Messages over the console port: search them, look at one.
+
+What waits in a queue is as private as the queue: where the bus has an admin token it is wanted here, and where it has
+none, messages of queues that have a token are left out.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from raceway.broker.broker import Broker
+from raceway.errors import MalformedError, TrimmedError, UnknownMessageError
+from raceway.journal.search import LARGEST, Criteria, Found, Rows, search
+from raceway.web.answers import check_admin, refusing
+from raceway.web.asking import Desk, answered, read_query
+
+# Of a payload in a list, and of one that is looked at; the rest is a download.
+PREVIEW_BYTES, SHOWN_BYTES = 512, 1024 * 1024
+# A question must not take longer than people wait; the console asks again.
+LONGEST_S = 1.0
+
+
+class Search(Criteria, frozen=True, kw_only=True):
+    """What is looked for, and how much at once."""
+
+    before: (
+        Annotated[int, Meta(description="Go on below this position, as an answer said.", ge=0, le=LARGEST)] | None
+    ) = None
+    limit: Annotated[int, Meta(description="At most so many messages.", ge=1, le=500)] = 50
+    budget: Annotated[int, Meta(description="Look at so many rows at most.", ge=1, le=1_000_000)] = 200_000
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A row of the journal. Of a payload that is too long the beginning is shown; `payload_bytes` is its whole size."""
+
+    sequence: int
+    time_us: int
+    topic: str
+    wire: str
+    kind: str
+    payload_bytes: int
+    offset: int | None = None
+    message_id: str | None = None
+    correlation_id: str | None = None
+    parent_id: str | None = None
+    forwarded_id: str | None = None
+    answers: int | None = None
+    producer: str | None = None
+    producer_id: int | None = None
+    reply_to: str | None = None
+    routing_key: str | None = None
+    schema_id: int | None = None
+    schema_version: int | None = None
+    sent_ms: int | None = None
+    timeout_ms: int | None = None
+    version: str | None = None
+    encoding: str | None = None
+    error: str | None = None
+    attributes: dict[str, str] = {}
+    hops: list[dict[str, Any]] = []
+    payload: str | None = None
+    payload_base64: str | None = None
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages, newest first. `scanned` rows of those between `oldest` and `newest` were looked at; `before` is where
+    to go on, null at the end."""
+
+    messages: list[Message]
+    scanned: int
+    before: int | None
+    oldest: int
+    newest: int
+
+
+def message_routes(broker: Broker, admin_token: str, desk: Desk) -> list[Route]:
+    def hidden() -> frozenset[str]:
+        if admin_token or broker.security.enabled:
+            return frozenset()
+        return frozenset(name for name, record, _ in broker.queues if record.token)
+
+    async def find(request: Request) -> Response:
+        check_admin(request, admin_token)
+        asked = read_query(request, Search)
+        found = await desk.look(
+            search, asked,
+            before=asked.before, limit=asked.limit, max_rows=asked.budget, max_s=LONGEST_S, hidden=hidden(),
+        )  # fmt: skip
+        return answered(_page(found))
+
+    async def read(request: Request) -> dict[str, Any]:
+        check_admin(request, admin_token)
+        row = await desk.look(_row, request.path_params["position"])
+        if row["topic"] in hidden():
+            raise UnknownMessageError(row["sequence"])
+        return row
+
+    async def message(request: Request) -> Response:
+        return answered(shown(await read(request), SHOWN_BYTES))
+
+    async def payload(request: Request) -> Response:
+        row = await read(request)
+        headers = {"content-disposition": f'attachment; filename="message-{row["sequence"]}.bin"'}
+        return Response(row["payload"] or b"", media_type="application/octet-stream", headers=headers)
+
+    return [
+        Route("/api/messages", refusing(find)),
+        Route("/api/messages/{position}", refusing(message)),
+        Route("/api/messages/{position}/payload", refusing(payload)),
+    ]
+
+
+def shown(row: dict[str, Any], payload_bytes: int) -> Message:
+    """A row, with as much of its payload as was asked for."""
+    payload = row.get("payload") or b""
+    given = {name: value for name, value in row.items() if name in Message.__struct_fields__ and value is not None}
+    given["attributes"] = dict(row.get("attributes") or ())
+    given["correlation_id"] = row.get("correlation_id") or row.get("message_id")
+    given.pop("payload", None)
+    return Message(payload_bytes=len(payload), **given, **_text(payload, payload_bytes))
+
+
+def _text(payload: bytes, limit: int) -> dict[str, Any]:
+    piece = payload[:limit]
+    try:
+        # A cut may go through the middle of a character.
+        return {"payload": piece.decode("utf-8", "strict" if len(piece) == len(payload) else "ignore")}
+    except UnicodeDecodeError:
+        return {"payload_base64": base64.b64encode(piece).decode()}
+
+
+def _page(found: Found) -> Page:
+    return Page(
+        messages=[shown(row, PREVIEW_BYTES) for row in found.rows],
+        scanned=found.scanned, before=found.before, oldest=found.oldest, newest=found.newest,
+    )  # fmt: skip
+
+
+def _row(journal: Rows, text: str) -> dict[str, Any]:
+    """Raises MalformedError, UnknownMessageError."""
+    if not (text.isascii() and text.isdigit() and len(text) < 19):
+        raise MalformedError(f"{text!r} is no position")
+    position = int(text)
+    try:
+        for batch in journal.read(position, position + 1):
+            for row in batch.to_pylist():
+                if row["kind"] != "control":
+                    return dict(row)
+    except TrimmedError:
+        pass
+    raise UnknownMessageError(position)

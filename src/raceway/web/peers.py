@@ -1,0 +1,84 @@
+"""Who is connected, and what they subscribed to."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Peer
+from raceway.broker.routing import patterns
+from raceway.model.intents import SubscriptionKind
+from raceway.web.answers import refusing
+from raceway.web.asking import answered, read_query
+
+PAGE = 1000
+
+
+class PeerQuery(msgspec.Struct, frozen=True, kw_only=True):
+    contains: Annotated[str, Meta(description="Only peers whose name, id or wire contains this text.")] = ""
+    limit: Annotated[int, Meta(description="At most so many.", ge=1, le=PAGE)] = PAGE
+
+
+class PeerRow(msgspec.Struct, frozen=True):
+    id: str
+    wire: str
+    name: str
+    description: str
+    connected_us: int
+    heard_us: int
+    subscriptions: int
+    errors: int
+
+
+class PeerPage(msgspec.Struct, frozen=True):
+    """In order of connection. `total` counts all that were asked for."""
+
+    peers: list[PeerRow]
+    total: int
+
+
+class SubscriberRow(msgspec.Struct, frozen=True):
+    peer: str
+    priority: float
+
+
+class PatternRow(msgspec.Struct, frozen=True):
+    kind: SubscriptionKind
+    pattern: str
+    subscribers: list[SubscriberRow]
+
+
+class PatternPage(msgspec.Struct, frozen=True):
+    subscriptions: list[PatternRow]
+
+
+def peer_routes(broker: Broker) -> list[Route]:
+    async def peers(request: Request) -> Response:
+        asked = read_query(request, PeerQuery)
+        wanted = asked.contains.casefold()
+        found = [peer for peer in broker.peers if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}".casefold()]
+        return answered(PeerPage([_row(peer) for peer in islice(found, asked.limit)], len(found)))
+
+    async def subscriptions(request: Request) -> Response:
+        rows = [
+            PatternRow(row.kind, row.pattern, [SubscriberRow(each.peer, each.priority) for each in row.subscribers])
+            for row in patterns(broker.peers)
+        ]
+        return answered(PatternPage(rows))
+
+    return [Route("/api/peers", refusing(peers)), Route("/api/subscriptions", refusing(subscriptions))]
+
+
+def _row(peer: Peer) -> PeerRow:
+    row = peer.row()
+    return PeerRow(
+        row.id, row.wire, row.name, row.description, row.connected_us, row.heard_us,
+        len(peer.subscriptions), peer.errors,
+    )  # fmt: skip

@@ -1,0 +1,169 @@
+"""How far the pipeline is and what is in its tables, read from its folder beside the journal.
+
+The pipeline is another process, or not there at all; its files are all that is known of it here. Tables are Parquet
+files below `DATA/pipeline/tables/<schema>/<table>/`; names come from that folder's listing, never from the address.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+from datetime import date, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import pyarrow.parquet as pq
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from raceway.errors import UnknownTableError
+from raceway.web.answers import check_admin, refusing
+from raceway.web.asking import Desk, answered, read_query
+
+# Of one cell: a preview is for looking at.
+CELL = 500
+# Parts that are counted at most; a table that was never compacted may have thousands.
+PARTS = 10_000
+
+
+class TableRow(msgspec.Struct, frozen=True):
+    name: str
+    parts: int
+    bytes: int
+    rows: int | None
+
+
+class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
+    """`progress` is what the pipeline last wrote of itself, null if it never ran here."""
+
+    progress: dict[str, Any] | None
+    is_running: bool
+    tables: list[TableRow]
+
+
+class TableQuery(msgspec.Struct, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(description="At most so many rows.", ge=1, le=200)] = 50
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """Rows of the newest part. Long cells are cut, bytes that are no text are base64."""
+
+    name: str
+    part: str
+    columns: list[dict[str, str]]
+    rows: list[list[Any]]
+    note: str
+
+
+def pipeline_routes(data: Path | None, admin_token: str, desk: Desk) -> list[Route]:
+    async def progress(request: Request) -> Response:
+        return answered(await desk.run(partial(_pipeline, data)))
+
+    async def preview(request: Request) -> Response:
+        check_admin(request, admin_token)
+        asked = read_query(request, TableQuery)
+        return answered(await desk.run(partial(_preview, data, request.path_params["name"], asked.limit)))
+
+    return [Route("/api/pipeline", refusing(progress)), Route("/api/tables/{name}", refusing(preview))]
+
+
+def _pipeline(data: Path | None) -> Pipeline:
+    progress = _maybe_progress(data)
+    counted = (progress or {}).get("tables")
+    known = counted if isinstance(counted, dict) else {}
+    tables = []
+    for name, folder in sorted(_tables(data).items()):
+        parts = _parts(folder)
+        rows = known.get(name, {}).get("rows") if isinstance(known.get(name), dict) else None
+        tables.append(TableRow(name, len(parts), sum(_size(part) for part in parts), rows))
+    return Pipeline(progress=progress, is_running=_runs(progress), tables=tables)
+
+
+def _maybe_progress(data: Path | None) -> dict[str, Any] | None:
+    if data is None:
+        return None
+    try:
+        found = msgspec.json.decode((data / "pipeline" / "progress.json").read_bytes())
+    except (OSError, msgspec.DecodeError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _runs(progress: dict[str, Any] | None) -> bool:
+    pid = (progress or {}).get("pid")
+    if progress is None or not isinstance(pid, int) or pid <= 0 or progress.get("state") in ("stopped", "failed"):
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        pass
+    return True
+
+
+def _tables(data: Path | None) -> dict[str, Path]:
+    root = data / "pipeline" / "tables" if data is not None else None
+    if root is None or not root.is_dir():
+        return {}
+    return {f"{folder.parent.name}.{folder.name}": folder for folder in root.glob("*/*") if folder.is_dir()}
+
+
+def _parts(folder: Path) -> list[Path]:
+    """Files of the table, by name: the newest last."""
+    found = []
+    for path in folder.glob("*/*.parquet"):
+        found.append(path)
+        if len(found) == PARTS:
+            break
+    return sorted(found)
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:  # replaced a moment ago
+        return 0
+
+
+def _preview(data: Path | None, name: str, limit: int) -> Preview:
+    folder = _tables(data).get(name)
+    if folder is None:
+        raise UnknownTableError(name)
+    if (folder / "_delta_log").is_dir():
+        return Preview(name, "", [], [], "kept as Delta: ask with `raceway pipeline query`")
+    for part in reversed(_parts(folder)):
+        try:
+            return _read_part(name, part, limit)
+        except (OSError, ValueError):  # being replaced; pyarrow's errors are among these
+            continue
+    return Preview(name, "", [], [], "no rows yet")
+
+
+def _read_part(name: str, part: Path, limit: int) -> Preview:
+    with pq.ParquetFile(part) as file:
+        columns = [{"name": field.name, "type": str(field.type)} for field in file.schema_arrow]
+        batch = next(file.iter_batches(batch_size=limit), None)
+        # Maps come as lists of pairs; a row of cells keeps the order of columns.
+        rows = [[shown_cell(cell) for cell in row.values()] for row in (batch.to_pylist() if batch else [])]
+    return Preview(name, f"{part.parent.name}/{part.name}", columns, rows, "")
+
+
+def shown_cell(cell: Any) -> Any:
+    """A value that JSON can carry, not too long."""
+    if isinstance(cell, bytes):
+        try:
+            return cell.decode()[:CELL]
+        except UnicodeDecodeError:
+            return base64.b64encode(cell[:CELL]).decode()
+    if isinstance(cell, datetime | date):
+        return cell.isoformat()
+    if isinstance(cell, bool | int) or cell is None:
+        return cell
+    if isinstance(cell, float):
+        return cell if cell == cell and abs(cell) != float("inf") else str(cell)
+    return str(cell)[:CELL]

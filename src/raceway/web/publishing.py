@@ -1,0 +1,186 @@
+"""The HTTP door for messages: `POST /topics/{name}` publishes, `POST /requests/{name}` asks.
+
+A body is a payload, a CloudEvent in binary mode has its attributes in headers, one in structured mode is JSON. Whoever
+publishes is answered when the message is on the disk. Whoever asks gets the answer of the service itself; a service
+that failed is a bad gateway (502), and what it said is in the refusal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Peer, Pending
+from raceway.broker.tracing import random_id
+from raceway.codec import cloudevents
+from raceway.codec.http_message import HttpMessage, read_plain
+from raceway.codec.seneca_document import DocumentError, read_value
+from raceway.errors import NoRouteError, RacewayError, RemoteError
+from raceway.model.envelope import HTTP, PUBLISH, REQUEST, Batch
+from raceway.model.intents import Publish, Taken
+from raceway.model.intents import Request as Ask
+from raceway.web.answers import MediaTypeError, principal_of, refusal, refusing
+from raceway.web.bodies import Bodies
+
+# An answer opened in a browser is a document from a stranger: it gets an origin of its own, without scripts.
+STRANGERS = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
+SHOWN_ERROR_BYTES = 4096
+
+
+class HttpPeer(Peer):
+    """Whoever sent one request."""
+
+    wire: ClassVar[bytes] = HTTP
+
+    def __init__(self, broker: Broker, request: Request, producer: str | None) -> None:
+        super().__init__(random_id().decode(), lambda run: b"", broker.clock_us())
+        host = request.client.host if request.client is not None else "http"
+        self.producer = (producer or host).encode("utf-8", "replace")
+        self.sid = self.producer.decode()
+        self.principal = principal_of(request)
+        self.answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        if not self.answered.done():
+            facts = {name: batch.item(name, row) for name in ("payload", "error", "encoding")}
+            self.answered.set_result(facts)
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        if not self.answered.done():
+            self.answered.set_exception(error)
+
+
+class HttpDoor:
+    def __init__(self, broker: Broker, listen: config.Listen) -> None:
+        self._broker = broker
+        self._bodies = Bodies(listen)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/topics/{name:path}", _reading(self.publish), methods=["POST"]),
+            Route("/requests/{name:path}", _reading(self.ask), methods=["POST"]),
+        ]
+
+    async def publish(self, request: Request) -> Response:
+        async with self._bodies.read(request) as body:
+            message = _message(request, body)
+            batch = message.batch(request.path_params["name"], PUBLISH)
+            peer = HttpPeer(self._broker, request, message.producer)
+            stored = asyncio.get_running_loop().create_future()
+
+            def done(error: RacewayError | None) -> None:
+                if not stored.done():
+                    stored.set_result(error)
+
+            routed = check_taken(self._broker.perform(peer, Publish(batch), done))
+            if (error := await stored) is not None:
+                raise error
+        if batch.offset is None:
+            return JSONResponse({"topic": batch.item("topic", 0).decode(), "repeated": True})
+        return _stored(batch, routed)
+
+    async def ask(self, request: Request) -> Response:
+        async with self._bodies.read(request) as body:
+            message = _message(request, body)
+            if message.message_id is None:
+                message.message_id = random_id().decode()
+            if message.timeout_ms is not None:
+                message.timeout_ms = min(message.timeout_ms, self._broker.settings.request_timeout_max_ms)
+            batch = message.batch(request.path_params["name"], REQUEST)
+            peer = HttpPeer(self._broker, request, message.producer)
+            taken = self._broker.perform(peer, Ask(batch))
+            if isinstance(taken, Taken) and taken.refused:
+                raise taken.refused[0][2]
+            try:
+                return _answer(await peer.answered, message)
+            finally:
+                peer.open = False
+
+
+def _reading(handle: Any) -> Any:
+    """The handler; whoever leaves before it is done is told nothing."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            response: Response = await refusing(handle)(request)
+        except ClientDisconnect:
+            return refusal(400, "malformed", "the body ended early")
+        if response.status_code in (408, 413, 503):  # what is left of the body is not worth reading
+            response.headers["connection"] = "close"
+        return response
+
+    return answer
+
+
+def _message(request: Request, body: bytes) -> HttpMessage:
+    """Raises MalformedError, MediaTypeError."""
+    headers = [(name.decode("latin-1"), _text(value)) for name, value in request.headers.raw]
+    match cloudevents.mode_of(request.headers):
+        case "binary":
+            return cloudevents.read_binary(headers, body)
+        case "structured":
+            return cloudevents.read_structured(headers, body)
+        case None:
+            return read_plain(headers, body)
+    raise MediaTypeError("of CloudEvents, binary mode and application/cloudevents+json are taken")
+
+
+def _text(value: bytes) -> str:
+    """Header values are UTF-8 with everybody who thinks about it."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def check_taken(outcome: Any) -> bool:
+    """Was anybody there? Raises what the message was refused for; one that nobody reads is stored all the same."""
+    errors = [error for _, _, error in outcome.refused]
+    for error in errors:
+        if not isinstance(error, NoRouteError):
+            raise error
+    return not errors
+
+
+def _stored(batch: Batch, routed: bool) -> Response:
+    topic, offset, message_id = batch.item("topic", 0).decode(), batch.item("offset", 0), batch.item("message_id", 0)
+    root = batch.item("correlation_id", 0) or message_id
+    facts = {
+        "topic": topic,
+        "offset": offset,
+        "message_id": message_id.decode("utf-8", "replace"),
+        "correlation_id": root.decode("utf-8", "replace"),
+        "routed": routed,
+    }
+    return JSONResponse(facts, status_code=201)
+
+
+def _answer(found: dict[str, Any], message: HttpMessage) -> Response:
+    payload: bytes = found["payload"] or b""
+    if found["error"] is not None:
+        code = found["error"].decode("utf-8", "replace")
+        raise RemoteError(code, payload[:SHOWN_ERROR_BYTES].decode("utf-8", "replace") or code)
+    encoding = (found["encoding"] or b"").decode("latin-1")
+    media_type = encoding if "/" in encoding and _fits_header(encoding) else _likely_type(payload)
+    headers = STRANGERS | {"content-type": media_type}
+    root = message.correlation_id or message.message_id or ""
+    return Response(payload, headers=headers | ({"x-correlation-id": root} if _fits_header(root) else {}))
+
+
+def _likely_type(payload: bytes) -> str:
+    """Of an answer whose service does not say."""
+    try:
+        read_value(payload)
+    except DocumentError:
+        return "application/octet-stream"
+    return "application/json"
+
+
+def _fits_header(text: str) -> bool:
+    return text.isascii() and text.isprintable()

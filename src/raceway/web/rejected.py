@@ -1,0 +1,111 @@
+"""Rejected messages over the console port: list them, look at one, send it on its way again.
+
+    GET  /api/rejected                      newest first; `source`, `topic`, `after` (a position) and `limit` narrow it
+    GET  /api/rejected/{position}           one, with its payload
+    POST /api/rejected/{position}/redrive   publish it again: `{"topic": …}` names another topic than its own
+
+Where the bus has an admin token and no other security, redriving wants it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, ClassVar
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from raceway.broker.broker import Broker
+from raceway.broker.redrive import SOURCES, Redrive, facts_of
+from raceway.errors import MalformedError, RacewayError
+from raceway.journal.inspect import document
+from raceway.model.intents import Publish
+from raceway.web.answers import check_admin, number_of, principal_of, read_json, refusing
+from raceway.web.publishing import HttpPeer, check_taken
+
+USUAL, MOST = 50, 500
+# How many rows are looked at for one page where only some are wanted.
+LOOKED_AT = 10_000
+BODY_LIMIT = 64 * 1024
+
+
+class RedrivingPeer(HttpPeer):
+    """Whoever redrives. A message that is refused again stays where it is kept."""
+
+    keeps_refused: ClassVar[bool] = False
+
+
+class RejectedMessages:
+    def __init__(self, broker: Broker, admin_token: str) -> None:
+        self._broker, self._admin_token = broker, admin_token
+        self._redrive = Redrive(broker)
+
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/rejected", refusing(self.list)),
+            Route("/api/rejected/{position:int}", refusing(self.show)),
+            Route("/api/rejected/{position:int}/redrive", refusing(self.redrive), methods=["POST"]),
+        ]
+
+    async def list(self, request: Request) -> Response:
+        query = request.query_params
+        source, topic = query.get("source"), query.get("topic")
+        if source is not None and source not in SOURCES:
+            raise MalformedError(f"source is one of {', '.join(SOURCES)}")
+        limit = max(min(number_of("limit", query.get("limit", str(USUAL))), MOST), 1)
+        before = number_of("after", query["after"]) if query.get("after") else None
+        for each in [source] if source else SOURCES:
+            self._broker.security.check(principal_of(request), "Consume", SOURCES[each])
+        rows, following = await asyncio.to_thread(self._newest, source, topic, before, limit)
+        return JSONResponse({"rejected": [self._shown(row) for row in rows], "after": following})
+
+    def _newest(
+        self, source: str | None, topic: str | None, before: int | None, limit: int
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """The rows of a page, and the position behind which (that is, before which) the next one begins."""
+        wanted, found, looked_at = [source] if source else list(SOURCES), [], 0
+        while len(found) < limit and looked_at < LOOKED_AT:
+            merged = [row for each in wanted for row in self._redrive.newest(each, before, limit)]
+            rows = sorted(merged, key=lambda row: row["sequence"], reverse=True)[:limit]
+            if not rows:
+                return found, None
+            chosen = [row for row in rows if topic is None or (row["attributes"] or {}).get("topic") == topic]
+            found += chosen[: limit - len(found)]
+            full = len(found) == limit
+            before = found[-1]["sequence"] if full else rows[-1]["sequence"]
+            looked_at += len(rows)
+        return found, before
+
+    def _shown(self, row: dict[str, Any]) -> dict[str, Any]:
+        return facts_of(row) | {"redriven": self._redrive.redriven(row["sequence"])}
+
+    async def show(self, request: Request) -> Response:
+        row = await asyncio.to_thread(self._redrive.row, request.path_params["position"])
+        self._broker.security.check(principal_of(request), "Consume", row["topic"])
+        return JSONResponse(self._shown(row) | {"message": document(row)})
+
+    async def redrive(self, request: Request) -> Response:
+        check_admin(request, self._admin_token)
+        topic = await _other_topic(request)
+        position = request.path_params["position"]
+        row = await asyncio.to_thread(self._redrive.row, position)
+        self._broker.security.check(principal_of(request), "Consume", row["topic"])
+        batch = await asyncio.to_thread(self._redrive.batch, row, topic)
+        stored: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()
+        peer = RedrivingPeer(self._broker, request, row["producer"])
+        check_taken(self._broker.perform(peer, Publish(batch), stored.set_result))
+        if (error := await stored) is not None:
+            raise error
+        target, offset = batch.item("topic", 0).decode(), batch.item("offset", 0)
+        self._redrive.note(position, target, offset)
+        return JSONResponse({"position": position, "topic": target, "offset": offset})
+
+
+async def _other_topic(request: Request) -> str | None:
+    if request.headers.get("content-length", "0") == "0" and "transfer-encoding" not in request.headers:
+        return None
+    topic = (await read_json(request, BODY_LIMIT)).get("topic")
+    if topic is not None and not isinstance(topic, str):
+        raise MalformedError("topic must be text")
+    return topic

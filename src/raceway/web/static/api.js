@@ -1,0 +1,100 @@
+// @ts-check
+// Asking the bus. Every error has the shape {"error": {"code", "message"}}.
+
+import { EventParser } from "./events.js";
+
+const TOKEN = "raceway-token";
+const RETRY_MS = 1500;
+
+export class ApiError extends Error {
+  /** @param {number} status @param {string} code @param {string} message */
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** Kept for this window only. */
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN) ?? "",
+  /** @param {string} value */
+  set: (value) => (value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN)),
+};
+
+/** @returns {Record<string, string>} */
+function headers() {
+  return token.get() ? { authorization: `Bearer ${token.get()}` } : {};
+}
+
+/**
+ * @param {string} path
+ * @param {Record<string, any>} [query]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<any>}
+ */
+export async function get(path, query = {}, signal) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
+  const asked = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
+  return answer(await fetch(asked ? `${path}?${asked}` : path, { headers: headers(), signal }));
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {any} [body]
+ * @returns {Promise<any>}
+ */
+export async function send(method, path, body) {
+  const sent = body === undefined ? {} : { body: JSON.stringify(body), headers: { ...headers(), "content-type": "application/json" } };
+  return answer(await fetch(path, { method, headers: headers(), ...sent }));
+}
+
+/** @param {string} path @returns {Promise<Blob>} */
+export async function download(path) {
+  const response = await fetch(path, { headers: headers() });
+  return response.ok ? response.blob() : answer(response);
+}
+
+/** @param {Response} response */
+async function answer(response) {
+  let body;
+  try {
+    body = await response.json();
+  } catch {
+    throw new ApiError(response.status, "unreadable", `the bus answered ${response.status} and no JSON`);
+  }
+  if (response.ok) return body;
+  throw new ApiError(response.status, body.error?.code ?? "unknown", body.error?.message ?? `the bus answered ${response.status}`);
+}
+
+/** @param {string} part */
+export function encode(part) {
+  return encodeURIComponent(part);
+}
+
+/**
+ * Events for as long as the window is open; connects again when the stream ends.
+ * @param {string} path
+ * @param {(event: string, data: any) => void} take
+ * @param {(connected: boolean, error?: ApiError) => void} tell
+ */
+export async function watch(path, take, tell) {
+  for (;;) {
+    try {
+      const response = await fetch(path, { headers: headers() });
+      if (!response.ok || !response.body) await answer(response);
+      tell(true);
+      const parser = new EventParser();
+      const decoder = new TextDecoder();
+      const reader = /** @type {ReadableStream<Uint8Array>} */ (response.body).getReader();
+      for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
+        for (const { event, data } of parser.feed(decoder.decode(piece.value, { stream: true }))) take(event, JSON.parse(data));
+      }
+      tell(false);
+    } catch (error) {
+      tell(false, error instanceof ApiError ? error : undefined);
+    }
+    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+  }
+}

@@ -1,0 +1,181 @@
+// @ts-check
+// The frame: which page is shown, live figures for it, the theme, and asking for a token where one is wanted.
+
+import { ApiError, token, watch } from "./api.js";
+import { h, replace } from "./dom.js";
+import { rate } from "./format.js";
+import { parse } from "./route.js";
+import * as api from "./pages/api.js";
+import * as journal from "./pages/journal.js";
+import * as messages from "./pages/messages.js";
+import * as overview from "./pages/overview.js";
+import * as peers from "./pages/peers.js";
+import * as pipeline from "./pages/pipeline.js";
+import * as rejected from "./pages/rejected.js";
+import * as schemas from "./pages/schemas.js";
+import * as services from "./pages/services.js";
+import * as topics from "./pages/topics.js";
+import * as traces from "./pages/traces.js";
+
+/**
+ * @typedef {object} View  what a page gets to work with
+ * @property {HTMLElement} root
+ * @property {string} argument
+ * @property {Record<string, string>} query
+ * @property {AbortSignal} signal  aborted when another page is shown
+ * @property {(take: (overview: any) => void | Promise<void>, everyMs?: number) => void} live  called with each overview
+ *
+ * @typedef {{show: (view: View) => Promise<void>}} Page
+ */
+
+/** @type {[string, string, Page][]} */
+const PAGES = [
+  ["", "Overview", overview],
+  ["topics", "Topics", topics],
+  ["messages", "Messages", messages],
+  ["traces", "Traces", traces],
+  ["services", "Services", services],
+  ["schemas", "Schemas", schemas],
+  ["rejected", "Rejected", rejected],
+  ["peers", "Peers", peers],
+  ["pipeline", "Pipeline", pipeline],
+  ["journal", "Journal", journal],
+  ["api", "API", api],
+];
+const THEME = "raceway-theme";
+
+const main = /** @type {HTMLElement} */ (document.getElementById("main"));
+const nav = /** @type {HTMLElement} */ (document.getElementById("nav"));
+const pulse = /** @type {HTMLElement} */ (document.getElementById("pulse"));
+const tokenButton = /** @type {HTMLElement} */ (document.getElementById("token"));
+
+/** @type {((overview: any) => void)[]} */
+let watchers = [];
+let current = new AbortController();
+/** @type {any} */
+let latest = null;
+
+async function navigate() {
+  const place = parse(location.hash);
+  const [name, title, page] = PAGES.find(([known]) => known === place.page) ?? PAGES[0];
+  current.abort();
+  current = new AbortController();
+  watchers = [];
+  const { signal } = current;
+  for (const link of nav.children) link.toggleAttribute("aria-current", false);
+  const link = /** @type {HTMLElement} */ (nav.querySelector(`[data-page="${name}"]`));
+  link.setAttribute("aria-current", "page");
+  link.scrollIntoView({ block: "nearest", inline: "nearest" });
+  document.title = `${place.argument || title} · Raceway`;
+  // A root of its own for each visit: what an earlier page still does ends up nowhere.
+  const root = h("div", {});
+  replace(main, root);
+  try {
+    await page.show({ root, argument: place.argument, query: place.query, signal, live: (take, everyMs = 0) => live(take, everyMs, signal, root) });
+  } catch (error) {
+    if (!signal.aborted) explain(root, error);
+  }
+  if (!signal.aborted && moved) root.querySelector("h1")?.focus();
+  moved = true;
+}
+let moved = false;
+
+/**
+ * @param {(overview: any) => void | Promise<void>} take
+ * @param {number} everyMs
+ * @param {AbortSignal} signal
+ * @param {HTMLElement} root
+ */
+function live(take, everyMs, signal, root) {
+  let busy = false;
+  let last = performance.now();
+  const watcher = async (/** @type {any} */ found) => {
+    if (busy || performance.now() - last < everyMs) return;
+    busy = true;
+    last = performance.now();
+    try {
+      await take(found);
+      root.querySelector(":scope > .notice.fault")?.remove();
+    } catch (error) {
+      if (!signal.aborted) explain(root, error);
+    }
+    busy = false;
+  };
+  watchers.push(watcher);
+  if (latest && !everyMs) watcher(latest);
+}
+
+/** @param {HTMLElement} root @param {unknown} error */
+function explain(root, error) {
+  if (error instanceof ApiError && (error.status === 401 || error.status === 403)) tokenButton.hidden = false;
+  const sentence = error instanceof ApiError ? error.message : "The bus does not answer. Is it still running?";
+  const wanted = error instanceof ApiError && (error.status === 401 || (error.status === 403 && !token.get()));
+  root.querySelector(":scope > .notice.fault")?.remove();
+  root.prepend(h("div", { class: "notice bad fault", role: "alert" }, sentence,
+    wanted ? h("p", {}, h("button", { type: "button", onclick: askForToken }, "Enter a token")) : null));
+  if (!root.querySelector("h1")) root.prepend(h("h1", { tabindex: -1 }, document.title.split(" · ")[0]));
+}
+
+function askForToken() {
+  const field = /** @type {HTMLInputElement} */ (h("input", { type: "password", autocomplete: "off", name: "token" }));
+  field.value = token.get();
+  const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { "aria-label": "Token" }, h("form", {
+    method: "dialog",
+    onsubmit: () => {
+      token.set(field.value.trim());
+      dialog.close();
+      navigate();
+    },
+  }, h("label", {}, "Token", field), h("p", { class: "soft" }, "The administrator's token, or that of somebody who may look around. Kept until this window is closed."),
+  h("div", { class: "actions" }, h("button", {}, "Use it"), h("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Cancel")))));
+  dialog.addEventListener("close", () => dialog.remove());
+  document.body.append(dialog);
+  dialog.showModal();
+}
+
+/** @param {boolean} connected @param {ApiError} [error] */
+function tell(connected, error) {
+  pulse.className = `pulse ${connected ? "on" : "off"}`;
+  pulse.textContent = connected ? "live" : error ? "no access" : "not connected";
+  if (error) tokenButton.hidden = false;
+}
+
+function setTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const apply = () => {
+    const wished = localStorage.getItem(THEME);
+    document.documentElement.dataset.theme = wished ?? (dark.matches ? "dark" : "light");
+  };
+  dark.addEventListener("change", apply);
+  document.getElementById("theme")?.addEventListener("click", () => {
+    localStorage.setItem(THEME, document.documentElement.dataset.theme === "dark" ? "light" : "dark");
+    apply();
+  });
+  apply();
+}
+
+setTheme();
+for (const [name, title] of PAGES) nav.append(h("a", { href: `#/${name}`, "data-page": name }, title));
+tokenButton.addEventListener("click", askForToken);
+addEventListener("hashchange", () => location.hash === "#main" || navigate());
+document.querySelector(".skip")?.addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+// A slash goes to the first field of the page, as in many a program.
+addEventListener("keydown", (event) => {
+  const typing = event.target instanceof HTMLElement && event.target.matches("input, textarea, select");
+  if (event.key !== "/" || typing || event.ctrlKey || event.metaKey || event.altKey) return;
+  const field = /** @type {HTMLElement | null} */ (main.querySelector("input, select, textarea"));
+  if (field) {
+    event.preventDefault();
+    field.focus();
+  }
+});
+watch("/api/live", (event, found) => {
+  if (event !== "overview") return;
+  latest = found;
+  pulse.textContent = `live · ${rate(Object.values(/** @type {Record<string, number>} */ (found.rates)).reduce((sum, each) => sum + each, 0))}`;
+  for (const watcher of watchers) watcher(found);
+}, tell);
+navigate();

@@ -1,0 +1,98 @@
+// @ts-check
+// A chart of rates over time: a line for each wire, read out under the pointer or with the arrow keys.
+
+import { h, replace, s, wireMark } from "./dom.js";
+import { rate, short, time } from "./format.js";
+import { line, nearest, ticks } from "./scale.js";
+
+const WIDTH = 1000;
+const HEIGHT = 240;
+const LEFT = 52;
+const BOTTOM = 22;
+const TOP = 8;
+
+/** @typedef {{time_us: number, wires: Record<string, number>}} Sample */
+
+export class RateChart {
+  /** @param {string[]} wires @param {number} seconds  how much is shown */
+  constructor(wires, seconds) {
+    this.wires = wires;
+    this.seconds = seconds;
+    /** @type {Sample[]} */
+    this.samples = [];
+    /** @type {number | null} */
+    this.chosen = null;
+    this.drawing = s("svg", {
+      class: "chart", viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: "none", role: "img", tabindex: 0,
+      "aria-label": "Messages a second by wire", onpointermove: this.#point, onpointerleave: () => this.#choose(null), onkeydown: this.#key,
+    });
+    this.legend = h("div", { class: "legend", "aria-live": "off" });
+    this.element = h("div", {}, this.drawing, this.legend);
+    this.resized = new ResizeObserver(() => this.#draw());
+    this.resized.observe(this.drawing);
+  }
+
+  /** @param {Sample[]} samples */
+  update(samples) {
+    this.samples = samples.slice(-this.seconds);
+    this.#draw();
+  }
+
+  /** @param {PointerEvent} event */
+  #point = (event) => {
+    const box = this.drawing.getBoundingClientRect();
+    this.#choose(nearest(this.#xs(box.width), event.clientX - box.left));
+  };
+
+  /** @param {KeyboardEvent} event */
+  #key = (event) => {
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step || !this.samples.length) return;
+    event.preventDefault();
+    const from = this.chosen ?? this.samples.length;
+    this.#choose(Math.min(this.samples.length - 1, Math.max(0, from + step)));
+  };
+
+  /** @param {number | null} at */
+  #choose(at) {
+    this.chosen = this.samples.length ? at : null;
+    this.#draw();
+  }
+
+  /** @param {number} width */
+  #xs(width) {
+    const last = this.samples[this.samples.length - 1]?.time_us ?? 0;
+    const inside = width - LEFT - 6;
+    return this.samples.map((sample) => LEFT + inside * (1 - (last - sample.time_us) / (this.seconds * 1e6)));
+  }
+
+  #draw() {
+    const width = Math.max(200, this.drawing.clientWidth || WIDTH);
+    this.drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
+    const steps = ticks(Math.max(1, ...this.samples.flatMap((sample) => this.wires.map((wire) => sample.wires[wire] ?? 0))));
+    const largest = steps[steps.length - 1];
+    /** @param {number} value */
+    const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / largest);
+    const xs = this.#xs(width);
+    const grid = steps.map((step) => [
+      s("line", { class: "grid", x1: LEFT, x2: width, y1: y(step), y2: y(step) }),
+      s("text", { x: LEFT - 8, y: y(step) + 4, "text-anchor": "end" }, short(step)),
+    ]);
+    const marks = [0, 0.5, 1].map((part) => s("text", {
+      x: LEFT + (width - LEFT - 6) * part, y: HEIGHT - 4, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle",
+    }, part === 1 ? "now" : `${Math.round((this.seconds * (1 - part)) / 60 * 10) / 10} min ago`));
+    const lines = this.wires.map((wire) =>
+      s("path", { class: `line ${wire}`, d: line(xs, this.samples.map((sample) => y(sample.wires[wire] ?? 0))) }));
+    const at = this.chosen === null ? null : xs[this.chosen];
+    const cursor = at === null || at === undefined ? null : s("line", { class: "cursor", x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM });
+    replace(this.drawing, ...grid.flat(), ...marks, ...lines, cursor);
+    this.#tell();
+  }
+
+  #tell() {
+    const sample = this.samples[this.chosen ?? this.samples.length - 1];
+    const when = this.chosen === null || !sample ? "now" : time(sample.time_us).slice(11, 19);
+    const rows = this.wires.map((wire) => h("span", {}, wireMark(wire), " ", h("b", {}, rate(sample?.wires[wire] ?? 0))));
+    replace(this.legend, h("span", { class: "soft" }, when), ...rows);
+  }
+}

@@ -1,0 +1,112 @@
+// @ts-check
+// Making elements. Text is only ever set as text, so names and payloads of strangers cannot become markup.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+/**
+ * @typedef {Node | string | number | null | undefined | false} Child
+ * @typedef {Record<string, any>} Props  attributes; `on…` are listeners, `class` is the class
+ */
+
+/**
+ * An element. Children that are no nodes become text.
+ * @param {string} tag
+ * @param {Props} [props]
+ * @param {...(Child | Child[])} children
+ * @returns {HTMLElement}
+ */
+export function h(tag, props = {}, ...children) {
+  return /** @type {HTMLElement} */ (fill(document.createElement(tag), props, children));
+}
+
+/**
+ * An element of a drawing.
+ * @param {string} tag
+ * @param {Props} [props]
+ * @param {...(Child | Child[])} children
+ * @returns {SVGElement}
+ */
+export function s(tag, props = {}, ...children) {
+  return /** @type {SVGElement} */ (fill(document.createElementNS(SVG, tag), props, children));
+}
+
+/**
+ * @param {Element} element
+ * @param {Props} props
+ * @param {(Child | Child[])[]} children
+ */
+function fill(element, props, children) {
+  for (const [name, value] of Object.entries(props)) {
+    if (value === null || value === undefined || value === false) continue;
+    if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value === true ? "" : String(value));
+  }
+  put(element, ...children);
+  return element;
+}
+
+/**
+ * Add children.
+ * @param {Element} element
+ * @param {...(Child | Child[])} children
+ */
+export function put(element, ...children) {
+  for (const child of children.flat()) {
+    if (child === null || child === undefined || child === false) continue;
+    element.append(child instanceof Node ? child : document.createTextNode(String(child)));
+  }
+}
+
+/**
+ * Other children instead of those that are there.
+ * @param {Element} element
+ * @param {...(Child | Child[])} children
+ */
+export function replace(element, ...children) {
+  element.replaceChildren();
+  put(element, ...children);
+}
+
+/** @param {string} wire */
+export function wireMark(wire) {
+  return h("span", { class: `wire ${/^[a-z]+$/.test(wire) ? wire : ""}` }, wire);
+}
+
+/**
+ * @param {string} text
+ * @param {"good" | "warn" | "bad" | ""} [mood]
+ */
+export function badge(text, mood = "") {
+  return h("span", { class: `badge ${mood}` }, text);
+}
+
+/**
+ * What to do where there is nothing to see.
+ * @param {string} title
+ * @param {...Child} advice
+ */
+export function empty(title, ...advice) {
+  return h("div", { class: "empty" }, h("b", {}, title), ...advice);
+}
+
+/**
+ * Names and values.
+ * @param {[string, Child][]} rows  those without a value are left out
+ */
+export function facts(rows) {
+  const list = h("dl", { class: "facts" });
+  for (const [name, value] of rows) {
+    if (value !== null && value !== undefined && value !== "" && value !== false) put(list, h("dt", {}, name), h("dd", {}, value));
+  }
+  return list;
+}
+
+/**
+ * The head of a page.
+ * @param {Child} title
+ * @param {Child} lead
+ * @param {...Child} more
+ */
+export function heading(title, lead, ...more) {
+  return h("div", { class: "head" }, h("div", {}, h("h1", { tabindex: -1 }, title), h("p", { class: "lead" }, lead)), ...more);
+}

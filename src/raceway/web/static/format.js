@@ -1,0 +1,104 @@
+// @ts-check
+// Numbers, sizes and times as people read them. Pure.
+
+const grouped = new Intl.NumberFormat("en", { maximumFractionDigits: 0 });
+
+/** @param {number} value */
+export function count(value) {
+  return grouped.format(value);
+}
+
+/** @param {number} value  a second */
+export function rate(value) {
+  if (value === 0) return "0/s";
+  return value < 10 ? `${Number(value.toFixed(1))}/s` : `${short(value)}/s`;
+}
+
+/** @param {number} value */
+export function short(value) {
+  for (const [size, letter] of /** @type {[number, string][]} */ ([[1e9, "G"], [1e6, "M"], [1e4, "k"]])) {
+    if (value >= size) {
+      const unit = letter === "k" ? 1e3 : size;
+      return `${Number((value / unit).toFixed(1))} ${letter}`;
+    }
+  }
+  return grouped.format(value);
+}
+
+/** @param {number} value */
+export function bytes(value) {
+  const units = ["bytes", "KiB", "MiB", "GiB", "TiB"];
+  let unit = 0;
+  while (value >= 1024 && unit < units.length - 1) {
+    value /= 1024;
+    unit += 1;
+  }
+  return `${unit ? Number(value.toFixed(1)) : grouped.format(value)} ${units[unit]}`;
+}
+
+/** @param {number} us  microseconds */
+export function duration(us) {
+  if (us < 1000) return `${Math.round(us)} µs`;
+  if (us < 1e6) return `${Number((us / 1e3).toFixed(us < 1e4 ? 2 : 1))} ms`;
+  if (us < 60e6) return `${Number((us / 1e6).toFixed(2))} s`;
+  const minutes = Math.floor(us / 60e6);
+  if (minutes < 60) return `${minutes} min ${Math.floor((us / 1e6) % 60)} s`;
+  const hours = Math.floor(minutes / 60);
+  return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} d ${hours % 24} h`;
+}
+
+/** @param {number} us  since 1970 */
+export function time(us) {
+  if (!us) return "";
+  const at = new Date(us / 1000);
+  /** @param {number} value @param {number} [width] */
+  const pad = (value, width = 2) => String(value).padStart(width, "0");
+  const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
+  return `${day} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}.${pad(at.getMilliseconds(), 3)}`;
+}
+
+/** @param {number} us  since 1970 @param {number} nowUs */
+export function ago(us, nowUs) {
+  return us ? `${duration(Math.max(0, nowUs - us))} ago` : "never";
+}
+
+/**
+ * A payload to look at: what it is, and its text.
+ * @param {{payload?: string | null, payload_base64?: string | null, payload_bytes: number}} message
+ * @returns {{kind: "empty" | "JSON" | "text" | "binary", text: string}}
+ */
+export function payload(message) {
+  if (!message.payload_bytes) return { kind: "empty", text: "" };
+  if (message.payload_base64) return { kind: "binary", text: hexLines(fromBase64(message.payload_base64)) };
+  const text = message.payload ?? "";
+  try {
+    const value = JSON.parse(text);
+    // Numbers that JavaScript would round are left as they were sent.
+    return { kind: "JSON", text: exact(text) ? JSON.stringify(value, null, 2) : text };
+  } catch {
+    return { kind: "text", text };
+  }
+}
+
+/** @param {string} text  JSON; can it be printed anew without changing a number? */
+function exact(text) {
+  const numbers = text.replace(/"(?:[^"\\]|\\.)*"/g, "").match(/-?\d[\d.eE+-]*/g) ?? [];
+  return numbers.every((number) => String(Number(number)) === number);
+}
+
+/** @param {string} text */
+export function fromBase64(text) {
+  return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+}
+
+/** @param {Uint8Array} data */
+export function hexLines(data) {
+  const lines = [];
+  for (let at = 0; at < data.length; at += 16) {
+    const piece = [...data.slice(at, at + 16)];
+    const hex = piece.map((byte) => byte.toString(16).padStart(2, "0")).join(" ");
+    const text = piece.map((byte) => (byte >= 32 && byte < 127 ? String.fromCharCode(byte) : ".")).join("");
+    lines.push(`${at.toString(16).padStart(8, "0")}  ${hex.padEnd(47)}  ${text}`);
+  }
+  return lines.join("\n");
+}

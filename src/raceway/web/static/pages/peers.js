@@ -1,0 +1,55 @@
+// @ts-check
+import { ApiError, get } from "../api.js";
+import { badge, empty, h, heading, replace, wireMark } from "../dom.js";
+import { ago, count } from "../format.js";
+import { Table } from "../table.js";
+
+/** @param {import("../app.js").View} view */
+export async function show(view) {
+  const filter = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "name, id or wire" }));
+  const note = h("p", { class: "soft", role: "status" });
+  let nowUs = Date.now() * 1000;
+  const peers = new Table([
+    { title: "Name", cell: (row) => row.name || h("span", { class: "mono soft" }, row.id), class: "wide" },
+    { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
+    { title: "Says of itself", cell: (row) => row.description },
+    { title: "Connected", cell: (row) => ago(row.connected_us, nowUs), class: "tight" },
+    { title: "Last heard", cell: (row) => ago(row.heard_us, nowUs), class: "tight" },
+    { title: "Subscriptions", number: true, cell: (row) => count(row.subscriptions) },
+    { title: "Errors", number: true, cell: (row) => (row.errors ? badge(count(row.errors), "bad") : "0") },
+  ], (row) => row.id, empty("Nobody is connected", "Connect with: ", h("code", {}, "raceway sub 'baggage.#'")), "Peers");
+  const patterns = new Table([
+    { title: "Pattern", cell: (row) => row.pattern, class: "wide" },
+    { title: "For", cell: (row) => (row.kind === "request" ? "answers requests" : "gets publishes") },
+    { title: "Subscribers", number: true, cell: (row) => count(row.subscribers.length) },
+  ], (row) => `${row.kind} ${row.pattern}`, empty("No pattern", "Connected peers that listen or answer would be here."), "Patterns");
+  const seneca = new Table([
+    { title: "Pin", cell: (row) => row.pin ?? row.pins ?? row.name, class: "wide" },
+    { title: "Address", cell: (row) => row.url },
+    { title: "State", cell: (row) => badge(row.state, row.state === "up" ? "good" : row.state === "down" ? "bad" : "") },
+    { title: "Dialect", cell: (row) => row.dialect },
+  ], (row) => `${row.pin ?? row.pins ?? row.name} ${row.url}`, empty("No Seneca service attached", "Attach one: ", h("code", {}, "raceway seneca attach role:math http://127.0.0.1:9001")), "Seneca services");
+  const senecaCard = h("div", { class: "card" }, h("h2", {}, "Seneca services"), seneca.element);
+  replace(view.root, heading("Peers", "Who is connected now, and what they want to hear."),
+    h("div", { class: "card" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", filter)), note, peers.element),
+    h("div", { class: "card" }, h("h2", {}, "Patterns"), patterns.element), senecaCard);
+  const load = async () => {
+    const [found, subscribed] = await Promise.all([get("/api/peers", { contains: filter.value, limit: 200 }, view.signal), get("/api/subscriptions", {}, view.signal)]);
+    nowUs = Date.now() * 1000;
+    peers.update(found.peers);
+    patterns.update(subscribed.subscriptions.slice(0, 200));
+    note.textContent = found.total > found.peers.length ? `${count(found.peers.length)} of ${count(found.total)} peers` : `${count(found.total)} peers`;
+  };
+  const services = async () => {
+    try {
+      seneca.update((await get("/api/seneca/services", {}, view.signal)).services);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      senecaCard.hidden = true; // for administrators only, or the bus has no such wire
+    }
+  };
+  filter.addEventListener("input", load);
+  await Promise.all([load(), services()]);
+  view.live(load, 1000);
+  view.live(services, 3000);
+}

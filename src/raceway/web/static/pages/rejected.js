@@ -1,0 +1,69 @@
+// @ts-check
+import { get, send } from "../api.js";
+import { badge, empty, h, heading, replace, wireMark } from "../dom.js";
+import { bytes, count, time } from "../format.js";
+import { link } from "../route.js";
+import { Table } from "../table.js";
+
+const PAGE = 100;
+/** @type {Record<string, string>} */
+const SOURCES = { rejected: "refused by its schema", undeliverable: "not taken by a receiver", dead_letter: "failed too often" };
+
+/** @param {import("../app.js").View} view */
+export async function show(view) {
+  const said = h("div", { role: "status" });
+  const note = h("p", { class: "soft" });
+  const more = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", hidden: true }, "More"));
+  /** @param {any} row @param {HTMLButtonElement} button */
+  const redrive = async (row, button) => {
+    button.disabled = true;
+    try {
+      const done = await send("POST", `/api/rejected/${row.position}/redrive`, {});
+      replace(said, h("div", { class: "notice good" }, `Message ${count(row.position)} was sent again to `, h("a", { href: link("topics", done.topic) }, done.topic), "."));
+      await first();
+    } catch (error) {
+      replace(said, h("div", { class: "notice bad" }, `Message ${count(row.position)} was refused again: ${/** @type {Error} */ (error).message}`));
+    } finally {
+      button.disabled = false;
+    }
+  };
+  const table = new Table([
+    { title: "Time", cell: (row) => h("a", { class: "mono", href: link("messages", row.position) }, time(row.time_us)), fixed: true, class: "tight" },
+    { title: "Belongs to", cell: (row) => row.topic, fixed: true },
+    { title: "What", cell: (row) => badge(SOURCES[row.source] ?? row.source, row.source === "rejected" ? "warn" : "bad"), fixed: true },
+    { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
+    { title: "Why", cell: (row) => h("span", {}, row.reason || row.code || "", row.subscription ? h("span", { class: "soft" }, ` (subscription ${row.subscription})`) : null), fixed: true, class: "wide" },
+    { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
+    { title: "Sent again", cell: (row) => (row.redriven ? `${time(row.redriven.time_us).slice(0, 19)}, to ${row.redriven.topic}` : "") },
+    { title: "", fixed: true, cell: (row) => {
+      const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", "aria-label": `Send message ${row.position} again`, onclick: () => redrive(row, button) }, "Send again"));
+      return button;
+    } },
+  ], (row) => row.position, empty("Nothing was rejected", "Messages against a schema under enforce, dead letters, and what a receiver did not take would be listed here."), "Rejected messages");
+  replace(view.root, heading("Rejected", "Refused by a schema, failed too often, or taken by nobody. Sending again checks the schema anew and keeps the correlation id."),
+    said, h("div", { class: "card" }, note, table.element, more));
+  /** @type {any[]} */
+  let rows = [];
+  /** @type {number | null} */
+  let after = null;
+  const first = async () => {
+    const found = await get("/api/rejected", { limit: PAGE }, view.signal);
+    if (rows.length > PAGE) return; // somebody reads further down
+    rows = found.rejected;
+    after = found.after;
+    render();
+  };
+  const render = () => {
+    table.update(rows);
+    more.hidden = after === null || after === undefined;
+    note.textContent = rows.length ? `${count(rows.length)} newest` : "";
+  };
+  more.addEventListener("click", async () => {
+    const found = await get("/api/rejected", { limit: PAGE, after }, view.signal);
+    rows = [...rows, ...found.rejected];
+    after = found.after;
+    render();
+  });
+  await first();
+  view.live(first, 2000);
+}

@@ -1,0 +1,120 @@
+// @ts-check
+import { get } from "../api.js";
+import { badge, empty, h, heading, replace, s, wireMark } from "../dom.js";
+import { count, duration, time } from "../format.js";
+import { layout } from "../layers.js";
+import { link } from "../route.js";
+import { Table } from "../table.js";
+
+const BOX = { width: 190, height: 44, across: 330, down: 70, margin: 16 };
+// More than this is no picture any more; the tables have the rest.
+const MOST_EDGES = 40;
+const LETTERS = 24;
+
+/** @param {import("../app.js").View} view */
+export async function show(view) {
+  const picture = h("div", { class: "scroll", tabindex: 0, "aria-label": "Service graph" });
+  const lead = h("p", { class: "lead" });
+  const exchanges = new Table([
+    { title: "Asks", cell: (row) => row.requester, fixed: true },
+    { title: "Under", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true },
+    { title: "Answers", cell: (row) => row.responder, fixed: true },
+    { title: "Wires", cell: (row) => h("span", {}, wireMark(row.wire), row.answer_wire === row.wire ? null : " → ", row.answer_wire === row.wire ? null : wireMark(row.answer_wire)), fixed: true },
+    { title: "Requests", number: true, cell: (row) => count(row.count) },
+    { title: "Failed", number: true, cell: (row) => (row.errors ? badge(count(row.errors), "bad") : "0") },
+    { title: "Median", number: true, cell: (row) => duration(row.median_us) },
+    { title: "Slowest", number: true, cell: (row) => duration(row.slowest_us) },
+  ], (row) => [row.requester, row.responder, row.topic, row.wire, row.answer_wire].join("\n"),
+  empty("No answered request lately", "Ask something: ", h("code", {}, "raceway request checkin.seat '{}'")), "Requests");
+  const sources = new Table([
+    { title: "Publishes", cell: (row) => row.producer, fixed: true },
+    { title: "To", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true },
+    { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
+    { title: "Messages", number: true, cell: (row) => count(row.count) },
+  ], (row) => [row.producer, row.topic, row.wire].join("\n"), empty("No publish lately"), "Publishes");
+  replace(view.root, heading("Services", ""), h("div", { class: "card" }, picture), h("div", { class: "card" }, h("h2", {}, "Requests"), exchanges.element),
+    h("div", { class: "card" }, h("h2", {}, "Publishes"), sources.element));
+  view.root.querySelector(".lead")?.replaceWith(lead);
+  let drawn = "";
+  const load = async () => {
+    const { flows, listeners } = await get("/api/graph", {}, view.signal);
+    lead.textContent = flows.stop > flows.first ? `Who talks to whom, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us)}` : "Who talks to whom.";
+    exchanges.update(flows.exchanges);
+    sources.update(flows.sources);
+    const shape = JSON.stringify([flows.exchanges.map((/** @type {any} */ each) => [each.requester, each.responder, each.topic, each.count]), flows.sources, listeners]);
+    if (shape !== drawn) replace(picture, draw(flows, listeners));
+    drawn = shape;
+  };
+  await load();
+  view.live(load, 3000);
+}
+
+/** @param {any} flows @param {any[]} listeners */
+function draw(flows, listeners) {
+  /** @type {Map<string, {id: string, name: string, kind: "service" | "topic", under: string}>} */
+  const nodes = new Map();
+  /** @type {{from: string, to: string, label: string, wire: string, failing: boolean, weight: number}[]} */
+  const edges = [];
+  /** @param {"service" | "topic"} kind @param {string} name @param {string} under */
+  const node = (kind, name, under) => {
+    const id = `${kind} ${name}`;
+    if (!nodes.has(id)) nodes.set(id, { id, name, kind, under });
+    return id;
+  };
+  for (const each of flows.exchanges.slice(0, MOST_EDGES)) {
+    edges.push({ from: node("service", each.requester, each.wire), to: node("service", each.responder, each.answer_wire), wire: each.wire,
+      label: `${each.topic} · ${count(each.count)}`, failing: each.errors > 0, weight: each.count });
+  }
+  for (const each of flows.sources.slice(0, MOST_EDGES)) {
+    edges.push({ from: node("service", each.producer, each.wire), to: node("topic", each.topic, "topic"), wire: each.wire, label: count(each.count), failing: false, weight: each.count });
+  }
+  for (const each of listeners.slice(0, MOST_EDGES)) {
+    if (nodes.has(`topic ${each.topic}`)) edges.push({ from: `topic ${each.topic}`, to: node("service", each.name, each.wire), wire: each.wire, label: "", failing: false, weight: 1 });
+  }
+  if (!edges.length) return empty("Nothing to draw yet", "Once services ask one another or publish, they appear here.");
+  const places = layout([...nodes.values()], edges);
+  const columns = Math.max(...[...places.values()].map((place) => place.column)) + 1;
+  const rows = Math.max(...[...places.values()].map((place) => place.row)) + 1;
+  const width = (columns - 1) * BOX.across + BOX.width + 2 * BOX.margin;
+  const height = (rows - 1) * BOX.down + BOX.height + 2 * BOX.margin;
+  /** @param {string} id */
+  const corner = (id) => {
+    const place = /** @type {{column: number, row: number}} */ (places.get(id));
+    return { x: BOX.margin + place.column * BOX.across, y: BOX.margin + place.row * BOX.down };
+  };
+  const heaviest = Math.max(...edges.map((edge) => edge.weight));
+  const lines = edges.map((edge) => arrow(edge, corner(edge.from), corner(edge.to), heaviest));
+  const boxes = [...nodes.values()].map((each) => box(each, corner(each.id)));
+  return s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${nodes.size} services and topics, ${edges.length} connections; the tables below list them` }, lines, boxes);
+}
+
+/**
+ * @param {{label: string, wire: string, failing: boolean, weight: number}} edge
+ * @param {{x: number, y: number}} from
+ * @param {{x: number, y: number}} to
+ * @param {number} heaviest
+ */
+function arrow(edge, from, to, heaviest) {
+  const back = to.x <= from.x;
+  const [x1, y1] = [from.x + BOX.width, from.y + BOX.height / 2];
+  const [x2, y2] = [back ? to.x + BOX.width : to.x, to.y + BOX.height / 2 + (back ? 8 : 0)];
+  const bend = back ? 60 : (x2 - x1) / 2;
+  const d = `M${x1} ${y1}C${x1 + bend} ${y1} ${back ? x2 + bend : x2 - bend} ${y2} ${x2} ${y2}`;
+  const tip = back ? `M${x2} ${y2}l8 -4v8z` : `M${x2} ${y2}l-8 -4v8z`;
+  const thick = 1.2 + 2.8 * (Math.log(1 + edge.weight) / Math.log(1 + heaviest));
+  return s("g", { class: `edge ${/^[a-z]+$/.test(edge.wire) ? edge.wire : ""}` }, s("path", { d, class: edge.failing ? "failing" : "", "stroke-width": thick.toFixed(1) }), s("path", { d: tip, class: "tip" }),
+    edge.label ? s("text", { x: (x1 + x2) / 2 + (back ? bend / 2 : 0), y: (y1 + y2) / 2 - 5, "text-anchor": "middle" }, clipped(edge.label, 22), s("title", {}, edge.label)) : null);
+}
+
+/** @param {{name: string, kind: string, under: string}} node @param {{x: number, y: number}} at */
+function box(node, at) {
+  return s("g", { class: `node ${node.kind}` }, s("title", {}, node.name), s("rect", { x: at.x, y: at.y, width: BOX.width, height: BOX.height, rx: node.kind === "topic" ? 22 : 8 }),
+    s("text", { x: at.x + BOX.width / 2, y: at.y + 19, "text-anchor": "middle" }, clipped(node.name, LETTERS)),
+    s("text", { class: "under", x: at.x + BOX.width / 2, y: at.y + 35, "text-anchor": "middle" }, node.under));
+}
+
+/** @param {string} text @param {number} length */
+function clipped(text, length) {
+  const letters = [...text];
+  return letters.length > length ? `${letters.slice(0, length - 1).join("")}…` : text;
+}

@@ -1,0 +1,99 @@
+// @ts-check
+import { encode, get } from "../api.js";
+import { badge, empty, facts, h, heading, replace, wireMark } from "../dom.js";
+import { count, rate } from "../format.js";
+import { link } from "../route.js";
+import { Table } from "../table.js";
+import { messageTable } from "./messages.js";
+
+const PAGE = 100;
+
+/** @param {import("../app.js").View} view */
+export async function show(view) {
+  await (view.argument ? showOne(view) : showAll(view));
+}
+
+/** @param {import("../app.js").View} view */
+async function showAll(view) {
+  const filter = /** @type {HTMLInputElement} */ (h("input", { type: "search", name: "contains", placeholder: "part of a name" }));
+  const order = /** @type {HTMLSelectElement} */ (h("select", { name: "order" },
+    h("option", { value: "rate" }, "busiest first"), h("option", { value: "messages" }, "most messages first"), h("option", { value: "name" }, "by name")));
+  filter.value = view.query.contains ?? "";
+  order.value = view.query.order || "rate";
+  const note = h("p", { class: "soft", role: "status" });
+  const more = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", hidden: true }, "More"));
+  const table = new Table([
+    { title: "Topic", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true, class: "wide" },
+    { title: "Rate", number: true, cell: (row) => rate(row.rate) },
+    { title: "Messages", number: true, cell: (row) => count(row.next - row.first) },
+    { title: "First offset", number: true, cell: (row) => count(row.first) },
+    { title: "Next offset", number: true, cell: (row) => count(row.next) },
+    { title: "Subscriptions", number: true, cell: (row) => count(row.subscriptions) },
+    { title: "Backlog", number: true, cell: (row) => (row.backlog ? badge(count(row.backlog), "warn") : "0") },
+  ], (row) => row.topic, empty("No topic", "Nothing has been published under such a name. Try: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")), "Topics");
+  let shown = PAGE;
+  const load = async () => {
+    const found = await get("/api/topics", { contains: filter.value, order: order.value, limit: shown }, view.signal);
+    table.update(found.topics);
+    note.textContent = found.total > found.topics.length ? `${count(found.topics.length)} of ${count(found.total)} topics` : `${count(found.total)} topics`;
+    more.hidden = found.topics.length >= found.total || shown >= 1000;
+  };
+  const again = () => {
+    shown = PAGE;
+    history.replaceState(null, "", link("topics", "", { contains: filter.value, order: order.value === "rate" ? "" : order.value }));
+    load();
+  };
+  filter.addEventListener("input", again);
+  order.addEventListener("change", again);
+  more.addEventListener("click", () => {
+    shown = Math.min(1000, shown + 200);
+    load();
+  });
+  replace(view.root, heading("Topics", "Every name that was published to or asked, with what waits there."),
+    h("div", { class: "card" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
+      h("label", {}, "Find", filter), h("label", {}, "Order", order)), note, table.element, more));
+  await load();
+  view.live(load, 2000);
+}
+
+/** @param {import("../app.js").View} view */
+async function showOne(view) {
+  const name = view.argument;
+  const about = h("div", {});
+  const subscriptions = new Table([
+    { title: "Subscription", cell: (row) => row.name, class: "wide" },
+    { title: "Type", cell: (row) => row.type },
+    { title: "Lag", number: true, cell: (row) => (row.lag ? badge(count(row.lag), "warn") : "0") },
+    { title: "In flight", number: true, cell: (row) => count(row.in_flight) },
+    { title: "To repeat", number: true, cell: (row) => count(row.waiting) },
+    { title: "Poisoned", number: true, cell: (row) => (row.poisoned ? badge(count(row.poisoned), "bad") : "0") },
+    { title: "Delivered", number: true, cell: (row) => count(row.delivered) },
+    { title: "Dead letters", number: true, cell: (row) => count(row.dead_letters) },
+    { title: "Consumers", cell: (row) => row.consumers.join(", ") || "none" },
+  ], (row) => row.name, empty("No subscription by name", "Danube consumers make them; other wires listen while they are connected."), "Subscriptions");
+  const consumers = new Table([
+    { title: "Who", cell: (row) => row.name || row.id, class: "wide" },
+    { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
+    { title: "Does", cell: (row) => row.role },
+  ], (row) => `${row.id} ${row.role}`, empty("Nobody connected", "Listen with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
+  const latest = messageTable(empty("No message", "None is left, or only answers."));
+  replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")),
+    h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),
+    h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), h("div", { class: "card" }, h("h2", {}, "Latest messages"), latest.element));
+  const load = async () => {
+    const found = await get(`/api/topics/${encode(name)}`, {}, view.signal);
+    replace(about, facts([
+      ["Rate", rate(found.rate)], ["Messages", count(found.next - found.first)], ["Offsets", `${count(found.first)} to ${count(found.next - 1)}`],
+      ["Backlog", count(found.backlog)], ["Partitions", found.partitions.join(", ")],
+      ["Schema", found.subject ? h("span", {}, h("a", { href: link("schemas", found.subject) }, found.subject), `, policy ${found.policy}`) : ""],
+      ["Queue", found.queue ? `${found.queue.pubsub ? "publish/subscribe" : "ordinary"}, ${count(found.queue.waiting)} waiting, ${count(found.queue.consumers)} consumers, made by ${found.queue.creator || "nobody known"}` : ""],
+    ]));
+    subscriptions.update(found.subscriptions);
+    consumers.update(found.consumers);
+  };
+  await load();
+  view.live(load, 1000);
+  const recent = async () => latest.update((await get("/api/messages", { topic: name, limit: 20 }, view.signal)).messages);
+  await recent();
+  view.live(recent, 5000);
+}

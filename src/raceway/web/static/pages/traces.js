@@ -1,0 +1,76 @@
+// @ts-check
+import { encode, get } from "../api.js";
+import { badge, empty, h, heading, replace, s, wireMark } from "../dom.js";
+import { count, duration, time } from "../format.js";
+import { link } from "../route.js";
+import { Table } from "../table.js";
+import { described, place, wires } from "../waterfall.js";
+
+/** @param {import("../app.js").View} view */
+export async function show(view) {
+  await (view.argument ? showOne(view) : showRecent(view));
+}
+
+/** @param {import("../app.js").View} view */
+async function showRecent(view) {
+  const id = /** @type {HTMLInputElement} */ (h("input", { name: "id", placeholder: "correlation id or message id", autocomplete: "off" }));
+  const table = new Table([
+    { title: "Begun", cell: (row) => h("a", { class: "mono", href: link("traces", row.correlation_id) }, time(row.time_us)), fixed: true, class: "tight" },
+    { title: "Asked", cell: (row) => row.topic, fixed: true },
+    { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
+    { title: "By", cell: (row) => row.producer ?? "", fixed: true },
+  ], (row) => row.correlation_id, empty("No request yet", "Traces begin with a request, or with a message that others name as their parent. Ask something: ", h("code", {}, "raceway request checkin.seat '{}'")), "Recent requests");
+  replace(view.root, heading("Traces", "What one message led to, across all wires."),
+    h("div", { class: "card" }, h("form", {
+      class: "filters",
+      onsubmit: (/** @type {Event} */ event) => {
+        event.preventDefault();
+        if (id.value.trim()) location.hash = link("traces", id.value.trim());
+      },
+    }, h("label", {}, "Id", id), h("div", { class: "actions" }, h("button", {}, "Show")))),
+    h("div", { class: "card" }, h("h2", {}, "Recent requests"), table.element));
+  const load = async () => {
+    const found = await get("/api/messages", { kind: "request", limit: 100 }, view.signal);
+    const first = new Map();
+    for (const row of found.messages) first.set(row.correlation_id, row); // rows are newest first, so the last one began it
+    table.update([...first.values()].slice(0, 50));
+  };
+  await load();
+  view.live(load, 3000);
+}
+
+/** @param {import("../app.js").View} view */
+async function showOne(view) {
+  const found = await get(`/api/traces/${encode(view.argument)}`, {}, view.signal);
+  /** @type {import("../waterfall.js").Span[]} */
+  const spans = found.spans;
+  const whole = found.end_us - found.begin_us;
+  const failed = spans.filter((span) => span.error).length;
+  replace(view.root, heading("Trace", h("span", { class: "mono" }, found.id), h("div", { class: "actions" }, wires(spans).map(wireMark))),
+    found.truncated ? h("div", { class: "notice" }, "Not all of it: the trace is longer than what was looked at.") : null,
+    h("div", { class: "tiles" }, tile("from first to last", duration(whole)), tile("messages", count(found.messages)), tile("wires", count(wires(spans).length)),
+      tile("failed", count(failed))),
+    h("div", { class: "card" }, h("h2", {}, `Begun ${time(found.begin_us)}`),
+      spans.length ? h("div", { class: "waterfall", role: "list" }, spans.map((span) => row(span, found.begin_us, found.end_us)))
+        : empty("Nothing left of it", "Retention may have removed its messages.")));
+}
+
+/** @param {import("../waterfall.js").Span} span @param {number} beginUs @param {number} endUs */
+function row(span, beginUs, endUs) {
+  const { left, width } = place(span, beginUs, endUs);
+  const took = span.end_us === null ? (span.kind === "request" ? "no answer" : "") : duration(span.end_us - span.begin_us);
+  const after = span.begin_us > beginUs ? `+${duration(span.begin_us - beginUs)}` : "";
+  const label = h("span", { class: "label" }, h("b", {}, span.topic), h("small", {}, described(span)),
+    h("small", { class: "took" }, [after, took].filter(Boolean).join(", "), " ", span.error ? badge(span.error, "bad") : null));
+  label.style.paddingLeft = `${Math.min(span.depth, 12) * 1.1}rem`;
+  const drawing = s("svg", { viewBox: "0 0 1000 24", preserveAspectRatio: "none", "aria-hidden": "true", class: "" },
+    s("line", { class: "track", x1: 0, x2: 1000, y1: 12, y2: 12 }),
+    s("g", { class: /^[a-z]+$/.test(span.wire) ? span.wire : "" },
+      s("rect", { class: span.error ? "run failed" : "run", x: Math.min(994, left * 994), y: 5, width: Math.max(6, width * 994), height: 14, rx: 3 })));
+  return h("a", { class: "span", role: "listitem", href: link("messages", span.position), "data-position": span.position }, label, drawing);
+}
+
+/** @param {string} name @param {string} value */
+function tile(name, value) {
+  return h("div", { class: "tile" }, h("b", {}, value), h("span", {}, name));
+}

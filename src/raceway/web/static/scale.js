@@ -1,0 +1,41 @@
+// @ts-check
+// The arithmetic of charts. Pure.
+
+/**
+ * Round numbers from 0 to at least `largest`, at most `most` steps.
+ * @param {number} largest
+ * @param {number} [most]
+ */
+export function ticks(largest, most = 4) {
+  const rough = Math.max(largest, 1) / most;
+  const power = 10 ** Math.floor(Math.log10(rough));
+  const step = Math.max(1, [1, 2, 5, 10].map((factor) => factor * power).find((size) => size >= rough) ?? rough);
+  const found = [0];
+  while (found[found.length - 1] < largest) found.push(found[found.length - 1] + step);
+  return found.length > 1 ? found : [0, step];
+}
+
+/**
+ * A line through points, as the `d` of a path.
+ * @param {number[]} xs
+ * @param {number[]} ys
+ */
+export function line(xs, ys) {
+  return xs.map((x, at) => `${at ? "L" : "M"}${x.toFixed(1)} ${ys[at].toFixed(1)}`).join("");
+}
+
+/**
+ * Which of the sorted numbers is nearest.
+ * @param {number[]} sorted
+ * @param {number} wanted
+ */
+export function nearest(sorted, wanted) {
+  let low = 0;
+  let high = sorted.length - 1;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (sorted[middle] < wanted) low = middle + 1;
+    else high = middle;
+  }
+  return low > 0 && wanted - sorted[low - 1] < sorted[low] - wanted ? low - 1 : low;
+}

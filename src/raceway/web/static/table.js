@@ -1,0 +1,76 @@
+// @ts-check
+// Tables that stay: new figures go into the cells that are there, so focus and selection survive.
+
+import { h, put } from "./dom.js";
+
+/**
+ * @template T
+ * @typedef {object} Column
+ * @property {string} title
+ * @property {(row: T) => Node | string | number | null | undefined} cell
+ * @property {boolean} [number]  to the right, digits of one width
+ * @property {string} [class]
+ * @property {boolean} [fixed]   never changes for a row, so it is made once
+ */
+
+/** @template T */
+export class Table {
+  /**
+   * @param {Column<T>[]} columns
+   * @param {(row: T) => string | number} key  what makes a row itself
+   * @param {Node} ifEmpty  shown while there is no row
+   * @param {string} [caption]
+   */
+  constructor(columns, key, ifEmpty, caption = "") {
+    this.columns = columns;
+    this.key = key;
+    /** @type {Map<string, HTMLElement>} */
+    this.rows = new Map();
+    this.body = h("tbody");
+    const heads = columns.map((column) => h("th", { scope: "col", class: column.number ? "n" : "" }, column.title));
+    this.table = h("table", { class: "stack", "aria-label": caption || null }, h("thead", {}, h("tr", {}, heads)), this.body);
+    this.ifEmpty = ifEmpty;
+    this.element = h("div", { class: "scroll" }, this.table, ifEmpty);
+    this.update([]);
+  }
+
+  /** @param {T[]} rows */
+  update(rows) {
+    const wanted = new Set();
+    rows.forEach((row, at) => {
+      const key = String(this.key(row));
+      wanted.add(key);
+      const line = this.rows.get(key) ?? this.#made(key);
+      this.columns.forEach((column, number) => this.#set(/** @type {HTMLElement} */ (line.children[number]), column, row));
+      if (this.body.children[at] !== line) this.body.insertBefore(line, this.body.children[at] ?? null);
+    });
+    for (const [key, line] of this.rows) {
+      if (!wanted.has(key)) {
+        line.remove();
+        this.rows.delete(key);
+      }
+    }
+    this.table.hidden = rows.length === 0;
+    /** @type {HTMLElement} */ (this.ifEmpty).hidden = rows.length > 0;
+  }
+
+  /** @param {string} key */
+  #made(key) {
+    const cells = this.columns.map((column) =>
+      h("td", { class: `${column.number ? "n" : ""} ${column.class ?? ""}`.trim(), "data-title": column.title }));
+    const line = h("tr", {}, cells);
+    this.rows.set(key, line);
+    return line;
+  }
+
+  /** @param {HTMLElement} cell @param {Column<T>} column @param {T} row */
+  #set(cell, column, row) {
+    if (column.fixed && cell.firstChild) return;
+    const content = column.cell(row);
+    if (content instanceof Node) cell.replaceChildren(content);
+    else if (cell.textContent !== String(content ?? "") || cell.firstElementChild) {
+      cell.replaceChildren();
+      put(cell, content);
+    }
+  }
+}

@@ -1,0 +1,68 @@
+"""`GET /api/traces/{id}`: the trace of a correlation id, or of any message's id, as a tree.
+
+A search reads the journal beside the loop, one at a time: it must not take the bus's time from messages. Whoever may
+not consume from a topic does not see its messages here either.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.errors import UnknownError
+from raceway.journal.search import Rows
+from raceway.journal.traces import maybe_trace, search_of
+from raceway.model.security import Principal
+from raceway.model.traces import Trace
+from raceway.web.answers import number_of, principal_of, refusing
+from raceway.web.asking import Desk
+
+
+class UnknownTraceError(UnknownError):
+    """No message has the id, as far as was searched."""
+
+    code = "unknown_trace"
+    kind = "message"
+
+
+class Traces:
+    def __init__(self, broker: Broker, settings: config.HttpDoor, desk: Desk) -> None:
+        self._broker, self._settings, self._desk = broker, settings, desk
+
+    def routes(self) -> list[Route]:
+        return [Route("/api/traces/{id:path}", refusing(self.find))]
+
+    async def find(self, request: Request) -> Response:
+        """`topic`, `since_us` and `until_us` narrow the search, `rows` is how many may be read."""
+        wanted, query = request.path_params["id"], request.query_params
+        asked = ("since_us", "until_us", "rows")
+        numbers = {name: number_of(name, query[name]) if name in query else None for name in asked}
+        topic, limit = query.get("topic"), self._settings.trace_rows
+        trace, searched = await self._desk.look(
+            _search, wanted, min(numbers["rows"] or limit, limit), numbers["since_us"], numbers["until_us"],
+            None if topic is None else (topic, self._broker.journal.offsets(topic)[1]),
+        )  # fmt: skip
+        if trace is not None:
+            trace = self._allowed(principal_of(request), trace)
+        if trace is None:
+            raise UnknownTraceError(f"{wanted} ({searched:,} rows searched)")
+        return Response(msgspec.json.encode(trace), media_type="application/json")
+
+    def _allowed(self, principal: Principal, trace: Trace) -> Trace | None:
+        security = self._broker.security
+        if not security.enabled:
+            return trace
+        spans = [span for span in trace.spans if security.allows(principal, "Consume", span.topic)]
+        return msgspec.structs.replace(trace, spans=spans, messages=len(spans)) if spans else None
+
+
+def _search(
+    journal: Rows, wanted: str, rows: int, since_us: int | None, until_us: int | None, topic: tuple[str, int] | None
+) -> tuple[Trace | None, int]:
+    """The trace, and how many rows were searched for it."""
+    search = search_of(journal, rows)
+    return maybe_trace(search, wanted, since_us=since_us, until_us=until_us, topic=topic), search.searched

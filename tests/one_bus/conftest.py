@@ -1,0 +1,36 @@
+"""One server with every wire, and the published clients, for all tests of the bus as a whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.one_bus_rig import OneBus, Place, fresh_place, one_bus
+
+TIMEOUT_MS = 700
+
+
+@pytest.fixture(scope="session")
+def session_bus() -> Iterator[OneBus]:
+    # Short, because tests wait for it; every other wire's answers take milliseconds.
+    with one_bus(
+        RACEWAY_LISTEN__ZBUS__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
+        RACEWAY_LISTEN__SENECA__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
+        RACEWAY_BROKER__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
+        RACEWAY_SENECA__RETRIES_MS="[20, 20, 20]",
+        RACEWAY_BROKER__SUBSCRIPTIONS__ALIASES='{"shop.orders" = "/shop/orders"}',
+    ) as bus:
+        yield bus
+
+
+@pytest.fixture
+def bus(session_bus: OneBus) -> Iterator[OneBus]:
+    """What a test opens on it is closed at the test's end."""
+    yield session_bus
+    session_bus.close()
+
+
+@pytest.fixture
+def place() -> Place:
+    return fresh_place()
