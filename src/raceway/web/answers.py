@@ -14,8 +14,10 @@ from starlette.responses import JSONResponse, Response
 from raceway.broker.broker import Broker
 from raceway.errors import (
     ForbiddenError,
+    InUseError,
     LimitError,
     MalformedError,
+    MismatchError,
     NameTakenError,
     NoRouteError,
     PeerError,
@@ -29,6 +31,7 @@ from raceway.errors import (
     SchemaReferenceError,
     SchemaRefusedError,
     TooLargeError,
+    TopicKindError,
     TrimmedError,
     UnauthenticatedError,
     UnknownError,
@@ -78,6 +81,9 @@ STATUSES = {
     UnknownNamespaceError.code: 404,
     ForbiddenError.code: 403,
     QueueKindError.code: 409,
+    TopicKindError.code: 409,
+    MismatchError.code: 409,
+    InUseError.code: 409,
     PinTakenError.code: 409,
     SchemaIncompatibleError.code: 409,
     SchemaReferenceError.code: 409,
