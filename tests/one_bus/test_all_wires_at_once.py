@@ -87,7 +87,11 @@ def listen_mb(bus: OneBus, place: Place, came: list[int]) -> None:
     def run() -> None:
         with suppress(*DONE):
             while True:
-                came.append(number_of(json.loads(peer.receive(3600).payload)))
+                message = peer.receive(3600)
+                if message.action == "publish":
+                    came.append(number_of(json.loads(message.payload)))
+                else:  # the bus asks whether it is still there
+                    peer.answer(message)
 
     threading.Thread(target=run, daemon=True).start()
 
@@ -118,13 +122,16 @@ def listen_danube(bus: OneBus, place: Place, came: list[int]) -> None:
     wire: DanubeWire = bus.open(danube_wire(bus.server))
     stream = wire.listen(wire.consumer(place.danube, fresh("c"), "s"))
     ack = wire.channel.unary_unary("/danube.ConsumerService/Ack")
+    # A call that nobody holds is cancelled.
+    calls: set[Any] = set()
 
     def run() -> None:
         with suppress(grpc.RpcError, ValueError):
             for message in stream:
                 came.append(number_of(json.loads(message.payload)))
                 done = AckRequest(msg_id=message.msg_id, subscription_name=message.subscription_name)
-                ack.future(done.SerializeToString())
+                calls.add(call := ack.future(done.SerializeToString()))
+                call.add_done_callback(calls.discard)
 
     threading.Thread(target=run, daemon=True).start()
 
