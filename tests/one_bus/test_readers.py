@@ -306,7 +306,7 @@ def test_a_foreign_message_looks_like_one_of_the_receivers_own(bus: OneBus, plac
 
 
 def test_what_only_one_wire_can_say_comes_back_on_that_wire(bus: OneBus, place: Place) -> None:
-    """S15. A status, a topic, a charset and a version are no business of others, and are there again on the way back."""
+    """S15. A status, a topic, a charset, a version: no business of others, and there again on the way back."""
     client, peer = bus.zbus(), bus.mb()
     client.create(place.topic)
     peer.subscribe(place.topic)
