@@ -64,7 +64,7 @@ docs: setup ## Write the reference pages anew from the code
 lock: setup ## Resolve the lock files anew from pyproject.toml
 	@$(UV_COMPILE) --output-file requirements.lock
 	@$(UV_COMPILE) --extra spark --output-file requirements-spark.lock
-	@$(UV_COMPILE) --extra dev --output-file requirements-dev.lock
+	@$(UV_COMPILE) --extra spark --extra dev --output-file requirements-dev.lock
 
 clean: ## Remove .venv, caches and build output; data folders stay
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

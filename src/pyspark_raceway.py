@@ -1,4 +1,4 @@
-"""Spark looks for data sources in modules whose names begin with `pyspark_`: this one makes `format("raceway")` known."""
+"""Spark looks for data sources in modules named `pyspark_…`: this one makes `format("raceway")` known."""
 
 from raceway.pipeline.source import JournalSource as DefaultSource
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from typing import NamedTuple
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -31,7 +31,8 @@ Gap = tuple[int, int]
 """First and last position that did not come."""
 
 
-class Span(NamedTuple):
+@dataclass(frozen=True)
+class Span:
     """Positions from `start` up to, without, `stop`."""
 
     start: int
@@ -44,7 +45,7 @@ class Span(NamedTuple):
         """At most `parts` pieces of nearly the same length, none shorter than `least` unless it is the only one."""
         count = max(1, min(parts, len(self) // least))
         edges = [self.start + len(self) * n // count for n in range(count + 1)]
-        return [Span(*edge) for edge in zip(edges, edges[1:], strict=False) if edge[0] < edge[1]]
+        return [Span(low, high) for low, high in pairwise(edges) if low < high]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,238 @@
+"""The tables on disk as Parquet, changed so that every reader is right at every moment.
+
+Readers are Spark, DuckDB, pyarrow, and whatever else opens a folder of Parquet files without asking us. Hence
+
+- a batch of bronze is staged outside the table and appears by renaming one folder. **The table's own end decides what
+  is new**, not the number of a batch and not Spark's checkpoint: rows below it are cut off, so that a batch that comes
+  again, whole or with other borders, changes nothing;
+- a bucket of any other table is one file of fixed name, replaced by renaming a file over it. With two files, or with
+  new names, readers saw mixtures or lost the file under their hands.
+
+Files and folders are synced before they are renamed: after a power failure, too, a table holds whole batches.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from raceway.errors import PipelineError
+from raceway.pipeline import registry
+from raceway.pipeline.columns import BRONZE
+from raceway.pipeline.folders import Folders
+from raceway.pipeline.notes import Notes
+from raceway.pipeline.staged import open_writer
+from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, Derived
+
+DATA_FILE = "data.parquet"
+IMPORT_PART = "import-"
+
+
+class Staged(NamedTuple):
+    """A file of bronze rows that lies in staging, as the source tells of it: positions `lo` to `hi`."""
+
+    file: str
+    lo: int
+    hi: int
+    rows: int
+    bytes: int
+    last_us: int
+    gaps: str
+
+
+class Written(NamedTuple):
+    """A bucket as it was written."""
+
+    rows: int
+    due_us: int | None
+
+
+def range_name(lo: int, hi: int) -> str:
+    return f"{lo:020d}-{hi:020d}"
+
+
+def maybe_positions(part: str) -> tuple[int, int] | None:
+    """First and last position of a part that came from the journal."""
+    first, _, last = part.partition("-")
+    return (int(first), int(last)) if first.isdigit() and last.isdigit() else None
+
+
+def key_of(table: str) -> str:
+    """What the folders of a table are named by."""
+    return "range" if table in BRONZE_DDL else "bucket"
+
+
+class Lake(ABC):
+    """The tables of one data folder. One process changes them at a time (see `jobs`)."""
+
+    def __init__(self, spark: SparkSession | None, folders: Folders) -> None:
+        self._spark, self.folders = spark, folders
+        self.notes = Notes(folders.notes)
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "this lake was opened to look at files only"
+        return self._spark
+
+    @abstractmethod
+    def parts(self, table: str) -> list[str]:
+        """The parts a table has, in order."""
+
+    @abstractmethod
+    def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
+        """Rows of these parts, or of all, with the column `part`."""
+
+    @abstractmethod
+    def append(self, table: str, part: str, files: Sequence[Path]) -> None:
+        """Add a part to a bronze table: all of these files or nothing. They are moved or removed."""
+
+    @abstractmethod
+    def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
+        """Put the rows, which have a column `bucket`, in place of what these buckets held."""
+
+    @abstractmethod
+    def remove(self, table: str) -> None:
+        """Remove all rows of a table."""
+
+    def end(self) -> int:
+        """The first position that is not in `bronze.messages`; 0 when it holds nothing of the journal."""
+        found = [maybe_positions(part) for part in self.parts(MESSAGES)]
+        return max((positions[1] + 1 for positions in found if positions), default=0)
+
+    def append_batch(self, staged: Iterable[Staged]) -> str | None:
+        """Add what is new of a batch to `bronze.messages`; the part, or None when nothing is."""
+        files = sorted(staged, key=lambda each: each.lo)
+        end = self.end()
+        new = [_trimmed(each, end) for each in files if each.hi >= end and each.rows]
+        paths = [Path(each.file) for each in new if each.rows]
+        if not paths:
+            return None
+        part = range_name(max(files[0].lo, end), files[-1].hi)
+        self.append(MESSAGES, part, paths)
+        return part
+
+    def stage(self, name: str) -> Path:
+        """A new folder in staging. Names are unique: workers of a killed driver may still be writing to old ones."""
+        folder = self.folders.staging / f"{name}-{uuid.uuid4().hex}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def sweep(self) -> None:
+        """Remove what earlier runs left in staging."""
+        shutil.rmtree(self.folders.staging, ignore_errors=True)
+        self.folders.staging.mkdir(parents=True, exist_ok=True)
+
+
+def _trimmed(staged: Staged, end: int) -> Staged:
+    """Without rows below `end`."""
+    if staged.lo >= end:
+        return staged
+    rows = pq.read_table(staged.file, schema=BRONZE, filters=pc.field("sequence") >= end)
+    with open_writer(Path(staged.file), BRONZE) as writer:
+        writer.write_table(rows)
+    return staged._replace(lo=end, rows=rows.num_rows)
+
+
+class ParquetLake(Lake):
+    """Tables as folders of Parquet files on a disk or a file system whose rename is atomic."""
+
+    def path(self, table: str) -> Path:
+        return Path(self.folders.table(table))
+
+    def parts(self, table: str) -> list[str]:
+        prefix = f"{key_of(table)}="
+        folder = self.path(table)
+        names = os.listdir(folder) if folder.is_dir() else []
+        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+    def files(self, table: str, part: str) -> list[Path]:
+        return sorted((self.path(table) / f"{key_of(table)}={part}").glob("*.parquet"))
+
+    def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
+        key = key_of(table)
+        wanted = self.parts(table) if parts is None else parts
+        paths = [path for part in wanted if (path := self.path(table) / f"{key}={part}").is_dir()]
+        schema = f"{registry.columns(table)}, `{key}` string"
+        if not paths:
+            return self.spark.createDataFrame([], schema).withColumnRenamed(key, "part")
+        reader = self.spark.read.schema(schema).option("basePath", str(self.path(table)))
+        return reader.parquet(*map(str, paths)).withColumnRenamed(key, "part")
+
+    def append(self, table: str, part: str, files: Sequence[Path]) -> None:
+        """Rename the files into one staging folder and that into the table."""
+        target = self.path(table) / f"{key_of(table)}={part}"
+        folder = self.stage(f"{table}-{part}")
+        for number, file in enumerate(files):
+            os.rename(file, folder / f"part-{number:05d}.parquet")
+        publish(folder, target)
+
+    def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
+        folder = self.stage(table.name)
+        wanted = sorted(set(buckets))
+        ordered = rows.where(F.col("bucket").isin(wanted)).repartition("bucket").sortWithinPartitions(*table.key)
+        ordered.write.mode("append").partitionBy("bucket").option("compression", "zstd").parquet(str(folder))
+        written = {bucket: self._replace_one(table, bucket, folder / f"bucket={bucket}") for bucket in wanted}
+        shutil.rmtree(folder)
+        return {bucket: found for bucket, found in written.items() if found is not None}
+
+    def _replace_one(self, table: Derived, bucket: str, staged: Path) -> Written | None:
+        target = self.path(table.name) / f"bucket={bucket}"
+        files = sorted(staged.glob("*.parquet"))
+        if not files:
+            shutil.rmtree(target, ignore_errors=True)
+            return None
+        if len(files) > 1:
+            raise PipelineError(f"{table.name}: Spark wrote bucket {bucket} as {len(files)} files; one was expected")
+        facts = _facts(files[0], table.due)
+        sync(files[0])
+        target.mkdir(parents=True, exist_ok=True)
+        os.rename(files[0], target / DATA_FILE)
+        sync(target)
+        return facts
+
+    def remove(self, table: str) -> None:
+        """Out of sight at once: the folder is moved to staging as a whole."""
+        if self.path(table).is_dir():
+            os.rename(self.path(table), self.stage(table) / "removed")
+            self.sweep()
+
+
+def _facts(file: Path, due: str | None) -> Written:
+    rows = pq.read_metadata(file).num_rows
+    earliest = pc.min(pq.read_table(file, columns=[due]).column(0)).as_py() if due else None
+    return Written(rows, earliest)
+
+
+def publish(folder: Path, target: Path) -> None:
+    """Let a staged folder appear in its table."""
+    for path in folder.iterdir():
+        sync(path)
+    sync(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(folder, target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def scan_parquet(files: Sequence[Path], schema: pa.Schema) -> ds.Dataset:
+    """Files as one dataset, in this order."""
+    return ds.dataset([str(file) for file in files], schema=schema, format="parquet")

@@ -1,0 +1,19 @@
+"""All tables that are computed, inputs before what is computed from them."""
+
+from __future__ import annotations
+
+from raceway.pipeline.tables import BRONZE_DDL, Derived
+
+DERIVED: tuple[Derived, ...] = ()
+
+
+def names() -> list[str]:
+    """Every table, bronze first."""
+    return [*BRONZE_DDL, *(table.name for table in DERIVED)]
+
+
+def columns(name: str) -> str:
+    """The columns of a table in Spark's SQL, without the one that its folders carry."""
+    if name in BRONZE_DDL:
+        return BRONZE_DDL[name]
+    return next(table.ddl for table in DERIVED if table.name == name)
