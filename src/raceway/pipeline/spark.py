@@ -33,6 +33,8 @@ _DELTA = {
 }
 # C1 and the serial collector start quicker and make long work a third slower: for tests and the demo.
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Compiling a query and planning it anew between its stages pays for many rows only.
+_QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 _LOG4J = """\
 status = error
 appender.file.type = File
@@ -166,6 +168,7 @@ def _settings(folders: Folders, master: str, memory: str, quick: bool) -> dict[s
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.streaming.stopTimeout": "30s",
+        **(_QUICK if quick else {}),
         **(loopback if is_local(master) or "127.0.0.1" in master else {}),
     }
 
