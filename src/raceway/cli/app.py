@@ -14,6 +14,7 @@ from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
 from raceway.cli.messages import pub, request, sub, topics
+from raceway.cli.pipeline import pipeline_app
 from raceway.cli.queues import queue_app
 from raceway.cli.serve import serve
 from raceway.cli.track import track
@@ -39,6 +40,7 @@ app.command()(request)
 app.command()(topics)
 app.add_typer(queue_app)
 app.add_typer(journal_app)
+app.add_typer(pipeline_app)
 app.command("config")(show_config)
 app.command()(doctor)
 app.command()(demo)

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from raceway import config
 from raceway.errors import PipelineError, RacewayError
@@ -25,7 +26,7 @@ from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.identity import maybe_read_identity
 from raceway.journal.lock import FolderLock
 from raceway.journal.reader import Reader
-from raceway.pipeline import checkpoint, progress, registry
+from raceway.pipeline import checkpoint, compaction, progress, registry
 from raceway.pipeline.columns import JOURNAL
 from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note
@@ -84,6 +85,7 @@ class Job:
         check_identity(self.lake)
         checkpoint.check(self.lake.folders.checkpoint)
         self._check_end()
+        compaction.finish(self.lake)
         self.lake.sweep()
         for part in set(self.lake.notes.parts(MESSAGES)) - set(self.lake.parts(MESSAGES)):
             self.lake.notes.drop(MESSAGES, part)  # staged, noted, and then the process was killed
@@ -124,7 +126,7 @@ class Job:
 
     def _follow(self, query: StreamingQuery) -> None:
         told_at = 0.0
-        while not query.awaitTermination(_LOOK_S):
+        while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # parts of a second are fine
             if self.stopping.is_set():
                 query.stop()
                 break

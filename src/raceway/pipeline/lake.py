@@ -21,23 +21,22 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from raceway.errors import PipelineError
 from raceway.pipeline import registry
-from raceway.pipeline.columns import BRONZE
+from raceway.pipeline.columns import BRONZE, IMPORT, REJECTED
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.notes import Notes
+from raceway.pipeline.notes import Note, Notes
 from raceway.pipeline.staged import open_writer
-from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, Derived
+from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES, Derived
 
 DATA_FILE = "data.parquet"
 IMPORT_PART = "import-"
+BRONZE_SCHEMAS = {MESSAGES: BRONZE, REJECTED_MESSAGES: REJECTED}
 
 
 class Staged(NamedTuple):
@@ -123,6 +122,44 @@ class Lake(ABC):
         self.append(MESSAGES, part, paths)
         return part
 
+    def append_capture(self, capture: str, messages: DataFrame, rejected: DataFrame) -> bool:
+        """Add an imported file, named by its SHA-256; False when it is there already.
+
+        `bronze.messages` comes last and always gets a part, be it an empty one: that is what tells a file imported
+        before from one whose import was killed half-way.
+        """
+        part = IMPORT_PART + capture
+        if part in self.parts(MESSAGES):
+            return False
+        refused = self._staged(rejected, REJECTED_MESSAGES)
+        good = self._staged(messages, MESSAGES)
+        bad_rows, rows = _rows_of(refused), _rows_of(good)
+        if bad_rows and part not in self.parts(REJECTED_MESSAGES):
+            self.notes.put(REJECTED_MESSAGES, part, Note(rows=bad_rows))
+            self.append(REJECTED_MESSAGES, part, refused)
+        last_us = max((pc.max(pq.read_table(file, columns=["time_us"]).column(0)).as_py() or 0) for file in good)
+        self.notes.put(MESSAGES, part, Note(rows=rows, source=IMPORT + capture, last_us=last_us))
+        self.append(MESSAGES, part, good)
+        return True
+
+    def _staged(self, rows: DataFrame, table: str) -> list[Path]:
+        """The rows as files in staging; at least one, perhaps without rows."""
+        folder = self.stage(table)
+        names = [field.name for field in BRONZE_SCHEMAS[table]]
+        rows.select(*names).write.mode("append").parquet(str(folder))
+        files = sorted(folder.glob("*.parquet"))
+        if not files:
+            files = [folder / "part-00000.parquet"]
+            open_writer(files[0], BRONZE_SCHEMAS[table]).close()
+        return files
+
+    def links(self, table: str, parts: Sequence[str] | None = None) -> DataFrame | None:
+        """What `carry` of a table left beside these parts of bronze, or beside all."""
+        folder = self.folders.links / table
+        names = [path.stem for path in sorted(folder.glob("*.parquet"))] if parts is None else parts
+        files = [str(file) for part in names if (file := folder / f"{part}.parquet").exists()]
+        return self.spark.read.parquet(*files) if files else None
+
     def stage(self, name: str) -> Path:
         """A new folder in staging. Names are unique: workers of a killed driver may still be writing to old ones."""
         folder = self.folders.staging / f"{name}-{uuid.uuid4().hex}"
@@ -133,6 +170,10 @@ class Lake(ABC):
         """Remove what earlier runs left in staging."""
         shutil.rmtree(self.folders.staging, ignore_errors=True)
         self.folders.staging.mkdir(parents=True, exist_ok=True)
+
+
+def _rows_of(files: Iterable[Path]) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in files)
 
 
 def _trimmed(staged: Staged, end: int) -> Staged:
@@ -231,8 +272,3 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def scan_parquet(files: Sequence[Path], schema: pa.Schema) -> ds.Dataset:
-    """Files as one dataset, in this order."""
-    return ds.dataset([str(file) for file in files], schema=schema, format="parquet")

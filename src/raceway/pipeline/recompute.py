@@ -205,8 +205,7 @@ class _Work:
     def _maybe_links(self, table: Derived, parts: Sequence[str]) -> DataFrame | None:
         if table.carry is None:
             return None
-        files = [str(file) for part in parts if (file := self._links(table) / f"{part}.parquet").exists()]
-        return self.lake.spark.read.parquet(*files) if files else None
+        return self.lake.links(table.name, parts)
 
 
 def keep(rows: DataFrame, file: Path) -> None:

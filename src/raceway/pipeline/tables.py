@@ -81,6 +81,7 @@ class Derived:
     feeds      (input, rows of some of its parts, the same as Inputs) to distinct pairs (part, bucket)
     due        name of a bigint column, NULL in most rows: the bucket is computed again once its source's horizon has
                passed the smallest of them
+    expected   (words, SQL): a number over the tables that the count of rows must equal, for `verify`
     carry      (rows of one new part of bronze, what the part before handed on or None) to Carried
     """
 
@@ -92,6 +93,7 @@ class Derived:
     feeds: Feeds
     due: str | None = None
     carry: Carry | None = None
+    expected: tuple[str, str] | None = None
 
 
 BRONZE_DDL = {MESSAGES: ddl(BRONZE), REJECTED_MESSAGES: ddl(REJECTED)}
