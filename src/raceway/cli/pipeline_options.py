@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
+import msgspec
 import typer
 
 from raceway import config
 from raceway.cli.output import ExitCode, fail
-from raceway.pipeline.folders import Folders
+from raceway.pipeline.folders import Folders, maybe_kept_format
 
 Master = Annotated[
     str | None, typer.Option(metavar="MASTER", help="Spark's master: local[N], spark://HOST:PORT, any other.")
@@ -48,7 +49,7 @@ def choose(
     max_records: int | None = None,
     conf: list[str] | None = None,
 ) -> Chosen:
-    """Settings, flags before them. ConfigError names what cannot be used."""
+    """Settings, flags before them; tables that are there stay as they are kept. ConfigError names what is wrong."""
     flags = {
         "journal.folder": str(data) if data else None,
         "pipeline.master": master,
@@ -58,8 +59,13 @@ def choose(
         "pipeline.trigger_s": trigger_s,
         "pipeline.max_records": max_records,
     }
-    found = config.load(config_file, flags=flags).config
-    return Chosen(Folders(found.journal.folder, found.pipeline.tables or None), found.pipeline, _pairs(conf or []))
+    loaded = config.load(config_file, flags=flags)
+    settings = loaded.config.pipeline
+    folders = Folders(loaded.config.journal.folder, settings.tables or None)
+    kept = maybe_kept_format(folders)
+    if kept is not None and loaded.origins["pipeline.format"] == "default":
+        settings = msgspec.structs.replace(settings, format=kept)
+    return Chosen(folders, settings, _pairs(conf or []))
 
 
 def _pairs(conf: list[str]) -> dict[str, str]:

@@ -89,6 +89,7 @@ def _merge(lake: Lake, table: str, old: Sequence[str]) -> None:
     note = _joined([lake.notes.of(table, part) for part in old])
     intent = Intent(table, list(old), range_name(ends[0][0], ends[-1][1]), note)
     folder = _folder(lake)
+    folder.mkdir()
     if isinstance(lake, ParquetLake):
         _copy(lake, intent, folder / intent.new)
     _merge_links(lake, intent, folder)

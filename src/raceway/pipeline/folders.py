@@ -14,6 +14,7 @@ Staging lies outside every table, because readers walk into folders of any name.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 # Of the streaming query and what it hands to `foreachBatch`; a change that an old checkpoint would not understand
 # takes the next number, and the tables' end decides where the new one begins.
@@ -42,3 +43,11 @@ class Folders:
     def table(self, name: str) -> str:
         """The folder of a table: `bronze.messages` is bronze/messages."""
         return f"{self.tables}/{name.replace('.', '/')}"
+
+
+def maybe_kept_format(folders: Folders) -> Literal["parquet", "delta"] | None:
+    """How the tables are kept that are there already; None when there are none, or elsewhere than on this disk."""
+    bronze = folders.root / "tables" / "bronze" / "messages"
+    if (bronze / "_delta_log").is_dir():
+        return "delta"
+    return "parquet" if bronze.is_dir() else None

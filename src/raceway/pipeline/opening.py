@@ -3,25 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from raceway import config
 from raceway.errors import ConfigError
-from raceway.pipeline.folders import Folders
+from raceway.pipeline.folders import Folders, maybe_kept_format
 from raceway.pipeline.spark import check_installed, session
 
 if TYPE_CHECKING:
     from raceway.pipeline.lake import Lake
-
-Format = Literal["parquet", "delta"]
-
-
-def maybe_kept_format(folders: Folders) -> Format | None:
-    """How the tables are kept that are there already; None when there are none, or elsewhere than on this disk."""
-    bronze = folders.root / "tables" / "bronze" / "messages"
-    if (bronze / "_delta_log").is_dir():
-        return "delta"
-    return "parquet" if bronze.is_dir() else None
 
 
 def open_lake(folders: Folders, settings: config.Pipeline, extra: Mapping[str, str] | None = None) -> Lake:
