@@ -88,7 +88,8 @@ class Job:
         compaction.finish(self.lake)
         self.lake.sweep()
         for part in set(self.lake.notes.parts(MESSAGES)) - set(self.lake.parts(MESSAGES)):
-            self.lake.notes.drop(MESSAGES, part)  # staged, noted, and then the process was killed
+            if maybe_positions(part):
+                self.lake.notes.drop(MESSAGES, part)  # staged, noted, and then the process was killed
         self._tell("starting")
         refresh(self.lake)  # what the run before did not finish
 

@@ -122,15 +122,21 @@ class Lake(ABC):
         self.append(MESSAGES, part, paths)
         return part
 
+    def has_capture(self, capture: str) -> bool:
+        """Whether a file was imported. Delta keeps no part without rows: there the note stands for it."""
+        part = IMPORT_PART + capture
+        note = self.notes.of(MESSAGES, part)
+        return part in self.parts(MESSAGES) or (bool(note.source) and not note.rows)
+
     def append_capture(self, capture: str, messages: DataFrame, rejected: DataFrame) -> bool:
         """Add an imported file, named by its SHA-256; False when it is there already.
 
         `bronze.messages` comes last and always gets a part, be it an empty one: that is what tells a file imported
         before from one whose import was killed half-way.
         """
-        part = IMPORT_PART + capture
-        if part in self.parts(MESSAGES):
+        if self.has_capture(capture):
             return False
+        part = IMPORT_PART + capture
         refused = self._staged(rejected, REJECTED_MESSAGES)
         good = self._staged(messages, MESSAGES)
         bad_rows, rows = _rows_of(refused), _rows_of(good)

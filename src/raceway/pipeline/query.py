@@ -49,8 +49,6 @@ class DuckTables(Tables):
                 found = connection.sql(sql)
             except duckdb.Error as error:
                 raise PipelineError(str(error).split("\n\nLINE")[0].replace("\n", "; ")) from error
-            if found is None:
-                raise PipelineError("this is no query: only what gives rows can be asked")
             return found.to_arrow_table()
 
     def _views(self) -> Iterator[str]:

@@ -64,7 +64,7 @@ def _capture(wire: str, path: Path) -> Capture:
 def import_capture(lake: Lake, capture: Capture) -> Imported:
     """Parse one file into the bronze tables; one that is there already is left as it is."""
     part = IMPORT_PART + capture.sha256
-    is_new = part not in lake.parts(MESSAGES)
+    is_new = not lake.has_capture(capture.sha256)
     if is_new:
         messages, rejected = FORMS[capture.wire](lake.spark, capture)
         lake.append_capture(capture.sha256, messages, rejected)
