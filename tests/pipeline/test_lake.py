@@ -41,7 +41,7 @@ def stage(lake: Lake, lo: int, hi: int, files: int = 1) -> list[Staged]:
     for first, stop in pairwise(edges):
         path = lake.stage("batch") / "rows.parquet"
         pq.write_table(bronze(message(n) for n in range(first, stop)), path)
-        found.append(Staged(str(path), first, stop - 1, stop - first, path.stat().st_size, 0, "[]"))
+        found.append(Staged(str(path), first, stop - 1, stop - first, path.stat().st_size, 0, 0, "[]"))
     return found
 
 
@@ -75,7 +75,7 @@ def test_all_readers_agree_on_what_is_there(any_lake: Lake) -> None:
     assert lake.append_batch(stage(lake, 0, 9, 2)) == range_name(0, 9)
     assert lake.append_batch(stage(lake, 0, 9)) is None
     assert lake.append_batch(stage(lake, 5, 14, 2)) == range_name(10, 14)
-    assert lake.append_batch([Staged("", 15, 19, 0, 0, 0, "[]")]) is None, "only control rows"
+    assert lake.append_batch([Staged("", 15, 19, 0, 0, 0, 0, "[]")]) is None, "only control rows"
     rows = lake.frame(MESSAGES)
     assert sorted(row.sequence for row in rows.collect()) == list(range(15))
     assert sorted(row.part for row in rows.select("part").distinct().collect()) == lake.parts(MESSAGES)

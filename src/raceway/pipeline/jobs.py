@@ -180,7 +180,8 @@ class Job:
         rows = sum(each.rows for each in staged)
         if hi >= end and rows:
             last_us = max(each.last_us for each in staged)
-            note = Note(rows=rows, source=JOURNAL, last_us=last_us, gaps=sorted(gaps))
+            rejected = sum(each.rejected for each in staged)
+            note = Note(rows=rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(gaps))
             self.lake.notes.put(MESSAGES, range_name(lo, hi), note)
         self.lake.append_batch(staged)
 

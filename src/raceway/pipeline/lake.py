@@ -48,6 +48,7 @@ class Staged(NamedTuple):
     rows: int
     bytes: int
     last_us: int
+    rejected: int
     gaps: str
 
 

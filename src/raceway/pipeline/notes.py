@@ -6,6 +6,7 @@ A *part* is what a table is read by: a `range=â€¦` folder of bronze, a `bucket=â
               that is how a part becomes work to do, after a batch, after a crash, after `reset`, for a new table
     rows      how many it has
     last_us   the greatest `time_us` in it (bronze)
+    rejected  how many rows are refused messages; None: nobody has counted (bronze)
     due_us    when its bucket must be computed again although nothing new came (an open request times out)
     gaps      positions that were lost and passed over, because somebody said so (bronze)
 
@@ -29,6 +30,7 @@ class Note(msgspec.Struct, kw_only=True, omit_defaults=True):
     rows: int = 0
     source: str = ""
     last_us: int = 0
+    rejected: int | None = None
     due_us: int | None = None
     gaps: list[tuple[int, int]] = []
     feeds: dict[str, list[str]] = {}

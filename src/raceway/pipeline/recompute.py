@@ -81,11 +81,14 @@ class _Work:
     def update_rejected(self) -> None:
         """Refused messages are rows of the journal under a topic of their own; they get a table of their own, too."""
         unseen = [part for part in self.lake.parts(MESSAGES) if self._is_unseen(REJECTED_MESSAGES, MESSAGES, part)]
-        found = rejected(self.lake.frame(MESSAGES, unseen)).toArrow() if unseen else None
         there = set(self.lake.parts(REJECTED_MESSAGES))
-        for part in unseen:
-            if found is not None and maybe_positions(part) and part not in there:
+        wanted = [part for part in unseen if maybe_positions(part) and part not in there]
+        wanted = [part for part in wanted if self.note(MESSAGES, part).rejected != 0]
+        if wanted:
+            found = rejected(self.lake.frame(MESSAGES, wanted)).toArrow()
+            for part in wanted:
                 self._append_rejected(part, found.filter(pc.field("part") == part).drop_columns(["part"]))
+        for part in unseen:
             self._feeds(MESSAGES, part)[REJECTED_MESSAGES] = []
 
     def _append_rejected(self, part: str, rows: pa.Table) -> None:

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raceway.config import MIB
-from raceway.pipeline.columns import BRONZE
+from raceway.pipeline.columns import BRONZE, REJECTED_TOPIC
 from raceway.pipeline.scan import Gap, Span, gathered
 
 ROW_GROUP_ROWS = 65_536
@@ -26,6 +26,7 @@ STAGED = pa.schema(
         ("rows", pa.int64()),
         ("bytes", pa.int64()),
         ("last_us", pa.int64()),
+        ("rejected", pa.int64()),
         ("gaps", pa.string()),
     ]
 )
@@ -40,7 +41,7 @@ DICTIONARY = [
 
 def write_staged(path: Path, batches: Iterable[pa.RecordBatch], span: Span, gaps: list[Gap]) -> pa.RecordBatch:
     """Write the rows of a range; the row about them. A range without rows makes no file."""
-    rows = last_us = 0
+    rows = last_us = rejected = 0
     writer: pq.ParquetWriter | None = None
     try:
         for group in gathered(batches, ROW_GROUP_ROWS, ROW_GROUP_BYTES):
@@ -48,12 +49,13 @@ def write_staged(path: Path, batches: Iterable[pa.RecordBatch], span: Span, gaps
             writer.write_batch(group)
             rows += group.num_rows
             last_us = max(last_us, pc.max(group.column("time_us")).as_py())
+            rejected += pc.sum(pc.equal(group.column("topic"), REJECTED_TOPIC)).as_py() or 0
     finally:
         if writer is not None:
             writer.close()
     size = path.stat().st_size if writer else 0
     name = str(path) if writer else ""
-    facts = [name, span.start, span.stop - 1, rows, size, last_us, json.dumps(gaps)]
+    facts = [name, span.start, span.stop - 1, rows, size, last_us, rejected, json.dumps(gaps)]
     return pa.RecordBatch.from_arrays(
         [pa.array([fact], field.type) for fact, field in zip(facts, STAGED, strict=True)], schema=STAGED
     )
