@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pyarrow.compute as pc
 
@@ -15,9 +16,10 @@ TOPICS = ("orders.created", "orders.paid", "stock.moved")
 
 
 @contextmanager
-def journal(folder: Path, messages: int = 3000, **settings: object) -> Iterator[Rig]:
+def journal(folder: Path, messages: int = 3000, **settings: Any) -> Iterator[Rig]:
     """An open journal of so many messages over three topics, in several segments, with a control row here and there."""
-    rig = Rig(folder, **{"segment_bytes": 60_000, "upkeep_s": 0.05, "seal": False} | settings)
+    chosen: dict[str, Any] = {"segment_bytes": 60_000, "upkeep_s": 0.05, "seal": False}
+    rig = Rig(folder, **chosen | settings)
     try:
         add(rig, messages)
         yield rig

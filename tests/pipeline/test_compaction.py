@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -9,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from raceway.journal.files import write_file
 from raceway.pipeline import compaction
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, ParquetLake, range_name
@@ -90,7 +92,7 @@ def test_a_crash_at_any_step_is_finished_at_the_next_start(
     """Renames, writes of notes and removals of notes are counted; the process dies at each of them in turn."""
     left = survived
 
-    def counted(call):  # type: ignore[no-untyped-def]
+    def counted(call: Callable[..., object]) -> Callable[..., object]:
         def step(*args: object, **options: object) -> object:
             nonlocal left
             left -= 1
@@ -104,7 +106,7 @@ def test_a_crash_at_any_step_is_finished_at_the_next_start(
         patched.setattr(os, "rename", counted(os.rename))
         patched.setattr(type(files.notes), "put", counted(type(files.notes).put))
         patched.setattr(type(files.notes), "drop", counted(type(files.notes).drop))
-        patched.setattr(compaction, "write_file", counted(compaction.write_file))
+        patched.setattr("raceway.pipeline.compaction.write_file", counted(write_file))
         with pytest.raises(KilledError):
             compaction.compact(files)
     again = ParquetLake(None, files.folders)

@@ -68,5 +68,6 @@ def import_capture(lake: Lake, capture: Capture) -> Imported:
     if is_new:
         messages, rejected = FORMS[capture.wire](lake.spark, capture)
         lake.append_capture(capture.sha256, messages, rejected)
-    counts = (lake.notes.of(table, part).rows for table in (MESSAGES, REJECTED_MESSAGES))
-    return Imported(str(capture.path), *counts, "imported" if is_new else "imported before")
+    messages_rows, rejected_rows = (lake.notes.of(table, part).rows for table in (MESSAGES, REJECTED_MESSAGES))
+    state = "imported" if is_new else "imported before"
+    return Imported(str(capture.path), messages_rows, rejected_rows, state)
