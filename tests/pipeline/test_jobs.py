@@ -30,13 +30,16 @@ from tests.pipeline.journals import add, expected_positions, journal
 def _bronze_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is computed from bronze has tests of its own."""
     monkeypatch.setattr("raceway.pipeline.registry.DERIVED", ())
-    monkeypatch.setattr("raceway.pipeline.jobs.refresh.__defaults__", ((), lambda _: None))
 
 
 def run(spark: SparkSession, folder: Path, *, accept_loss: bool = False, max_records: int = 400) -> Progress:
     """One run over what is there."""
-    order = Order(config.Pipeline(master="local[2]", max_records=max_records), once=True, accept_loss=accept_loss)
-    return Job(ParquetLake(spark, Folders(folder)), order).run()
+    return Job(ParquetLake(spark, Folders(folder)), order(max_records, accept_loss)).run()
+
+
+def order(max_records: int = 400, accept_loss: bool = False) -> Order:
+    settings = config.Pipeline(master="local[2]", max_records=max_records)
+    return Order(settings, once=True, accept_loss=accept_loss, tables=())
 
 
 def held(folder: Path) -> list[int]:
@@ -58,8 +61,7 @@ def test_runs_take_in_what_is_new_and_tell_how_far_they_are(spark: SparkSession,
         assert first.tables[MESSAGES].rows == 1000
         add(rig, 500, 1000)
         told: list[Progress] = []
-        order = Order(config.Pipeline(master="local[2]", max_records=400), once=True)
-        Job(ParquetLake(spark, Folders(rig.folder)), order, lambda now: told.append(copy(now))).run()
+        Job(ParquetLake(spark, Folders(rig.folder)), order(), lambda now: told.append(copy(now))).run()
         assert held(rig.folder) == expected_positions(rig.folder)
         assert told[0].state == "starting"
         assert progress.maybe_read(Folders(rig.folder).progress) == told[-1]

@@ -12,7 +12,7 @@ import json
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pyspark.errors import PySparkException
@@ -33,7 +33,7 @@ from raceway.pipeline.notes import Note
 from raceway.pipeline.progress import Batch, Progress, TableProgress
 from raceway.pipeline.recompute import refresh
 from raceway.pipeline.spark import cores, said_by_us
-from raceway.pipeline.tables import MESSAGES
+from raceway.pipeline.tables import MESSAGES, Derived
 
 # How often a waiting run looks whether it shall stop, and writes its progress.
 _LOOK_S = 0.25
@@ -47,6 +47,7 @@ class Order:
     settings: config.Pipeline
     once: bool = False
     accept_loss: bool = False
+    tables: Sequence[Derived] = registry.DERIVED
 
 
 class Job:
@@ -91,7 +92,7 @@ class Job:
             if maybe_positions(part):
                 self.lake.notes.drop(MESSAGES, part)  # staged, noted, and then the process was killed
         self._tell("starting")
-        refresh(self.lake)  # what the run before did not finish
+        refresh(self.lake, self.order.tables)  # what the run before did not finish
 
     def _check_end(self) -> None:
         end, committed = self.lake.end(), self._reader.committed()
@@ -164,7 +165,7 @@ class Job:
             nonlocal marked
             self._steps[table], marked = time.monotonic() - marked, time.monotonic()
 
-        refresh(self.lake, done=done)
+        refresh(self.lake, self.order.tables, done)
         batch.seconds = time.monotonic() - began
         batch.steps = {name: round(seconds, 3) for name, seconds in self._steps.items()}
         self.progress.last_batch = batch
