@@ -55,8 +55,8 @@ check: setup ## Format, lint, types, import directions
 soak: setup ## Run all tests with ROUNDS repetitions of the random ones (default: 30)
 	@RACEWAY_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600
 
-bench: setup ## Measure codec, journal, start and the whole path beside other brokers
-	@for script in codec journal path zbus start; do $(BIN)/python -m bench.$$script || exit 1; done
+bench: setup ## Measure codec, journal, start, pipeline and the whole path beside other brokers
+	@for script in codec journal path zbus start pipeline; do $(BIN)/python -m bench.$$script || exit 1; done
 
 docs: setup ## Write the reference pages anew from the code
 	@$(BIN)/python docs/make_reference.py

@@ -12,10 +12,12 @@ import pytest
 
 from raceway.pipeline.progress import maybe_read
 from tests.pipeline.drivers import driver, finished
+from tests.pipeline.java import needs_java
 from tests.pipeline.journals import add, journal
 from tests.server import wait_until
 
 
+@needs_java
 @pytest.mark.timeout(300)
 def test_a_run_is_shown_verified_asked_compacted_and_stopped(tmp_path: Path) -> None:
     """One continuous run, stopped by SIGTERM as a service manager would, then every other command."""

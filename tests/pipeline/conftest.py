@@ -17,12 +17,15 @@ from raceway.pipeline.delta_lake import DeltaLake
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, ParquetLake
 from raceway.pipeline.spark import session
+from tests.pipeline.java import maybe_missing
 
 _without_delta: list[str] = []
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
+    if missing := maybe_missing():
+        pytest.skip(missing)
     with tempfile.TemporaryDirectory(prefix="raceway-spark-") as folder:
         try:
             started = session(Folders(folder), master="local[2]", memory="1g", quick=True, delta=True)

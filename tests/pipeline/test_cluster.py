@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.pipeline.drivers import environment, finished
+from tests.pipeline.java import needs_java
 from tests.pipeline.journals import expected_positions, journal
 from tests.ports import free_port_base
 from tests.server import wait_until
@@ -68,6 +69,7 @@ def _alive_workers(port: int) -> int:
         return 0
 
 
+@needs_java
 @pytest.mark.timeout(300)  # five processes of Java on two cores
 def test_a_run_on_a_cluster_of_two_workers_takes_in_everything(tmp_path: Path) -> None:
     with journal(tmp_path / "data", 9000) as rig, cluster(tmp_path) as url:

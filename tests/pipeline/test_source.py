@@ -15,6 +15,7 @@ import raceway.pipeline
 from raceway.journal.catalogue import segment_path
 from raceway.pipeline.spark import said_by_us
 from tests.ledger import Ledger, Publisher, Sink
+from tests.pipeline.java import needs_java
 from tests.pipeline.journals import TOPICS, add, expected_positions, journal, seal
 from tests.server import running_server, wait_until
 
@@ -194,6 +195,7 @@ spark.stop()
 """
 
 
+@needs_java
 def test_it_works_in_a_connect_session(tmp_path: Path) -> None:
     """In a process of its own: a classic session and a Connect session exclude one another."""
     with journal(tmp_path / "data", 500) as rig:

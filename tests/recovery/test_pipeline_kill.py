@@ -19,6 +19,7 @@ import pytest
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.tables import MESSAGES
 from tests.pipeline.drivers import driver, environment, finished
+from tests.pipeline.java import needs_java
 from tests.pipeline.journals import add, expected_positions, journal
 from tests.rounds import SOAKING, rounds, seeded
 from tests.server import wait_until
@@ -67,6 +68,7 @@ def wait_for_part(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 # A Delta run is killed in `make soak` only: a round takes half a minute.
+@needs_java
 @pytest.mark.timeout(200 + 90 * rounds(2))
 @pytest.mark.parametrize("form", ["parquet", *(["delta"] if SOAKING else [])])
 def test_a_driver_killed_at_any_moment_leaves_every_row_once(tmp_path: Path, form: str) -> None:

@@ -94,7 +94,7 @@ def check_java() -> None:
     what = f"found Java {found} ({command})" if found else f"found none{f' in JAVA_HOME={home}' if home else ''}"
     raise PipelineError(
         f"Spark needs Java {JAVA} or newer and {what}: on Debian and Ubuntu "
-        f"`sudo apt-get install openjdk-{JAVA}-jre-headless`; elsewhere set JAVA_HOME"
+        "`sudo apt-get install default-jre-headless`; or set JAVA_HOME to another one"
     )
 
 
