@@ -105,6 +105,14 @@ def test_a_damaged_checkpoint_is_named_and_the_way_out_loses_and_doubles_nothing
             assert held(rig.folder) == expected_positions(rig.folder), kind
 
 
+def test_a_run_merges_small_parts_by_itself(spark: SparkSession, tmp_path: Path) -> None:
+    with journal(tmp_path / "data", 500) as rig:
+        settings = config.Pipeline(master="local[2]", max_records=100, compact_parts=3)
+        Job(ParquetLake(spark, Folders(rig.folder)), Order(settings, once=True, tables=())).run()
+        assert len(ParquetLake(None, Folders(rig.folder)).parts(MESSAGES)) < 4
+        assert held(rig.folder) == expected_positions(rig.folder)
+
+
 def test_a_checkpoint_from_another_time_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """An old copy put back, and batches of another size: the same batch ids with other borders."""
     with journal(tmp_path / "data", 600) as rig:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.recompute import forget, refresh
-from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Carried, Derived, Inputs
+from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Carried, Derived, Earlier, Inputs
 from tests.pipeline.lakes import append, fill
 from tests.pipeline.rows import Row, answer, message, request
 
@@ -75,7 +75,7 @@ STATES = Derived(
 )
 
 
-def beginnings(rows: DataFrame, active: DataFrame | None) -> Carried:
+def beginnings(rows: DataFrame, active: DataFrame | None, _: Earlier | None) -> Carried:
     """The first position of each correlation id, carried from part to part for ever."""
     here = rows.groupBy("correlation_id").agg(F.min("sequence").alias("first"))
     known = here if active is None else here.unionByName(active)

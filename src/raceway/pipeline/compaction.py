@@ -63,6 +63,11 @@ def compact(lake: Lake, full_rows: int = FULL_ROWS) -> list[Compacted]:
     return done
 
 
+def small_parts(lake: Lake, full_rows: int) -> int:
+    """Parts of `bronze.messages` that could be merged with a neighbour."""
+    return sum(len(group) for group in _groups(lake, MESSAGES, full_rows))
+
+
 def _groups(lake: Lake, table: str, full_rows: int) -> Iterator[list[str]]:
     """Runs of two or more parts of the journal, done by every table, that make one full part at most."""
     group: list[str] = []

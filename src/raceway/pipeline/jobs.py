@@ -33,7 +33,7 @@ from raceway.pipeline.notes import Note
 from raceway.pipeline.progress import Batch, Progress, TableProgress
 from raceway.pipeline.recompute import refresh
 from raceway.pipeline.spark import cores, said_by_us
-from raceway.pipeline.tables import MESSAGES, Derived
+from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
 
 # How often a waiting run looks whether it shall stop, and writes its progress.
 _LOOK_S = 0.25
@@ -166,6 +166,7 @@ class Job:
             self._steps[table], marked = time.monotonic() - marked, time.monotonic()
 
         refresh(self.lake, self.order.tables, done)
+        self._compact()
         batch.seconds = time.monotonic() - began
         batch.steps = {name: round(seconds, 3) for name, seconds in self._steps.items()}
         self.progress.last_batch = batch
@@ -185,6 +186,12 @@ class Job:
             note = Note(rows=rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(gaps))
             self.lake.notes.put(MESSAGES, range_name(lo, hi), note)
         self.lake.append_batch(staged)
+
+    def _compact(self) -> None:
+        """A bucket that is computed again reads every part that feeds it: they must not become thousands."""
+        limit = self.order.settings.compact_parts
+        if limit and compaction.small_parts(self.lake, BUCKET_ROWS) >= limit:
+            compaction.compact(self.lake, BUCKET_ROWS)
 
     # ---- what others see --------------------------------------------------------------------------------------------
 

@@ -29,7 +29,7 @@ from raceway.pipeline.columns import IMPORT, JOURNAL
 from raceway.pipeline.lake import Lake, Written, maybe_positions, sync
 from raceway.pipeline.notes import Note
 from raceway.pipeline.registry import DERIVED
-from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived, Inputs
+from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived, Earlier, Inputs
 from raceway.pipeline.transforms.rejected import rejected
 
 # The newest, and the one before it in case the newest part has to be done again.
@@ -183,12 +183,28 @@ class _Work:
         """Parts of the journal in order, each given what the one before handed on; a capture stands alone."""
         assert table.carry is not None
         for part in parts:
-            carried = table.carry(self.lake.frame(MESSAGES, [part]), self._maybe_active(table, part))
+            rows = self.lake.frame(MESSAGES, [part])
+            carried = table.carry(rows, self._maybe_active(table, part), self._maybe_earlier(part))
             keep(carried.links.withColumn("part", F.lit(part)), self._links(table) / f"{part}.parquet")
             if maybe_positions(part):
                 keep(carried.active, self._active(table) / f"{part}.parquet")
                 for old in sorted(self._active(table).iterdir())[:-_KEPT_ACTIVE]:
                     old.unlink()
+
+    def _maybe_earlier(self, part: str) -> Earlier | None:
+        """Rows of the journal before this part, from some time on; None for a capture."""
+        positions = maybe_positions(part)
+        if positions is None:
+            return None
+
+        def earlier(since_us: int) -> DataFrame:
+            before = [
+                each for each in self.lake.parts(MESSAGES) if (at := maybe_positions(each)) and at[1] < positions[0]
+            ]
+            late = [each for each in before if self.note(MESSAGES, each).last_us >= since_us]
+            return self.lake.frame(MESSAGES, late).where(F.col("time_us") >= since_us)
+
+        return earlier
 
     def _links(self, table: Derived) -> Path:
         return self.lake.folders.links / table.name

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from raceway.pipeline.tables import BRONZE_DDL, Derived
+from raceway.pipeline.transforms import exchanges, hops, messages, service_graph, topic_stats, traces
 
-DERIVED: tuple[Derived, ...] = ()
+DERIVED: tuple[Derived, ...] = tuple(
+    step.TABLE for step in (messages, exchanges, hops, traces, topic_stats, service_graph)
+)
 
 
 def names() -> list[str]:

@@ -69,7 +69,9 @@ class Carried(NamedTuple):
 
 Transform: TypeAlias = Callable[[Inputs], DataFrame]
 Feeds: TypeAlias = Callable[[str, DataFrame, Inputs], DataFrame]
-Carry: TypeAlias = Callable[[DataFrame, DataFrame | None], Carried]
+# (time in µs) to the rows of bronze before a part, of its source, from that time on.
+Earlier: TypeAlias = Callable[[int], DataFrame]
+Carry: TypeAlias = Callable[[DataFrame, DataFrame | None, Earlier | None], Carried]
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,8 @@ class Derived:
     due        name of a bigint column, NULL in most rows: the bucket is computed again once its source's horizon has
                passed the smallest of them
     expected   (words, SQL): a number over the tables that the count of rows must equal, for `verify`
-    carry      (rows of one new part of bronze, what the part before handed on or None) to Carried
+    carry      (rows of one new part of bronze, what the part before handed on or None, the rows before it if there can
+               be any) to Carried
     """
 
     name: str
