@@ -37,7 +37,7 @@ from raceway.pipeline.jobs import Job, Order
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.progress import Progress
 from raceway.pipeline.spark import session
-from raceway.pipeline.tables import MESSAGES, Derived
+from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
 
 MILLION = 1_000_000
 # Of a batch of the generator: half are publishes, a quarter requests, a quarter their answers.
@@ -185,7 +185,7 @@ def main(
     what: Annotated[list[str] | None, typer.Argument(help="bronze, tables, scale. Default: all.")] = None,
     rows: Annotated[int, typer.Option(help="Rows of the journal.")] = 2 * MILLION,
     rounds: Annotated[int, typer.Option(help="Rounds of bronze.")] = 3,
-    batch: Annotated[int, typer.Option(help="Rows of one batch.")] = MILLION,
+    batch: Annotated[int, typer.Option(help="Rows of one batch.")] = 4 * BUCKET_ROWS,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "4g",
     quick: Annotated[bool, typer.Option("--quick", help="A tenth of everything, to see that it runs.")] = False,
 ) -> None:

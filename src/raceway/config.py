@@ -190,7 +190,7 @@ class Pipeline(_Section, frozen=True):
         str, Meta(description="Where tables are kept; empty: in the data folder. With `delta` also s3a:// and others.")
     ] = ""
     trigger_s: Annotated[Interval, Meta(description="How often a running pipeline looks for new rows.")] = 5.0
-    max_records: Annotated[Positive, Meta(description="Rows of one batch.")] = 1_000_000
+    max_records: Annotated[Positive, Meta(description="Rows of one batch.")] = 1_048_576
     max_bytes: Annotated[Positive, Meta(description="Bytes of the journal in one batch, about.")] = 512 * MIB
     partitions: Annotated[Count, Meta(description="Tasks that read one batch; 0: as many as there are cores.")] = 0
     compact_parts: Annotated[

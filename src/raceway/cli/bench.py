@@ -17,7 +17,8 @@ from raceway.cli.output import ExitCode
 def bench(
     context: typer.Context,
     script: Annotated[
-        Literal["codec", "journal", "path", "pipeline", "start"], typer.Argument(help="What to measure: bench/SCRIPT.py.")
+        Literal["codec", "journal", "path", "pipeline", "start"],
+        typer.Argument(help="What to measure: bench/SCRIPT.py."),
     ] = "path",
 ) -> None:
     """Measure the bus; in a checkout only. Flags that follow are passed on to the script."""

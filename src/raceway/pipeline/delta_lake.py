@@ -60,7 +60,7 @@ class DeltaLake(Lake):
     def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
         wanted = sorted(set(buckets))
         key = key_of(table.name)
-        ordered = rows.where(F.col(key).isin(wanted)).repartition(key).sortWithinPartitions(*table.key)
+        ordered = self.by_bucket(rows, wanted).sortWithinPartitions(*table.key)
         self._overwrite(table.name, wanted, ordered)
         due = F.min(table.due) if table.due else F.lit(None).cast("bigint")
         facts = self._load(table.name).where(F.col(key).isin(wanted)).groupBy(key).agg(F.count("*"), due).collect()

@@ -111,6 +111,8 @@ class Job:
             "failOnDataLoss": str(not self.order.accept_loss).lower(),
             "maxRecordsPerTrigger": str(settings.max_records),
             "maxBytesPerTrigger": str(settings.max_bytes),
+            # A batch that ends within a bucket makes the next one compute that bucket again.
+            "alignTo": str(BUCKET_ROWS),
             "numPartitions": str(settings.partitions or cores(settings.master)),
         }
         if self.lake.parts(MESSAGES):

@@ -35,6 +35,7 @@ from raceway.pipeline.staged import open_writer
 from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES, Derived
 
 DATA_FILE = "data.parquet"
+_MOST_PARTITIONS = 32
 IMPORT_PART = "import-"
 BRONZE_SCHEMAS = {MESSAGES: BRONZE, REJECTED_MESSAGES: REJECTED}
 
@@ -80,6 +81,7 @@ class Lake(ABC):
     def __init__(self, spark: SparkSession | None, folders: Folders) -> None:
         self._spark, self.folders = spark, folders
         self.notes = Notes(folders.notes)
+        self._keys: dict[int, list[int]] = {}
 
     @property
     def spark(self) -> SparkSession:
@@ -130,7 +132,14 @@ class Lake(ABC):
         return part in self.parts(MESSAGES) or (bool(note.source) and not note.rows)
 
     def append_capture(self, capture: str, messages: DataFrame, rejected: DataFrame) -> bool:
-        """Add an imported file, named by its SHA-256; False when it is there already.
+        """Add an imported file, named by its SHA-256; False when it is there already."""
+        if self.has_capture(capture):
+            return False
+        refused = self._staged(rejected, REJECTED_MESSAGES)
+        return self.append_captured(capture, self._staged(messages, MESSAGES), refused)
+
+    def append_captured(self, capture: str, messages: Sequence[Path], rejected: Sequence[Path]) -> bool:
+        """The same with rows that lie in staging as files already.
 
         `bronze.messages` comes last and always gets a part, be it an empty one: that is what tells a file imported
         before from one whose import was killed half-way.
@@ -138,8 +147,7 @@ class Lake(ABC):
         if self.has_capture(capture):
             return False
         part = IMPORT_PART + capture
-        refused = self._staged(rejected, REJECTED_MESSAGES)
-        good = self._staged(messages, MESSAGES)
+        refused, good = list(rejected), list(messages) or [self._staged_nothing(self.stage(MESSAGES), MESSAGES)]
         bad_rows, rows = _rows_of(refused), _rows_of(good)
         if bad_rows and part not in self.parts(REJECTED_MESSAGES):
             self.notes.put(REJECTED_MESSAGES, part, Note(rows=bad_rows))
@@ -154,11 +162,12 @@ class Lake(ABC):
         folder = self.stage(table)
         names = [field.name for field in BRONZE_SCHEMAS[table]]
         rows.select(*names).write.mode("append").parquet(str(folder))
-        files = sorted(folder.glob("*.parquet"))
-        if not files:
-            files = [folder / "part-00000.parquet"]
-            open_writer(files[0], BRONZE_SCHEMAS[table]).close()
-        return files
+        return sorted(folder.glob("*.parquet")) or [self._staged_nothing(folder, table)]
+
+    def _staged_nothing(self, folder: Path, table: str) -> Path:
+        file = folder / "part-00000.parquet"
+        open_writer(file, BRONZE_SCHEMAS[table]).close()
+        return file
 
     def links(self, table: str, parts: Sequence[str] | None = None) -> DataFrame | None:
         """What `carry` of a table left beside these parts of bronze, or beside all."""
@@ -166,6 +175,25 @@ class Lake(ABC):
         names = [path.stem for path in sorted(folder.glob("*.parquet"))] if parts is None else parts
         files = [str(file) for part in names if (file := folder / f"{part}.parquet").exists()]
         return self.spark.read.parquet(*files) if files else None
+
+    def by_bucket(self, rows: DataFrame, buckets: Sequence[str]) -> DataFrame:
+        """The rows of these buckets, each bucket in a partition of its own while there are not too many.
+
+        Spark would hash their names: with few buckets that puts several into one partition, and cores wait.
+        """
+        count = min(len(buckets), _MOST_PARTITIONS)
+        keys = self._partition_keys(count)
+        slots = F.create_map(*(F.lit(item) for n, name in enumerate(buckets) for item in (name, keys[n % count])))
+        wanted = rows.where(F.col("bucket").isin(list(buckets))).withColumn("slot", F.try_element_at(slots, "bucket"))
+        return wanted.repartition(count, "slot").drop("slot")
+
+    def _partition_keys(self, count: int) -> list[int]:
+        """Numbers that Spark's hash partitioning sends to partition 0, 1, …"""
+        if count not in self._keys:
+            hashed = self.spark.range(64 * count).select("id", F.pmod(F.hash("id"), F.lit(count))).collect()
+            found = {partition: key for key, partition in reversed(hashed)}
+            self._keys[count] = [found[partition] for partition in range(count)]
+        return self._keys[count]
 
     def stage(self, name: str) -> Path:
         """A new folder in staging. Names are unique: workers of a killed driver may still be writing to old ones."""
@@ -229,8 +257,9 @@ class ParquetLake(Lake):
     def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
         folder = self.stage(table.name)
         wanted = sorted(set(buckets))
-        ordered = rows.where(F.col("bucket").isin(wanted)).repartition("bucket").sortWithinPartitions(*table.key)
-        ordered.write.mode("append").partitionBy("bucket").option("compression", "zstd").parquet(str(folder))
+        ordered = self.by_bucket(rows, wanted).sortWithinPartitions("bucket", *table.key)
+        writer = ordered.write.mode("append").partitionBy("bucket").option("compression", "zstd")
+        writer.option("parquet.compression.codec.zstd.level", "1").parquet(str(folder))
         written = {bucket: self._replace_one(table, bucket, folder / f"bucket={bucket}") for bucket in wanted}
         shutil.rmtree(folder)
         return {bucket: found for bucket, found in written.items() if found is not None}

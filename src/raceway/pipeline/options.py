@@ -29,6 +29,8 @@ class Options:
     partitions: int | None
     fail_on_data_loss: bool
     push_filters: bool
+    # Internal: a batch that is longer than so many positions ends at a multiple of them.
+    align_to: int | None
     # Internal: write the rows of each range to a Parquet file in this folder and hand Spark its name only.
     stage_to: str | None
 
@@ -78,6 +80,7 @@ def parse(options: Mapping[str, str]) -> Options:
         partitions=_maybe_count(found, "numPartitions"),
         fail_on_data_loss=_flag(found, "failOnDataLoss", True),
         push_filters=_flag(found, "pushFilters", False),
+        align_to=_maybe_count(found, "alignTo"),
         stage_to=found.get("stageto"),
     )
 

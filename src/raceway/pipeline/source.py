@@ -217,13 +217,19 @@ class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
         position = start["0"]
-        end = self._reader.committed() + 1 if self._target is None else self._target
-        if not isinstance(limit, ReadAllAvailable) and end > position:
-            if self.options.max_records:
-                end = min(end, position + self.options.max_records)
-            if self.options.max_bytes:
-                end = within_bytes(self._reader, Span(position, end), self.options.max_bytes)
+        available = self._reader.committed() + 1 if self._target is None else self._target
+        end = available if isinstance(limit, ReadAllAvailable) else self._limited(position, available)
         return {"0": max(position, end)}  # Spark would plan a range that goes back
+
+    def _limited(self, position: int, available: int) -> int:
+        """Where a batch ends that begins at `position`: rows, bytes, and if one of them cut it, a good border."""
+        end = available
+        if self.options.max_records:
+            end = min(end, position + self.options.max_records)
+        if self.options.max_bytes and end > position:
+            end = within_bytes(self._reader, Span(position, end), self.options.max_bytes)
+        border = end - end % (self.options.align_to or 1)
+        return border if position < border and end < available else end
 
     def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         return {"0": self._reader.committed() + 1}
