@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check soak bench docs lock clean
+.PHONY: help setup demo up test check soak bench docs protos lock clean
 
 PYTHON ?= python3
 DATA ?= data
@@ -56,10 +56,13 @@ soak: setup ## Run all tests with ROUNDS repetitions of the random ones (default
 	@RACEWAY_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600
 
 bench: setup ## Measure codec, journal, start, pipeline and the whole path beside other brokers
-	@for script in codec journal path zbus start pipeline; do $(BIN)/python -m bench.$$script || exit 1; done
+	@for script in codec journal path zbus danube seneca start pipeline; do $(BIN)/python -m bench.$$script || exit 1; done
 
 docs: setup ## Write the reference pages anew from the code
 	@$(BIN)/python docs/make_reference.py
+
+protos: setup ## Write the modules of the Danube messages anew from their .proto files
+	@$(BIN)/python tools/make_protos.py
 
 lock: setup ## Resolve the lock files anew from pyproject.toml
 	@$(UV_COMPILE) --output-file requirements.lock
@@ -67,5 +70,5 @@ lock: setup ## Resolve the lock files anew from pyproject.toml
 	@$(UV_COMPILE) --extra spark --extra dev --output-file requirements-dev.lock
 
 clean: ## Remove .venv, caches and build output; data folders stay
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	@rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	@find src tests bench examples docs -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true

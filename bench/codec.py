@@ -1,4 +1,4 @@
-"""What the MB and zbus codecs cost per message, without sockets. Run: python -m bench.codec [case …]
+"""What the MB, zbus and Seneca codecs cost per message, without sockets. Run: python -m bench.codec [case …]
 
 Buffers are what one read of a busy socket brings: 256 KiB of messages with 200-byte payloads. Figures are nanoseconds
 of this process per message, best and median of the rounds; nothing of the kernel, the broker or the journal is in them.
@@ -16,6 +16,7 @@ from collections.abc import Callable
 from rich.console import Console
 from rich.table import Table
 
+from bench import codec_seneca
 from raceway.codec import zbus, zbus_client
 from raceway.codec.mb import MbLimits, MbReceiver, acknowledgements, deliveries, tcp_frame
 from raceway.codec.mb_header import read_message
@@ -147,6 +148,7 @@ CASES: dict[str, Callable[[], tuple[Callable[[], object], int]]] = {
     "zbus acknowledgements": lambda: zbus_acknowledging(),
     "zbus deliveries": lambda: zbus_delivering(),
     "zbus client, acknowledgements": lambda: zbus_client_side(),
+    **codec_seneca.CASES,
 }
 
 

@@ -83,7 +83,7 @@ def _play(pipe: Connection, role: Callable[..., Work], wire: Wire, port: int, ar
         pipe.send(("failed", f"{role.__name__}: {type(error).__name__}: {error}"))
 
 
-def _wait_for_go(pipe: Connection) -> float:
+def wait_for_go(pipe: Connection) -> float:
     pipe.send(("ready", None))
     pipe.recv()
     return time.process_time()
@@ -108,7 +108,7 @@ def encode(count: int, make: Callable[..., list[bytes]], *topic: bytes) -> tuple
 
 def flood(pipe: Connection, peer: socket.socket, wire: Publishing, buffer: bytes) -> Work:
     """Send everything as fast as the server takes it. Stays connected until told, so that nothing is cut."""
-    cpu = _wait_for_go(pipe)
+    cpu = wait_for_go(pipe)
     began = time.monotonic()
     peer.sendall(buffer)
     work = Work(began, time.monotonic(), time.process_time() - cpu)
@@ -129,7 +129,7 @@ def drain(pipe: Connection, peer: socket.socket, wire: Publishing, topic: bytes,
     peer.sendall(wire.publishes(topic)[0])
     while END not in peer.recv(READ_BYTES):
         pass
-    cpu = _wait_for_go(pipe)
+    cpu = wait_for_go(pipe)
     left, into = count, bytearray(READ_BYTES)
     began = time.monotonic()
     while left > 0:
@@ -159,7 +159,7 @@ def ask(pipe: Connection, peer: socket.socket, wire: Asking, buffer: bytes, size
 def _send_in_window(
     pipe: Connection, peer: socket.socket, buffer: bytes, size: int, window: int, reply_mark: bytes
 ) -> Work:
-    cpu = _wait_for_go(pipe)
+    cpu = wait_for_go(pipe)
     view, into = memoryview(buffer), bytearray(READ_BYTES)
     peer.setblocking(False)
     poll = select.poll()
@@ -191,7 +191,7 @@ def _send_in_window(
 def consume(pipe: Connection, peer: socket.socket, wire: Queueing, name: bytes, rows: int, count: int) -> Work:
     """Take `count` messages by requests for `rows` of them; with more than one, the next request is always there."""
     wire.await_messages(peer)
-    cpu = _wait_for_go(pipe)
+    cpu = wait_for_go(pipe)
     request, mark, into = wire.take(name, rows), wire.reply_mark, bytearray(READ_BYTES)
     left, unasked = count, 0
     began = time.monotonic()
@@ -214,7 +214,7 @@ def consume(pipe: Connection, peer: socket.socket, wire: Queueing, name: bytes, 
 def ping(pipe: Connection, peer: socket.socket, wire: Asking, buffer: bytes, size: int) -> Work:
     """One request at a time, each round trip timed."""
     wire.await_answers(peer)
-    cpu = _wait_for_go(pipe)
+    cpu = wait_for_go(pipe)
     latencies, clock = [], time.perf_counter_ns
     began = time.monotonic()
     for at in range(0, len(buffer), size):

@@ -13,7 +13,7 @@ from typing import Any
 
 import psutil
 
-PACKAGES = ("raceway", "pyarrow", "uvloop", "picows", "msgspec", "google-crc32c")
+PACKAGES = ("raceway", "pyarrow", "uvloop", "picows", "msgspec", "google-crc32c", "hpack", "protobuf", "grpcio")
 
 
 def describe(folder: Path) -> dict[str, Any]:

@@ -88,13 +88,19 @@ class Report:
 
     def _maybe_ratio(self, key: str, figure: str, peer: str) -> float | None:
         runs = self._samples.get(key, {})
-        if OURS not in runs or peer not in runs:
+        ours = self._maybe_ours(key)
+        if ours is None or peer not in runs:
             return None
-        return _median(runs[OURS], figure) / _median(runs[peer], figure)
+        return _median(runs[ours], figure) / _median(runs[peer], figure)
+
+    def _maybe_ours(self, key: str) -> str | None:
+        """The system of ours that a measure compares with others: the first, if it is one."""
+        first = next(iter(self._samples.get(key, {})), "")
+        return first if first.startswith(OURS) else None
 
     def _ratio_text(self, key: str, figure: str, peer: str) -> str:
         ratio = self._maybe_ratio(key, figure, peer)
-        return f"{ratio:.2f}" if ratio is not None and peer != OURS else ""
+        return f"{ratio:.2f}" if ratio is not None and peer != self._maybe_ours(key) else ""
 
     def _goals(self) -> list[list[str]]:
         titles = dict(self._titles)
@@ -104,7 +110,7 @@ class Report:
             if ratio is None:
                 continue
             reached = ratio >= wanted if more else ratio <= wanted
-            what = f"{titles[key]}{'' if figure == 'rate' else ', p50'}: {OURS} / {peer}"
+            what = f"{titles[key]}{'' if figure == 'rate' else ', p50'}: {self._maybe_ours(key)} / {peer}"
             rows.append([what, f"{'≥' if more else '≤'} {wanted}", f"{ratio:.2f}", "reached" if reached else "missed"])
         return rows
 

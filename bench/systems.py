@@ -75,7 +75,7 @@ class System:
 Start = Callable[[str, Path, int], System | None]
 
 
-def _start_raceway(folder: Path) -> Server:
+def start_raceway(folder: Path) -> Server:
     # Sealing belongs to the hour after a burst; here its child process would run during the next system's turn.
     server = Server(folder / "journal", folder, {"RACEWAY_JOURNAL__SEAL": "false"})
     server.start()
@@ -83,14 +83,14 @@ def _start_raceway(folder: Path) -> Server:
 
 
 def raceway(name: str, folder: Path, _port: int) -> System:
-    server = _start_raceway(folder)
+    server = start_raceway(folder)
     wire = Mb()
     return System(name, folder, server.port("tcp"), server.process, publishing=wire, acknowledging=wire, answering=wire)
 
 
 def trial(script: Path) -> Start:
     def start(name: str, folder: Path, port: int) -> System:
-        process = _spawn([sys.executable, str(script.resolve())], folder, TRIAL_PORT)
+        process = spawn([sys.executable, str(script.resolve())], folder, TRIAL_PORT)
         wire = Mb(talks=False)
         return System(
             name, folder, TRIAL_PORT, process, publishing=wire, acknowledging=wire, acknowledges_unrouted=True
@@ -113,7 +113,7 @@ def mosquitto(name: str, folder: Path, port: int) -> System | None:
         f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 0\n"
         "set_tcp_nodelay true\nlog_type error\nuser root\n"
     )
-    process = _spawn([program, "-c", str(settings)], folder, port)
+    process = spawn([program, "-c", str(settings)], folder, port)
     wire = Mqtt()
     return System(name, folder, port, process, publishing=wire, answering=wire)
 
@@ -142,7 +142,7 @@ def jetstream(sync_interval: str) -> Start:
 
 def raceway_queues(wire: Zbus) -> Start:
     def start(name: str, folder: Path, port: int) -> System:
-        server = _start_raceway(folder)
+        server = start_raceway(folder)
         return System(name, folder, server.port_base + ZBUS, server.process, queueing=wire)
 
     return start
@@ -158,7 +158,7 @@ def redis(name: str, folder: Path, port: int) -> System | None:
         f'bind 127.0.0.1\nport {port}\ndir "{folder}"\nsave ""\nappendonly yes\nappendfsync always\n'
         "auto-aof-rewrite-percentage 0\nloglevel warning\n"
     )
-    process = _spawn([program, str(settings)], folder, port)
+    process = spawn([program, str(settings)], folder, port)
     return System(name, folder, port, process, queueing=Redis())
 
 
@@ -171,7 +171,7 @@ def jetstream_queues(sync_interval: str) -> Start:
 
 
 def echo(name: str, folder: Path, port: int) -> System:
-    process = _spawn([sys.executable, "-m", "bench.echo", str(port)], folder, port, cwd=Path.cwd())
+    process = spawn([sys.executable, "-m", "bench.echo", str(port)], folder, port, cwd=Path.cwd())
     return System(name, folder, port, process, asking=Echo())
 
 
@@ -190,10 +190,10 @@ def _spawn_nats(folder: Path, port: int, extra: str) -> subprocess.Popen[bytes] 
         return None
     settings = folder / "nats.conf"
     settings.write_text(f"host: 127.0.0.1\nport: {port}\n{extra}")
-    return _spawn([program, "-c", str(settings)], folder, port)
+    return spawn([program, "-c", str(settings)], folder, port)
 
 
-def _spawn(command: list[str], folder: Path, port: int, cwd: Path | None = None) -> subprocess.Popen[bytes]:
+def spawn(command: list[str], folder: Path, port: int, cwd: Path | None = None) -> subprocess.Popen[bytes]:
     """Start a server and wait until it listens on `port`."""
     if _answers(port):
         raise RuntimeError(f"port {port} is in use by another process")
@@ -221,6 +221,7 @@ def versions() -> dict[str, str]:
         ("mosquitto", "-h", "mosquitto version"),
         ("nats-server", "--version", "nats"),
         ("redis-server", "--version", "Redis server"),
+        ("h2load", "--version", "h2load"),
     )
     for name, argument, line_start in peers:
         program = _maybe_program(name)

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
+import msgspec
 import typer.main
 from msgspec import Meta
 
@@ -16,6 +17,7 @@ from raceway.cli.app import app
 from raceway.cli.configuration import as_toml
 from raceway.cli.output import EXIT_CODE_MEANINGS
 from raceway.codec.mb_encode import MB_CODES
+from raceway.codec.seneca_failure import SENECA_CODES
 from raceway.pipeline import registry
 from raceway.pipeline.query import parted
 from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY
@@ -153,6 +155,8 @@ def _kind_name(kind: Any) -> str:
         return f"list of {_allowed(inside[0])}"
     if origin is dict:
         return f"table of {_allowed(inside[1])}"
+    if issubclass(kind, msgspec.Struct):
+        return f"tables of {', '.join(f'`{field.name}`' for field in msgspec.structs.fields(kind))}"
     return {bool: "true or false", int: "whole number", float: "number", str: "text"}[kind]
 
 
@@ -167,16 +171,16 @@ def errors_page() -> str:
         "Every error that Raceway raises on purpose is a class of `raceway.errors`, under `PeerError` (the peer asked",
         "for what cannot be had) or `LocalError` (we, our disk, our settings). `code` is stable; `retriable` says that",
         "the same call may succeed later without anybody changing anything. On the wire an error has the wire's own",
-        "name; what has none is `INTERNAL_ERROR`.",
+        "name; what has none is `INTERNAL_ERROR` on MB and `act_execute` on Seneca.",
         "",
-        "| code | class | whose doing | retriable | on MB | |",
-        "|---|---|---|---|---|---|",
+        "| code | class | whose doing | retriable | on MB | on Seneca | |",
+        "|---|---|---|---|---|---|---|",
     ]
     for kind in _error_classes(errors.RacewayError):
         side = "peer" if issubclass(kind, errors.PeerError) else "ours"
         retriable = "yes" if kind.retriable else ""
-        mb = f"`{MB_CODES[kind.code]}`" if kind.code in MB_CODES else ""
-        lines.append(f"| `{kind.code}` | `{kind.__name__}` | {side} | {retriable} | {mb} | {_cell(kind.__doc__)} |")
+        wires = " | ".join(f"`{codes[kind.code]}`" if kind.code in codes else "" for codes in (MB_CODES, SENECA_CODES))
+        lines.append(f"| `{kind.code}` | `{kind.__name__}` | {side} | {retriable} | {wires} | {_cell(kind.__doc__)} |")
     return "\n".join(lines).rstrip() + "\n"
 
 

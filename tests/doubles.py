@@ -144,8 +144,8 @@ class RecordingPeer(LivePeer):
         for row in range(run.span.start, run.span.stop):
             self.copies.append(Copy(run.span.sent, run.ids[row], run.batch.item("payload", row)))
 
-    def forward(self, request: Pending, payload: bytes) -> None:
-        self.requests.append((request, payload))
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        self.requests.append((request, batch.item("payload", row)))
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         self.answers.append((request, batch.item("payload", row), batch.item("error", row)))

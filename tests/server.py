@@ -27,8 +27,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from tests.ports import free_port_base
 
 T = TypeVar("T")
-Door = Literal["tcp", "websocket", "zbus", "console", "tls", "wss"]
-DOORS: dict[Door, int] = {"tcp": 0, "websocket": 1, "zbus": 3, "console": 6, "tls": 8, "wss": 9}
+Door = Literal["tcp", "websocket", "danube", "zbus", "seneca", "seneca_tcp", "console", "tls", "wss"]
+DOORS: dict[Door, int] = {
+    "tcp": 0, "websocket": 1, "danube": 2, "zbus": 3, "seneca": 4, "seneca_tcp": 5, "console": 6, "tls": 8, "wss": 9,
+}  # fmt: skip
 
 # Ten times what a start or a stop should take: the machine may be busy with other tests.
 START_S = 15.0

@@ -159,3 +159,16 @@ def test_secrets_are_not_shown() -> None:
     assert "s3cret" not in str(shown)
     assert shown["listen.zbus.admin_token"], "that there is one is shown"
     assert config.effective(load().config)["listen.zbus.admin_token"] == ""
+
+
+def test_security_needs_a_secret_that_cannot_be_guessed() -> None:
+    with pytest.raises(ConfigError, match=r"security\.token_secret: must have 32 bytes or more"):
+        load(flags={"security.enabled": True, "security.token_secret": "x" * 31})
+    assert load(flags={"security.enabled": True, "security.token_secret": "x" * 32}).config.security.enabled
+    shown = config.effective(load(flags={"security.token_secret": "x" * 32}).config)
+    assert shown["security.token_secret"] == config.HIDDEN
+
+
+def test_the_address_told_to_danube_clients_has_no_scheme() -> None:
+    with pytest.raises(ConfigError, match=r"listen\.danube\.advertised: is host:port"):
+        load(flags={"listen.danube.advertised": "http://bus.example:6650"})

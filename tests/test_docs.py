@@ -29,7 +29,10 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"^```(\w+) run\n(.*?)^```\n(?:\n*```text output\n(.*?)^```$)?", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#([^)\s]+))?\)|\[[^\]]*\]\(#([^)\s]+)\)")
 WITH_BUS = "<!-- run: with a bus -->"
-DEFAULT_PORTS: dict[str, Door] = {"3001": "tcp", "3000": "websocket", "15555": "zbus", "8600": "console"}
+DEFAULT_PORTS: dict[str, Door] = {
+    "3001": "tcp", "3000": "websocket", "6650": "danube", "15555": "zbus", "10101": "seneca", "10201": "seneca_tcp",
+    "8600": "console",
+}  # fmt: skip
 # Ten times what the longest block, a run of Spark, takes on a quiet machine.
 DEADLINE_S = 150
 

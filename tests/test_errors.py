@@ -20,12 +20,26 @@ EXAMPLES = [
     (errors.UnknownPeerError("x"), "Service x not found"),
     (errors.UnknownQueueError("orders"), "MQ(orders) Not Found"),
     (errors.QueueKindError("orders"), "the queue 'orders' exists and is of another kind"),
+    (errors.UnknownTopicError("orders"), "topic 'orders' not found"),
+    (errors.UnknownSubscriptionError("billing"), "subscription 'billing' not found"),
+    (errors.TopicKindError("a-part-0", "a"), "'a-part-0' cannot be made: 'a' exists"),
+    (
+        errors.MismatchError("the dispatch strategy", "reliable", "non-reliable"),
+        "the dispatch strategy is reliable, not non-reliable",
+    ),
+    (
+        errors.InUseError("subscription 'billing'", "1 live consumer"),
+        "subscription 'billing' is in use: 1 live consumer",
+    ),
+    (errors.InvalidValueError("max_unacked_messages", "from 1 to 10,000"), "max_unacked_messages: from 1 to 10,000"),
+    (errors.LimitError("producers of 'orders'", 3), "producers of 'orders': the limit is 3"),
     (errors.TooLargeError("payload", 20, 10), "payload of 20 bytes is over the limit of 10"),
     (errors.ForbiddenError("anonymous:mb", "publish"), "anonymous:mb may not publish"),
     (errors.RemoteError("TIMEOUT", "Request timed out", {"a": 1}), "TIMEOUT: Request timed out"),
     (errors.ConfigError("a.b", "is wrong", "flag"), "a.b: is wrong (from flag)"),
     (errors.ConfigError("a.b", "is wrong"), "a.b: is wrong"),
     (errors.DiskFullError("no space"), "no space"),
+    (errors.UnreachableError("127.0.0.1:1", "refused"), "127.0.0.1:1 cannot be reached: refused"),
     (
         errors.LockedError("data", 7),
         "the data folder data is in use by process 7; stop it, or choose another folder with --data",
@@ -69,4 +83,6 @@ def test_facts_are_attributes(error: RacewayError) -> None:
 
 def test_only_what_passes_by_itself_is_retriable() -> None:
     retriable = {kind.code for kind in CLASSES if kind.retriable}
-    assert retriable == {"timeout", "unavailable", "disk_full", "busy", "draining", "connection_lost"}
+    assert retriable == {
+        "limit", "timeout", "unavailable", "disk_full", "busy", "draining", "unreachable", "connection_lost",
+    }  # fmt: skip

@@ -68,6 +68,14 @@ def test_zbus_service_prints_an_answer_and_a_refusal(server: Server) -> None:
     ]
 
 
+def test_seneca_service_prints_an_answer_and_a_refusal(server: Server) -> None:
+    urls = f"seneca://127.0.0.1:{server.port('seneca')}", f"http://127.0.0.1:{server.port('console')}"
+    assert run("seneca_service.py", *urls).splitlines() == [
+        "answer: {'seat': '7C', 'by': 'Ada'}",
+        "refused: seat_taken: seat 12A is taken {'seat': '12A'}",
+    ]
+
+
 def test_no_example_is_forgotten() -> None:
     here = Path(__file__).read_text("utf-8")
     assert [path.name for path in EXAMPLES.glob("*.py") if f'run("{path.name}"' not in here] == []

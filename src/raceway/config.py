@@ -29,8 +29,10 @@ FILE_VARIABLE = "RACEWAY_CONFIG"
 NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_ROUNDS", "RACEWAY_URL"}
 
 # Keys and certificates are given as file names and are none.
-SECRETS = {"listen.zbus.admin_token", "listen.zbus.tracker_token"}
+SECRETS = {"listen.zbus.admin_token", "listen.zbus.tracker_token", "security.token_secret"}
 HIDDEN = "(hidden)"
+# HS256 asks for a key as long as its hash (RFC 7518, 3.2).
+SECRET_BYTES = 32
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0)]
@@ -82,6 +84,82 @@ class Journal(_Section, frozen=True):
     retention: Retention = Retention()
 
 
+class Schemas(_Section, frozen=True):
+    definition_bytes: Annotated[Positive, Meta(description="Largest schema definition.")] = MIB
+    total_bytes: Annotated[Positive, Meta(description="All definitions together; they are held in memory.")] = 64 * MIB
+    checked_bytes: Annotated[
+        Positive, Meta(description="Largest payload that is checked against a schema; a larger one is a violation.")
+    ] = 4 * MIB
+    warn_s: Annotated[
+        Seconds, Meta(description="Violations that are let pass are logged once in this time for each topic.")
+    ] = 1.0
+
+
+class TopicLimits(_Section, frozen=True):
+    """What holds where neither the topic nor its namespace says otherwise."""
+
+    max_producers_per_topic: Annotated[
+        Count, Meta(description="Producers of one topic that were heard of lately. 0: no limit.")
+    ] = 0
+    max_subscriptions_per_topic: Annotated[Count, Meta(description="Subscriptions of one topic. 0: no limit.")] = 0
+    max_consumers_per_topic: Annotated[Count, Meta(description="Consumers of one topic. 0: no limit.")] = 0
+    max_consumers_per_subscription: Annotated[
+        Count, Meta(description="Consumers of one subscription. 0: no limit.")
+    ] = 0
+    max_publish_rate: Annotated[Count, Meta(description="Publishes a second on one topic. 0: no limit.")] = 0
+    max_subscription_dispatch_rate: Annotated[
+        Count, Meta(description="Deliveries a second to one subscription. 0: no limit.")
+    ] = 0
+    max_message_size: Annotated[Count, Meta(description="Largest payload in bytes. 0: each wire's own limit.")] = 0
+
+
+class FailureDefaults(_Section, frozen=True):
+    """The failure policy of a subscription that was given none."""
+
+    max_redelivery_count: Annotated[
+        Count, Meta(description="Failed deliveries after which a message may be delivered again.")
+    ] = 5
+    ack_timeout_ms: Annotated[Positive, Meta(description="A message not acknowledged by then counts as failed.")] = (
+        30_000
+    )
+    base_redelivery_delay_ms: Annotated[Count, Meta(description="How long a failed message waits at first.")] = 1000
+    max_redelivery_delay_ms: Annotated[Count, Meta(description="How long it waits at most.")] = 60_000
+
+
+class Subscriptions(_Section, frozen=True):
+    auto_create: Annotated[bool, Meta(description="A producer makes the topic that it names.")] = True
+    aliases: Annotated[
+        dict[str, str],
+        Meta(description="Plain name to `/namespace/topic`: under it other wires reach a topic outside `default`."),
+    ] = {}
+    max_unacked: Annotated[
+        int, Meta(ge=1, le=10_000, description="Messages out without an acknowledgement, per subscription.")
+    ] = 100
+    exclusive_release_s: Annotated[
+        Seconds, Meta(description="An exclusive subscription is free when its owner had no stream for so long.")
+    ] = 3.0
+    live_removal_s: Annotated[
+        Interval, Meta(description="A non-reliable subscription without consumers is removed after this time.")
+    ] = 60.0
+    unwanted_key_s: Annotated[
+        Seconds,
+        Meta(description="A key that no consumer wants is skipped when none that did was there for so long."),
+    ] = 30.0
+    consumer_expiry_s: Annotated[
+        Interval, Meta(description="A consumer that had no stream for so long is forgotten; its subscription stays.")
+    ] = 86_400.0
+    producer_idle_s: Annotated[
+        Interval, Meta(description="A producer silent for so long does not count towards limits. Its id stays.")
+    ] = 60.0
+    recent_bytes: Annotated[
+        Positive, Meta(description="Rows kept in memory for consumers, all topics together; others are read back.")
+    ] = 64 * MIB
+    dedup_s: Annotated[Seconds, Meta(description="How long an `x-dedup-id` is remembered.")] = 600.0
+    dedup_ids: Annotated[Positive, Meta(description="How many of them are remembered for one producer.")] = 100_000
+    limits: TopicLimits = TopicLimits()
+    failure: FailureDefaults = FailureDefaults()
+
+
 class Broker(_Section, frozen=True):
     request_timeout_ms: Annotated[Count, Meta(description="Deadline of a request that names none.")] = 5000
     request_timeout_max_ms: Annotated[Positive, Meta(description="Longest deadline a request may name.")] = 3_600_000
@@ -91,6 +169,9 @@ class Broker(_Section, frozen=True):
         Meta(description="Messages that wait for one consumer of a publish/subscribe queue; then the oldest goes."),
     ] = 1000
     pubsub_bytes: Annotated[Positive, Meta(description="Their bytes.")] = 8 * MIB
+    pubsub_topic_bytes: Annotated[
+        Positive, Meta(description="Names of topics that one consumer of a publish/subscribe queue may gather.")
+    ] = MIB
     linger_ms: Annotated[
         Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
     ] = 5.0
@@ -98,6 +179,8 @@ class Broker(_Section, frozen=True):
     drain_s: Annotated[
         Seconds, Meta(description="Longest time a stop waits for open requests and unwritten output.")
     ] = 2.0
+    schemas: Schemas = Schemas()
+    subscriptions: Subscriptions = Subscriptions()
 
 
 class MbWire(_Section, frozen=True):
@@ -149,6 +232,65 @@ class ZbusWire(_Section, frozen=True):
     )
 
 
+class GrpcWire(_Section, frozen=True):
+    message_limit: Annotated[
+        Annotated[int, Meta(ge=1, le=4 * MIB - 64 * KIB)],
+        Meta(description="Largest message in bytes; clients of gRPC take 4 MiB with everything around it."),
+    ] = 4 * MIB - 64 * KIB
+    header_limit: Annotated[Positive, Meta(description="Largest header list of a call in bytes.")] = 16 * KIB
+    max_streams: Annotated[Positive, Meta(description="Calls that may be open on one connection.")] = 10_000
+    buffer_bytes: Annotated[
+        Positive, Meta(description="Large messages that may be arriving on one connection, in bytes.")
+    ] = 64 * MIB
+    stream_bytes: Annotated[Positive, Meta(description="Output that may wait for one server stream.")] = 256 * KIB
+    keepalive_ms: Annotated[Positive, Meta(description="Silence after which the peer is sent a ping.")] = 10_000
+    keepalive_timeout_ms: Annotated[Positive, Meta(description="How long it may take to answer that.")] = 10_000
+    flood_burst: Annotated[
+        Positive, Meta(description="Resets, pings, settings and empty frames that may come at once.")
+    ] = 10_000
+    flood_rate: Annotated[Positive, Meta(description="How many of them a second may come in the long run.")] = 1000
+    max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
+    sweep_ms: Annotated[
+        Positive, Meta(description="How often unfinished messages and silent peers are looked for.")
+    ] = 500
+
+
+class DanubeWire(_Section, frozen=True):
+    port: Annotated[Port, Meta(description="Danube over gRPC: clients, schema registry, administration.")] = 6650
+    advertised: Annotated[
+        str, Meta(description="host:port told to clients as the broker's address; empty: the one they came to.")
+    ] = ""
+    attribute_limit: Annotated[Positive, Meta(description="Most attributes of a message.")] = 128
+    attribute_bytes: Annotated[Positive, Meta(description="Their names and values together.")] = 64 * KIB
+    refusal_ms: Annotated[
+        Count, Meta(description="A stream is refused after this time: clients open the next one at once.")
+    ] = 2000
+
+
+class SenecaWire(_Section, frozen=True):
+    http_port: Annotated[Port, Meta(description="Seneca over HTTP: `POST /act`, every dialect.")] = 10101
+    tcp_port: Annotated[Port, Meta(description="Seneca over TCP: one JSON document per line.")] = 10201
+    head_limit: Annotated[Positive, Meta(description="Largest head of an HTTP request in bytes.")] = 64 * KIB
+    body_limit: Annotated[Positive, Meta(description="Largest document in bytes.")] = 8 * MIB
+    request_timeout_ms: Annotated[
+        Positive, Meta(description="Deadline of a call; also how long a repeated id gets the first result.")
+    ] = 22_222
+    legacy_timeout_ms: Annotated[
+        Positive, Meta(description="Deadline of a call of a legacy HTTP client, which gives up after 5,555 ms.")
+    ] = 5000
+    hold_ms: Annotated[
+        Positive, Meta(description="A call with a return path (`rtn.urn`) is held so long; then its answer goes there.")
+    ] = 5000
+    return_timeout_ms: Annotated[
+        Positive, Meta(description="Deadline of a call whose answer goes to its `rtn.urn`.")
+    ] = 600_000
+    several_limit: Annotated[Positive, Meta(description="Most answers to a call with `multiple`.")] = 100
+    repeat_ids: Annotated[Positive, Meta(description="Calls whose results are kept for repeats.")] = 50_000
+    repeat_bytes: Annotated[Positive, Meta(description="Bytes of results kept for repeats.")] = 64 * MIB
+    idle_ms: Annotated[Count, Meta(description="Silence after which a connection is closed. 0: never.")] = 600_000
+    sweep_ms: Annotated[Positive, Meta(description="How often unfinished requests are looked for.")] = 500
+
+
 class Listen(_Section, frozen=True):
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port_base: Annotated[
@@ -167,6 +309,68 @@ class Listen(_Section, frozen=True):
     backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
     mb: MbWire = MbWire()
     zbus: ZbusWire = ZbusWire()
+    grpc: GrpcWire = GrpcWire()
+    danube: DanubeWire = DanubeWire()
+    seneca: SenecaWire = SenecaWire()
+
+
+class SenecaService(_Section, frozen=True):
+    pin: str
+    url: str
+    dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
+
+
+class Seneca(_Section, frozen=True):
+    services: Annotated[
+        tuple[SenecaService, ...],
+        Meta(description="Services to attach at each start: `pin`, `url` and perhaps `dialect` (L, W, T or S)."),
+    ] = ()
+    names: Annotated[
+        dict[str, str], Meta(description="Pin to topic, for pins whose values cannot be spelled as a topic.")
+    ] = {}
+    connect_ms: Annotated[Positive, Meta(description="Longest time to connect to a service.")] = 2000
+    retry_ms: Annotated[
+        Positive, Meta(description="How soon a service that is down is tried again; twice as long each time.")
+    ] = 1000
+    retry_max_ms: Annotated[Positive, Meta(description="The longest it gets.")] = 30_000
+    idle_ms: Annotated[
+        Positive, Meta(description="A connection unused for longer is not used again: Node closes after 5 s.")
+    ] = 4000
+    connections: Annotated[Positive, Meta(description="Most connections to one service.")] = 256
+    waiting: Annotated[Positive, Meta(description="Most calls that wait for a connection to one service.")] = 10_000
+    waiting_bytes: Annotated[Positive, Meta(description="Most bytes of calls that are open to one service.")] = 64 * MIB
+    answer_limit: Annotated[Positive, Meta(description="Largest answer of a service in bytes.")] = 8 * MIB
+    retries_ms: Annotated[
+        tuple[Count, ...],
+        Meta(description="Pauses before what an observer or a return path did not take is sent again."),
+    ] = (1000, 2000, 4000)
+    observer_messages: Annotated[
+        Positive, Meta(description="Messages that wait for one observer; one more is undeliverable.")
+    ] = 10_000
+    observer_bytes: Annotated[Positive, Meta(description="Their bytes.")] = 16 * MIB
+    return_ms: Annotated[Positive, Meta(description="Longest time for an answer of a return path.")] = 2000
+    return_limit: Annotated[Positive, Meta(description="Largest answer of a return path in bytes.")] = 64 * KIB
+
+
+class Dial(_Section, frozen=True):
+    allow: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Addresses (host:port, or a host for all its ports) that the bus may connect to by itself. "
+            "Loopback is allowed besides, as long as the bus listens on loopback only."
+        ),
+    ] = ()
+
+
+class Security(_Section, frozen=True):
+    enabled: Annotated[
+        bool, Meta(description="Peers must say who they are, and may do only what a role allows them.")
+    ] = False
+    token_secret: Annotated[str, Meta(description="Secret that tokens (JWT, HS256) are signed with.")] = ""
+    token_issuer: Annotated[str, Meta(description="What a token must name as its issuer (`iss`).")] = "raceway"  # noqa: S105 - no secret
+    super_admins: Annotated[
+        tuple[str, ...], Meta(description="Principals (type:name or name) that may do everything.")
+    ] = ()
 
 
 class Log(_Section, frozen=True):
@@ -201,7 +405,10 @@ class Pipeline(_Section, frozen=True):
 class Config(_Section, frozen=True):
     listen: Listen = Listen()
     broker: Broker = Broker()
+    seneca: Seneca = Seneca()
+    dial: Dial = Dial()
     journal: Journal = Journal()
+    security: Security = Security()
     log: Log = Log()
     pipeline: Pipeline = Pipeline()
 
@@ -373,6 +580,13 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
         raise ConfigError(
             "listen.port_base", "needs ten ports in a row below 65536", origins.get("listen.port_base", "")
         )
+    if "/" in listen.danube.advertised:
+        raise ConfigError(
+            "listen.danube.advertised", "is host:port, without a scheme", origins.get("listen.danube.advertised", "")
+        )
+    if config.security.enabled and len(config.security.token_secret.encode()) < SECRET_BYTES:
+        reason = f"must have {SECRET_BYTES} bytes or more when security is on"
+        raise ConfigError("security.token_secret", reason, origins.get("security.token_secret", ""))
     if listen.mb.deregister_ms <= listen.mb.heartbeat_ms:
         raise ConfigError("listen.mb.deregister_ms", "must be longer than listen.mb.heartbeat_ms")
 

@@ -6,13 +6,34 @@
     │   ├── NameInvalidError        a topic or pattern that cannot be spelled
     │   ├── NameReservedError       `system.` and `raceway.` belong to the broker
     │   ├── NameTakenError          differs from an existing name only in case
+    │   ├── PatternTextError        text that is no Seneca pattern
+    │   ├── PinTakenError           another Seneca pin has the name
     │   ├── NoRouteError            nobody there
     │   ├── RequestTimeoutError     the responder did not answer in time
     │   ├── UnmatchedAnswerError    an answer to a request that is not open
     │   ├── UnknownPeerError        a service id nobody has
     │   ├── UnknownQueueError       a queue nobody made
     │   ├── QueueKindError          a queue of another kind has the name
+    │   ├── UnknownError            there is no such thing
+    │   │   ├── UnknownTopicError     a topic nobody made
+    │   │   ├── UnknownNamespaceError a namespace nobody made
+    │   │   ├── UnknownProducerError  a producer id that was never given
+    │   │   ├── UnknownConsumerError  a consumer id that was never given, or is no more
+    │   │   ├── UnknownSubscriptionError a subscription the topic does not have
+    │   │   ├── UnknownRoleError      a role nobody made
+    │   │   └── UnknownBindingError   a binding nobody made
+    │   ├── TopicKindError          the name is taken by a topic, plain or partitioned
+    │   ├── MismatchError           what exists was made otherwise
+    │   ├── InUseError              somebody still uses it
+    │   ├── InvalidValueError       a setting that cannot be
+    │   ├── LimitError              a limit of the topic, its namespace or the broker
+    │   ├── SchemaInvalidError      a definition, or a setting of schemas, that cannot be used
+    │   ├── SchemaIncompatibleError the latest version and this one do not go together
+    │   ├── UnknownSchemaError      a subject, version or id nobody registered
+    │   ├── SchemaReferenceError    the subject named is not the topic's, or is none
+    │   ├── SchemaRefusedError      a message against the schema policy of its topic
     │   ├── TooLargeError           over a stated limit
+    │   ├── UnauthenticatedError    who it is was not proved
     │   ├── ForbiddenError          not allowed
     │   └── RemoteError             a client's call was answered with an error
     └── LocalError                we, our disk or our configuration
@@ -21,6 +42,7 @@
         │   ├── ReadOnlyError         a sync failed; until restart
         │   ├── DiskFullError         no space left; tried again each second
         │   ├── BusyError             evicted, or too much is waiting
+        │   ├── UnreachableError      no connection to an attached service
         │   └── DrainingError         the bus is stopping
         ├── JournalError            the journal's files
         │   ├── LockedError           another process holds the data folder
@@ -100,6 +122,35 @@ class NameTakenError(PeerError):
 
     def __str__(self) -> str:
         return f"{self.name!r} differs only in case from the existing topic {self.existing!r}"
+
+
+class PatternTextError(PeerError):
+    """`text` is no pattern of Seneca because of `reason`."""
+
+    code = "pattern_text"
+
+    def __init__(self, text: str, reason: str) -> None:
+        super().__init__(text, reason)
+        self.text, self.reason = text, reason
+
+    def __str__(self) -> str:
+        return f"{self.text!r} is not a pattern: {self.reason}"
+
+
+class PinTakenError(PeerError):
+    """The pin `text` would be called `name`, but the pin `holder`, called `holder_name`, is in the way."""
+
+    code = "pin_taken"
+
+    def __init__(self, text: str, name: str, holder: str, holder_name: str) -> None:
+        super().__init__(text, name, holder, holder_name)
+        self.text, self.name, self.holder, self.holder_name = text, name, holder, holder_name
+
+    def __str__(self) -> str:
+        return (
+            f"the pin {self.text!r} would be the topic {self.name!r}, but the pin {self.holder!r} is attached as "
+            f"{self.holder_name!r}; configure another name for one of them"
+        )
 
 
 class NoRouteError(PeerError):
@@ -183,6 +234,203 @@ class QueueKindError(PeerError):
         return f"the queue {self.name!r} exists and is of another kind"
 
 
+class UnknownError(PeerError):
+    """There is no such thing: its kind is a word of the class, its name a fact."""
+
+    code = "unknown"
+    kind: ClassVar[str] = "thing"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.name!r} not found"
+
+
+class UnknownTopicError(UnknownError):
+    """Nobody has made the topic `name`."""
+
+    code, kind = "unknown_topic", "topic"
+
+
+class UnknownNamespaceError(UnknownError):
+    """Nobody has made the namespace `name`."""
+
+    code, kind = "unknown_namespace", "namespace"
+
+
+class UnknownProducerError(UnknownError):
+    """No producer was ever given the id `name`."""
+
+    code, kind = "unknown_producer", "producer"
+
+
+class UnknownConsumerError(UnknownError):
+    """No consumer has the id `name`."""
+
+    code, kind = "unknown_consumer", "consumer"
+
+
+class UnknownSubscriptionError(UnknownError):
+    """The topic has no subscription `name`."""
+
+    code, kind = "unknown_subscription", "subscription"
+
+
+class UnknownRoleError(UnknownError):
+    """Nobody has made the role `name`."""
+
+    code, kind = "unknown_role", "role"
+
+
+class UnknownBindingError(UnknownError):
+    """No binding has the id `name`."""
+
+    code, kind = "unknown_binding", "binding"
+
+
+class TopicKindError(PeerError):
+    """`name` cannot be made: `existing` is there. A name is either a topic or has partitions, never both."""
+
+    code = "topic_kind"
+
+    def __init__(self, name: str, existing: str) -> None:
+        super().__init__(name, existing)
+        self.name, self.existing = name, existing
+
+    def __str__(self) -> str:
+        return f"{self.name!r} cannot be made: {self.existing!r} exists"
+
+
+class MismatchError(PeerError):
+    """`what` is `existing`, and `wanted` was asked for."""
+
+    code = "mismatch"
+
+    def __init__(self, what: str, existing: str, wanted: str) -> None:
+        super().__init__(what, existing, wanted)
+        self.what, self.existing, self.wanted = what, existing, wanted
+
+    def __str__(self) -> str:
+        return f"{self.what} is {self.existing}, not {self.wanted}"
+
+
+class InUseError(PeerError):
+    """`what` cannot be removed: `user` still uses it."""
+
+    code = "in_use"
+
+    def __init__(self, what: str, user: str) -> None:
+        super().__init__(what, user)
+        self.what, self.user = what, user
+
+    def __str__(self) -> str:
+        return f"{self.what} is in use: {self.user}"
+
+
+class InvalidValueError(PeerError):
+    """`what` cannot be so because of `reason`."""
+
+    code = "invalid_value"
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what, self.reason = what, reason
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}"
+
+
+class LimitError(PeerError):
+    """`what` is limited to `limit`, by the policy of the topic, its namespace or the broker."""
+
+    code = "limit"
+    retriable = True
+
+    def __init__(self, what: str, limit: int) -> None:
+        super().__init__(what, limit)
+        self.what, self.limit = what, limit
+
+    def __str__(self) -> str:
+        return f"{self.what}: the limit is {self.limit}"
+
+
+class SchemaInvalidError(PeerError):
+    """`what` (a definition, a type, a mode, a policy, a subject) cannot be used because of `reason`."""
+
+    code = "schema_invalid"
+
+    def __init__(self, what: str, reason: str) -> None:
+        super().__init__(what, reason)
+        self.what, self.reason = what, reason
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.reason}"
+
+
+class SchemaIncompatibleError(PeerError):
+    """A definition that may not follow `version` of `subject` under its compatibility `mode`."""
+
+    code = "schema_incompatible"
+
+    def __init__(self, subject: str, version: int, mode: str, reasons: list[str]) -> None:
+        super().__init__(subject, version, mode, reasons)
+        self.subject, self.version, self.mode, self.reasons = subject, version, mode, reasons
+
+    def __str__(self) -> str:
+        reasons = "; ".join(self.reasons)
+        return f"not {self.mode} compatible with version {self.version} of subject {self.subject!r}: {reasons}"
+
+
+class UnknownSchemaError(PeerError):
+    """Nobody registered `what`; `part` says whether it is a subject, a version or a schema (an id)."""
+
+    code = "unknown_schema"
+
+    def __init__(self, part: str, what: str) -> None:
+        super().__init__(part, what)
+        self.part, self.what = part, what
+
+    def __str__(self) -> str:
+        return f"{self.what} not found"
+
+
+class SchemaReferenceError(PeerError):
+    """What a producer or an administrator says of a topic's schema does not hold."""
+
+    code = "schema_reference"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+class SchemaRefusedError(PeerError):
+    """A message against the schema policy of its topic: which rule (`violation`), and for payloads where and why."""
+
+    code = "schema_refused"
+
+    def __init__(
+        self, violation: str, reason: str, subject: str | None, version: int | None, path: str = "", rule: str = ""
+    ) -> None:
+        super().__init__(violation, reason, subject, version, path, rule)
+        self.violation, self.reason, self.subject, self.version = violation, reason, subject, version
+        self.path, self.rule = path, rule
+
+    def __str__(self) -> str:
+        return f"{self.violation} {self.reason}"
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The facts, for wires that can carry them beside the sentence."""
+        return {"reason": self.violation, "subject": self.subject, "version": self.version, "path": self.path,
+                "rule": self.rule}  # fmt: skip
+
+
 class TooLargeError(PeerError):
     """`size` is over `limit`; `what` names the thing."""
 
@@ -194,6 +442,19 @@ class TooLargeError(PeerError):
 
     def __str__(self) -> str:
         return f"{self.what} of {self.size} bytes is over the limit of {self.limit}"
+
+
+class UnauthenticatedError(PeerError):
+    """The peer did not prove who it is, because of `reason`."""
+
+    code = "unauthenticated"
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason
 
 
 class ForbiddenError(PeerError):
@@ -274,6 +535,20 @@ class BusyError(UnavailableError):
     """Too much is waiting already."""
 
     code = "busy"
+
+
+class UnreachableError(UnavailableError):
+    """No connection to `address` can be had: nothing was sent there."""
+
+    code = "unreachable"
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(reason)
+        self.args = (address, reason)
+        self.address = address
+
+    def __str__(self) -> str:
+        return f"{self.address} cannot be reached: {self.reason}"
 
 
 class DrainingError(UnavailableError):

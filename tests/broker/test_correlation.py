@@ -27,7 +27,7 @@ class Desk:
 
     def open(self, name: bytes, timeout_ms: int | None = 1000, responder: RecordingPeer = ANSWERER) -> Pending:
         request = Pending(
-            ASKER, responder, Topic("orders"), b"orders", b"1.0.0", name, b"masked-" + name, name, 7, 1_000_000
+            ASKER, responder, Topic("orders"), b"orders", b"1.0.0", name, b"masked-" + name, name, 1_000_000
         )
         self.table.add(request, timeout_ms)
         return request

@@ -17,8 +17,9 @@ from raceway.errors import (
     RequestTimeoutError,
     UnmatchedAnswerError,
 )
-from raceway.model.intents import Register
-from tests.doubles import EPOCH_US, Bench, Message, RecordingPeer, Refusal, new_id, refusals
+from raceway.model.envelope import Hop, encode_hops
+from raceway.model.intents import Register, Respond
+from tests.doubles import EPOCH_US, Bench, Message, RecordingPeer, Refusal, batch_of, new_id, refusals
 
 ID = b"550e8400-e29b-41d4-a716-446655440000"
 
@@ -486,3 +487,27 @@ def test_what_a_request_knows_of_its_times_is_the_journals(bench: Bench) -> None
     bench.request(bench.peer(), Message(id=ID))
     request: Pending = responder.requests[0][0]
     assert request.accepted_us == bench.rows()[0]["time_us"]
+
+
+# ---- what a responder tells of itself --------------------------------------------------------------------------------
+
+
+def test_hops_and_a_name_that_the_responder_brings_are_kept(bench: Bench) -> None:
+    responder, asker = bench.responder("orders"), bench.peer()
+    bench.request(asker, Message(id=ID))
+    hops = encode_hops([Hop("A", "B", "m1", (1, 2, 3)), Hop("B", "C", "m2", (2, 2, 2, 2))])
+    batch = batch_of(b"response", Message(id=responder.masked))
+    batch.hops, batch.producer = [hops], [b"B"]
+    bench.broker.perform(responder, Respond(batch))
+    answer = bench.rows()[-1]
+    assert [(hop["rid"], hop["mid"]) for hop in answer["hops"]] == [("B", "m1"), ("C", "m2")]
+    assert answer["producer"] == "B"
+
+
+def test_a_requester_stands_in_hops_under_the_name_it_has_there(bench: Bench) -> None:
+    responder, asker = bench.responder("orders"), bench.peer()
+    asker.sid = "A"
+    bench.request(asker, Message(id=ID))
+    bench.respond(responder, Message(id=responder.masked))
+    (hop,) = bench.rows()[-1]["hops"]
+    assert (hop["sid"], hop["rid"]) == ("A", responder.id)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from raceway.broker.pubsub import PubSubQueue
-from raceway.errors import NoRouteError
+from raceway.errors import NoRouteError, TooLargeError
 from raceway.model.envelope import encode_attributes
 from tests.doubles import Refusal, refusals
 from tests.queue_rig import PUBSUB, QueueBench, QueuePeer, numbered
@@ -214,3 +214,13 @@ def test_a_pubsub_queue_keeps_no_cursor_and_no_backlog(bench: QueueBench) -> Non
     assert late.payloads == []
     tick(bench, "hk", b"new")
     assert late.payloads == [b"new"]
+
+
+def test_the_topics_one_consumer_gathers_have_a_limit_and_what_it_had_goes_on() -> None:
+    bench = QueueBench(pubsub_topic_bytes=10)
+    bench.create("ticks", PUBSUB)
+    peer = subscriber(bench, "hk sse", window=-1)
+    with pytest.raises(TooLargeError, match="13 bytes is over the limit of 10"):
+        bench.arm(peer, "ticks", b"t", "hk sse szse4444", -1)
+    bench.arm(peer, "ticks", b"t", "hk nyse", -1)
+    assert queue(bench).topics_of(peer) == ["hk", "nyse", "sse"]

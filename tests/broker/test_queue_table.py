@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from raceway.broker.queues import Queue
-from raceway.broker.runs import Span
 from raceway.errors import (
     ForbiddenError,
     NameInvalidError,
@@ -16,11 +15,11 @@ from raceway.errors import (
     NameTakenError,
     NoRouteError,
     QueueKindError,
-    RacewayError,
     ReadOnlyError,
+    TopicKindError,
     UnknownQueueError,
 )
-from raceway.model.envelope import Batch, encode_attributes
+from raceway.model.envelope import encode_attributes
 from tests.doubles import Refusal, refusals
 from tests.queue_rig import MQ, PUBSUB, TEMP, QueueBench, numbered
 
@@ -49,7 +48,7 @@ def test_bit_2_makes_a_publish_subscribe_queue_and_everything_else_an_ordinary_o
     ((name, record, queue),) = bench.broker.queues
     assert (name, record.mode, record.is_pubsub) == ("made", mode, mode in (2, 3, 6, 7))
     assert isinstance(queue, Queue) != record.is_pubsub
-    assert bench.broker.queues.holds(queue.topic) != record.is_pubsub
+    assert bench.broker.readers.holds(queue.topic) != record.is_pubsub
 
 
 def test_making_it_again_changes_nothing(bench: QueueBench) -> None:
@@ -344,23 +343,6 @@ def test_one_connection_consumes_from_several_queues_of_both_kinds(bench: QueueB
 # ---- rows ------------------------------------------------------------------------------------------------------------
 
 
-def test_nothing_is_watched_where_no_queue_is(bench: QueueBench) -> None:
-    """A bus without queues must not pay for them."""
-    table, topics = bench.broker.queues, bench.broker.topics
-    batch = Batch(2, topic=[b"a", b"b"], payload=[b"", b""])
-    spans = [Span(topics.own("a"), b"a", 0, 1), Span(topics.own("b"), b"b", 1, 2)]
-
-    def told(error: RacewayError | None) -> None:
-        raise AssertionError
-
-    assert table.watch(batch, spans, told) is told
-    bench.create("c")
-    assert table.watch(batch, spans, told) is told
-    assert table.watch(batch, spans, None) is None
-    bench.create("b")
-    assert table.watch(batch, spans, told) is not told
-
-
 def test_who_waits_for_the_commit_is_told_after_the_queues(bench: QueueBench) -> None:
     bench.create()
     peer, told = bench.peer(), list[Any]()
@@ -372,3 +354,29 @@ def test_who_waits_for_the_commit_is_told_after_the_queues(bench: QueueBench) ->
     bench.produce(b"y", done=lambda error: told.append(type(error).__name__))
     bench.settle()
     assert told[1] == "DiskFullError"
+
+
+# ---- partitioned topics ----------------------------------------------------------------------------------------------
+
+
+def test_a_partition_may_be_a_queue_and_their_base_may_not(bench: QueueBench) -> None:
+    """A queue is one cursor. Consumers of a publish/subscribe queue have none: they get all partitions."""
+    bench.broker.danube_admin.create_partitioned_topic("t", 2, reliable=True)
+    with pytest.raises(TopicKindError, match="t-part-0"):
+        bench.create("t")
+    bench.create("t-part-1")
+    bench.create("t", PUBSUB)
+    both, one = bench.peer(), bench.peer()
+    bench.arm(both, "t", topics="*", window=-1)
+    bench.arm(one, "t-part-1", window=-1)
+    for sender in range(20):
+        bench.produce(b"%d" % sender, name="t", peer=bench.foreign_peer())
+    bench.settle()
+    assert both.payloads == [b"%d" % sender for sender in range(20)]
+    assert 0 < len(one.payloads) < 20
+
+
+def test_a_queue_is_a_plain_topic(bench: QueueBench) -> None:
+    bench.create("q")
+    with pytest.raises(TopicKindError):
+        bench.broker.danube_admin.create_partitioned_topic("q", 2, reliable=True)

@@ -21,7 +21,7 @@ def replies() -> Replies:
 
 def request(message_id: bytes = b"r") -> Pending:
     peer = ExactPeer()
-    return Pending(peer, peer, TOPIC, b"q", None, message_id, new_id(), message_id, 0, 0)
+    return Pending(peer, peer, TOPIC, b"q", None, message_id, new_id(), message_id, 0)
 
 
 def answer(message_id: bytes, payload: bytes = b"") -> Answer:

@@ -200,6 +200,41 @@ PATTERNS = ["a", "A", "a.b", "a.+", "a.#", "+", "+.b", "#", "+.#", "b", "system.
 kinds = st.sampled_from(["publish", "request"])
 
 
+# ---- other names -----------------------------------------------------------------------------------------------------
+
+
+def test_a_partition_is_routed_by_the_name_of_its_base_and_by_its_own() -> None:
+    routes, topic = Routing(), Topic("t-part-0")
+    topic.public = "t"
+    base, exact, wild, other = (RecordingPeer(name) for name in ("base", "exact", "wild", "other"))
+    for peer, pattern in ((base, "t"), (exact, "t-part-0"), (wild, "#"), (other, "x")):
+        routes.subscribe(peer, "publish", pattern, 0)
+    assert set(receivers(routes.route(topic))) == {base, exact, wild}
+    routes.unsubscribe(base, "publish", "t")
+    assert set(receivers(routes.route(topic))) == {exact, wild}, "what is known by the base is forgotten with it"
+    routes.unsubscribe(exact, "publish", "t-part-0")
+    assert receivers(routes.route(topic)) == [wild]
+    routes.subscribe(base, "publish", "t", 0)
+    assert set(receivers(routes.route(topic))) == {base, wild}
+
+
+def test_a_topic_without_a_public_name_goes_to_nobody() -> None:
+    routes = Routing()
+    routes.subscribe(RecordingPeer(), "publish", "#", 0)
+    route = routes.route(Topic("/shop/orders"))
+    assert (route.copies, route.responders, route.unspelled) == ((), (), 0)
+
+
+def test_a_topic_that_is_known_otherwise_is_routed_anew() -> None:
+    routes, topic = Routing(), Topic("t-part-0")
+    peer = RecordingPeer()
+    routes.subscribe(peer, "publish", "t", 0)
+    assert receivers(routes.route(topic)) == []
+    topic.public = "t"
+    routes.renamed(topic)
+    assert receivers(routes.route(topic)) == [peer]
+
+
 class Subscribing(RuleBasedStateMachine):
     """Peers come, subscribe in every way and go; each route is always what `matches` says, kept or not."""
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.broker.runs import Span, keep_named, name_rows
-from raceway.broker.topics import TopicTable
+from raceway.broker.runs import Span, keep_named, name_rows, over_partitions, without
+from raceway.broker.topics import Topic, TopicTable
 from raceway.errors import NameReservedError
 from raceway.model.envelope import Batch, decode_attributes
+from raceway.model.hashing import fnv1a64
 from tests.doubles import Message, batch_of
 
 
@@ -107,3 +108,45 @@ def test_every_row_is_either_refused_or_under_its_name_with_its_own_payload(topi
     assert [batch.item("topic", row) for row in range(batch.count)] == [topics[row].lower() for row in kept]
     covered: list[Any] = [(span.sent, row) for span in spans for row in range(span.start, span.stop)]
     assert covered == [(topics[row], place) for place, row in enumerate(kept)]
+
+
+# ---- rows that go, rows that are parted ------------------------------------------------------------------------------
+
+
+def test_attributes_of_the_sender_stay_beside_the_kept_spelling() -> None:
+    batch = batch_of(b"publish", Message(b"Orders"))
+    batch.attributes = [b'{"colour":"red"}']
+    spans, _ = name_rows(batch, TopicTable((), 10), folds_case=True)
+    kept, _ = keep_named(batch, spans, b"mb")
+    assert attributes(kept) == [{"colour": "red", "mb.topic": "Orders"}]
+
+
+@given(st.lists(st.integers(1, 5), max_size=5), st.sets(st.integers(0, 24)))
+def test_what_is_left_of_spans_is_every_row_that_stays(sizes: list[int], gone: set[int]) -> None:
+    topic, spans, at = Topic("t"), list[Span](), 0
+    for size in sizes:
+        spans.append(Span(topic, b"t", at, at + size))
+        at += size
+    left = without(spans, gone)
+    assert [row for span in left for row in range(span.start, span.stop)] == [
+        row for row in range(at) if row not in gone
+    ]
+    assert all(span.start < span.stop for span in left)
+
+
+def test_rows_sent_to_a_base_are_parted_by_key_else_by_sender() -> None:
+    base, plain = Topic("base"), Topic("plain")
+    base.partitions = tuple(Topic(f"base-part-{number}") for number in range(3))
+    keys = [b"k1", b"k1", None, b"k2"]
+    batch = Batch(5, routing_key=[*keys, b"k1"])
+    spans = [Span(base, b"base", 0, 4), Span(plain, b"plain", 4, 5)]
+    parted = over_partitions(spans, batch, b"sender")
+    chosen = [base.partitions[fnv1a64(key or b"sender") % 3] for key in keys]
+    assert [span.topic for span in parted for _ in range(span.start, span.stop)] == [*chosen, plain]
+    assert {span.sent for span in parted} == {b"base", b"plain"}
+    assert parted[0].stop >= 2, "neighbours of one partition stay together"
+
+
+def test_without_partitions_spans_stay_as_they_are() -> None:
+    spans = [Span(Topic("t"), b"t", 0, 4)]
+    assert over_partitions(spans, Batch(4), b"sender") is spans

@@ -5,7 +5,8 @@ import math
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.broker.timers import TICK_MS, TimerWheel
+from raceway.broker.timers import TICK_MS, Alarms, TimerWheel
+from tests.doubles import ManualLoop
 
 START = 123_456.0
 
@@ -94,3 +95,86 @@ def test_every_deadline_is_met_in_order_never_early_and_late_by_one_tick_at_most
             waiting = [key for key in waiting if key not in expected]
             assert all(now - deadline < TICK_MS for deadline, _ in waiting), "late by one tick at most"
         assert len(wheel) == len(waiting)
+
+
+# ---- alarms ----------------------------------------------------------------------------------------------------------
+
+
+class AlarmBench:
+    def __init__(self) -> None:
+        self.loop = ManualLoop()
+        self.rung: list[str] = []
+        self.alarms: Alarms[str] = Alarms(self.rung.append, self.now_ms, self.loop.call_later)
+
+    def now_ms(self) -> float:
+        return self.loop.time() * 1000
+
+
+def test_an_alarm_rings_once_and_not_early() -> None:
+    bench = AlarmBench()
+    bench.alarms.set("a", bench.now_ms() + 5000)
+    bench.loop.advance(4.99)
+    assert bench.rung == []
+    bench.loop.advance(0.05)
+    assert bench.rung == ["a"]
+    bench.loop.advance(100)
+    assert bench.rung == ["a"]
+
+
+def test_an_earlier_alarm_does_not_wait_for_a_later_one() -> None:
+    bench = AlarmBench()
+    bench.alarms.set("late", bench.now_ms() + 86_400_000)
+    bench.alarms.set("early", bench.now_ms() + 100)
+    bench.loop.advance(0.2)
+    assert bench.rung == ["early"]
+    bench.loop.advance(86_400)
+    assert bench.rung == ["early", "late"]
+
+
+def test_there_is_one_sleep_at_a_time() -> None:
+    bench = AlarmBench()
+    for number in range(50, 0, -1):
+        bench.alarms.set(str(number), bench.now_ms() + 1000 * number)
+    for _ in range(50):
+        assert sum(not timer.cancelled for _, _, timer in bench.loop._timers) == 1
+        bench.loop.advance(1)
+    bench.loop.advance(1)
+    assert bench.rung == [str(number) for number in range(1, 51)]
+
+
+def test_nothing_runs_while_no_alarm_is_due() -> None:
+    bench = AlarmBench()
+    assert not bench.loop.waits
+    bench.alarms.set("a", bench.now_ms() + 3_600_000)
+    assert bench.loop.waits
+    bench.loop.advance(3601)
+    assert not bench.loop.waits
+
+
+def test_an_alarm_may_be_set_while_it_rings() -> None:
+    bench = AlarmBench()
+
+    def ring(key: str) -> None:
+        bench.rung.append(key)
+        if len(bench.rung) < 5:
+            alarms.set(key, bench.now_ms() + 50)
+
+    alarms: Alarms[str] = Alarms(ring, bench.now_ms, bench.loop.call_later)
+    alarms.set("a", bench.now_ms() + 50)
+    bench.loop.advance(1)
+    assert len(bench.rung) == 5
+
+
+@given(st.lists(st.integers(0, 10_000_000), max_size=20), st.lists(st.floats(0.01, 5000), max_size=10))
+def test_all_alarms_ring_in_time_whatever_the_pauses(times_ms: list[int], pauses_s: list[float]) -> None:
+    bench = AlarmBench()
+    began = bench.now_ms()
+    for number, time_ms in enumerate(times_ms):
+        bench.alarms.set(str(number), began + time_ms)
+    for pause in pauses_s:
+        bench.loop.advance(pause)
+        due = {str(number) for number, time_ms in enumerate(times_ms) if began + time_ms + 2 * TICK_MS < bench.now_ms()}
+        assert due <= set(bench.rung)
+        early = {str(number) for number, time_ms in enumerate(times_ms) if began + time_ms > bench.now_ms()}
+        assert not early & set(bench.rung)
+    assert len(bench.rung) == len(set(bench.rung))

@@ -141,3 +141,53 @@ def outcome(names: TopicTable, text: str, folds_case: bool) -> str | type[Racewa
     except RacewayError as error:
         return type(error)
     return found.name
+
+
+# ---- namespaces, aliases ---------------------------------------------------------------------------------------------
+
+
+def test_a_topic_of_another_namespace_has_no_public_name_unless_an_alias_is_set() -> None:
+    names = TopicTable((), 10, {"shop.orders": "/shop/orders"})
+    assert names.named("/shop/orders").public == "shop.orders"
+    assert names.named("/shop/other").public == ""
+    assert names.named("plain").public == "plain"
+
+
+def test_an_alias_leads_to_its_topic_on_every_wire() -> None:
+    names = TopicTable((), 10, {"shop.orders": "/shop/orders"})
+    for sent, folds_case in ((b"shop.orders", False), (b"Shop.Orders", True)):
+        assert names.spelled(sent, folds_case).name == "/shop/orders"
+    assert len(names) == 1
+
+
+def test_other_wires_cannot_say_a_namespace() -> None:
+    names = table("/shop/orders")
+    with pytest.raises(NameInvalidError):
+        names.spelled(b"/shop/orders", folds_case=False)
+
+
+@pytest.mark.parametrize("name", ["system.x", "raceway.rejected", "/system/x", "/Raceway/x"])
+def test_the_brokers_own_names_are_refused_whatever_the_namespace(name: str) -> None:
+    with pytest.raises(NameReservedError):
+        table().named(name)
+
+
+def test_a_name_is_taken_in_every_case_within_its_namespace() -> None:
+    names = table("/shop/Orders", "Plain")
+    for name in ("/shop/orders", "/SHOP/Orders", "plain"):
+        with pytest.raises(NameTakenError):
+            names.named(name)
+    assert names.named("/shop/Orders") is names.maybe_exact("/shop/Orders")
+    names.named("Orders")
+
+
+def test_a_forgotten_topic_is_made_anew() -> None:
+    names = table()
+    first = names.spelled(b"Orders", folds_case=False)
+    names.forget(first)
+    names.forget(first)
+    assert names.maybe_get("orders") is None
+    second = names.spelled(b"orders", folds_case=False)
+    assert second is not first
+    names.forget(first)
+    assert names.maybe_exact("orders") is second, "another topic has the name now"

@@ -149,3 +149,12 @@ def test_own_ids_that_are_remembered_are_bounded_too() -> None:
     batch: Batch = batch_of(b"publish", *(Message(id=b"%d" % n, parent=b"p") for n in range(50)))
     chains.unmask_parents(batch)
     assert len(chains._single) == 10
+
+
+def test_a_root_that_the_sender_names_itself_is_believed() -> None:
+    chains = Chains()
+    chains.remember(b"masked", b"parent", b"another-root")
+    batch = Batch(2, parent_id=[b"masked", None], correlation_id=[b"c1", b"c2"], message_id=[b"m1", b"m2"])
+    chains.unmask_parents(batch)
+    assert (batch.parent_id, batch.correlation_id) == ([b"parent", None], [b"c1", b"c2"])
+    assert chains.unmask(b"m1") == (b"m1", b"c1"), "and is the root of what it causes"

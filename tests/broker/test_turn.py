@@ -97,10 +97,10 @@ def test_a_small_read_on_a_quiet_bus_ends_its_turn_and_asks_nothing_of_the_loop(
     calls: list[Callable[[], None]] = []
     turn = Turn(calls.append)
     ledger = Ledger(turn)
-    turn.begin_read()
+    turn.begin_read(small=True)
     turn.owe(ledger)
     assert ledger.flushed == 0, "not before everything that was read is taken"
-    turn.end_read(small=True)
+    turn.end_read()
     assert (ledger.flushed, calls) == (1, [])
 
 
@@ -109,9 +109,9 @@ def test_a_large_read_waits_for_the_end_of_the_turn() -> None:
     loop = ManualLoop()
     turn = Turn(loop.call_soon)
     ledger = Ledger(turn)
-    turn.begin_read()
+    turn.begin_read(small=False)
     turn.owe(ledger)
-    turn.end_read(small=False)
+    turn.end_read()
     assert ledger.flushed == 0
     loop.turn()
     assert ledger.flushed == 1
@@ -124,9 +124,9 @@ def test_a_read_in_a_turn_that_has_begun_waits_for_its_end() -> None:
     turn = Turn(loop.call_soon)
     earlier, later = Ledger(turn), Ledger(turn)
     turn.owe(earlier)
-    turn.begin_read()
+    turn.begin_read(small=True)
     turn.owe(later)
-    turn.end_read(small=True)
+    turn.end_read()
     assert (earlier.flushed, later.flushed) == (0, 0)
     loop.turn()
     assert (earlier.flushed, later.flushed) == (1, 1)
@@ -136,10 +136,10 @@ def test_a_read_in_a_turn_that_has_begun_waits_for_its_end() -> None:
 def test_a_read_that_owes_nothing_ends_no_turn() -> None:
     calls: list[Callable[[], None]] = []
     turn = Turn(calls.append)
-    turn.begin_read()
-    turn.end_read(small=True)
-    turn.begin_read()
-    turn.end_read(small=False)
+    turn.begin_read(small=True)
+    turn.end_read()
+    turn.begin_read(small=False)
+    turn.end_read()
     assert calls == []
 
 
@@ -148,9 +148,9 @@ def test_what_a_flush_owes_comes_in_the_next_turn() -> None:
     loop = ManualLoop()
     turn = Turn(loop.call_soon)
     ledger = Ledger(turn, again=1)
-    turn.begin_read()
+    turn.begin_read(small=True)
     turn.owe(ledger)
-    turn.end_read(small=True)
+    turn.end_read()
     assert ledger.flushed == 1
     loop.turn()
     assert ledger.flushed == 2
@@ -164,9 +164,37 @@ def test_after_a_turn_that_just_ended_reads_gather(monkeypatch: pytest.MonkeyPat
     turn.owe(Ledger(turn))
     loop.turn()
     for ledger in (first, second):
-        turn.begin_read()
+        turn.begin_read(small=True)
         turn.owe(ledger)
-        turn.end_read(small=True)
+        turn.end_read()
     assert (first.flushed, second.flushed) == (0, 0)
     loop.turn()
     assert (first.flushed, second.flushed) == (1, 1)
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_what_peers_are_owed_can_be_hastened_in_a_small_read_on_a_quiet_bus_and_the_journal_comes_after() -> None:
+    turn = Turn(ManualLoop().call_soon)
+    peer, journal = Ledger(turn), Ledger(turn)
+    turn.begin_read(small=True)
+    turn.owe(journal, last=True)
+    turn.owe(peer)
+    turn.hasten()
+    assert (peer.flushed, journal.flushed) == (1, 0)
+    turn.end_read()
+    assert (peer.flushed, journal.flushed) == (1, 1)
+
+
+@pytest.mark.usefixtures("_quiet")
+def test_nothing_is_hastened_in_a_large_read_or_outside_of_one() -> None:
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    peer = Ledger(turn)
+    turn.begin_read(small=False)
+    turn.owe(peer)
+    turn.hasten()
+    turn.end_read()
+    turn.hasten()
+    assert peer.flushed == 0
+    loop.turn()
+    assert peer.flushed == 1

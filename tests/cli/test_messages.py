@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from raceway.cli.app import app
 from raceway.cli.output import ExitCode
-from raceway.client import sync
+from raceway.client import ActionMessage, SenecaService, sync
 from raceway.errors import NameInvalidError, RemoteError
-from tests.server import Server, running_server, wait_until
+from tests.server import Door, Server, running_server, wait_until
 
 
 @pytest.fixture(scope="module")
@@ -198,3 +198,67 @@ def test_a_bus_can_be_named_by_its_url(server: Server) -> None:
         url = f"{scheme}://127.0.0.1:{server.port(door)}"  # type: ignore[arg-type]
         result = CliRunner().invoke(app, ["topics", "--url", url, "--json"])
         assert json.loads(result.stdout)["stored"] is None
+
+
+# ---- over Seneca -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seneca(server: Server) -> Iterator[sync.SyncSenecaClient]:
+    """A client whose service answers `role:desk,cmd:seat`, is slow or refuses."""
+    service = SenecaService()
+    service.add("role:desk,cmd:seat", lambda message: {"seat": message["seat"], "gate": "B4"})
+    service.add("role:desk,cmd:slow", lambda message: wait_until(lambda: False, 1.0))
+
+    @service.action("role:desk,cmd:refuse")
+    def refuse(message: ActionMessage) -> None:
+        raise RemoteError("seat_taken", "12A is taken")
+
+    console = f"http://127.0.0.1:{server.port('console')}"
+    with sync.connect(f"seneca://127.0.0.1:{server.port('seneca')}", console=console) as client, client.host(service):
+        yield client
+
+
+@pytest.mark.parametrize(("scheme", "door"), [("seneca", "seneca"), ("seneca+tcp", "seneca_tcp")])
+def test_request_over_seneca_takes_a_pattern_and_an_object(
+    server: Server, seneca: sync.SyncSenecaClient, scheme: str, door: Door
+) -> None:
+    url = f"{scheme}://127.0.0.1:{server.port(door)}"
+    result = run(server, "request", "role:desk,cmd:seat", '{"seat":"7C"}', "--url", url)
+    assert json.loads(result.stdout) == {"seat": "7C", "gate": "B4"}
+
+
+def test_request_over_seneca_ends_with_a_status_for_each_fate(server: Server, seneca: sync.SyncSenecaClient) -> None:
+    url = f"seneca://127.0.0.1:{server.port('seneca')}"
+    fates = {
+        "role:desk,cmd:refuse": ExitCode.ERROR_ANSWER,
+        "role:desk,cmd:slow": ExitCode.TIMEOUT,
+        "role:lonely": ExitCode.FAILED,
+        "a:x y": ExitCode.FAILED,
+    }
+    for pattern, code in fates.items():
+        command = [sys.executable, "-m", "raceway", "request", pattern, "{}", "--url", url, "--timeout-ms", "200"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (code, ""), done.stderr
+        assert done.stderr.startswith("raceway: ")
+
+
+@pytest.mark.parametrize(("scheme", "door"), [("seneca", "seneca"), ("seneca+tcp", "seneca_tcp")])
+def test_pub_over_seneca_is_a_message_that_nobody_has_to_answer(
+    server: Server, bus: sync.SyncClient, scheme: str, door: Door
+) -> None:
+    with bus.subscribe("cli.saved") as saved:
+        url = f"{scheme}://127.0.0.1:{server.port(door)}"
+        lines = '{"id":1}\n{"id":2}\n'
+        result = run(server, "pub", "role:cli,cmd:saved", "--lines", "--url", url, "--json", stdin=lines)
+        told = json.loads(result.stdout)
+        assert (told["messages"], told["acknowledged"]) == (2, scheme == "seneca"), "TCP acknowledges nothing"
+        found = sorted(json.loads(payload_of(saved))["id"] for _ in range(2))
+    assert found == [1, 2]
+
+
+def test_sub_and_topics_say_that_seneca_has_none(server: Server) -> None:
+    url = f"seneca://127.0.0.1:{server.port('seneca')}"
+    for command in (["sub", "role:cli"], ["topics"]):
+        result = run(server, *command, "--url", url)
+        assert result.exit_code == ExitCode.USAGE

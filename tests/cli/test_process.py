@@ -114,6 +114,7 @@ def test_while_it_runs_its_folder_says_where_it_is(tmp_path: Path) -> None:
         assert running.urls == {
             "mb": f"mb://127.0.0.1:{base}", "mb+ws": f"mb+ws://127.0.0.1:{base + 1}",
             "zbus": f"zbus://127.0.0.1:{base + 3}", "console": f"http://127.0.0.1:{base + 6}",
+            "seneca": f"seneca://127.0.0.1:{base + 4}", "seneca+tcp": f"seneca+tcp://127.0.0.1:{base + 5}",
         }  # fmt: skip
 
     visited(settings(tmp_path), visit)

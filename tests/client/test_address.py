@@ -39,7 +39,8 @@ def test_what_is_no_address_is_refused_and_named(url: str) -> None:
 def test_every_scheme_has_its_default_port() -> None:
     ports = {scheme: connect(f"{scheme}://bus.example").address.port for scheme in SCHEMES}
     assert ports == {
-        "mb": 3001, "mb+ws": 3000, "mb+tls": 8001, "mb+wss": 8000, "zbus": 15555, "zbus+track": 16666,
+        "mb": 3001, "mb+ws": 3000, "mb+tls": 8001, "mb+wss": 8000, "danube": 6650, "danube+tls": 6650, "zbus": 15555,
+        "zbus+track": 16666, "seneca": 10101, "seneca+tcp": 10201,
     }  # fmt: skip
 
 

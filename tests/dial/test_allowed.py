@@ -52,3 +52,12 @@ def test_and_to_nothing_else_however_it_is_spelled(address: str) -> None:
 def test_a_bus_that_other_machines_reach_connects_nowhere(host: str) -> None:
     allowed = AllowList(config.Listen(host=host, insecure=True))
     assert [allowed.maybe_allowed(address) for address in ("127.0.0.1:1", "[::1]:1", f"{host}:1")] == [None] * 3
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_what_is_listed_is_allowed_as_it_is_spelled(host: str) -> None:
+    allowed = AllowList(config.Listen(host=host, insecure=True), ("10.0.0.5:80", "Services.Example", "[fe80::1]:9"))
+    for address in ("10.0.0.5:80", "services.example:1", "SERVICES.example:2", "[fe80::1]:9"):
+        assert allowed.maybe_allowed(address) is not None, address
+    for address in ("10.0.0.5:81", "10.0.0.50:80", "x.services.example:1", "services.example.org:1", "[fe80::1]:90"):
+        assert allowed.maybe_allowed(address) is None, address

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.mb_wire import Join, Peer, Transport, connect
+from tests.node_peers import NodePeers, node_peers
 from tests.server import Server, running_server
 from tests.zbus_wire import Client, Dial, dial_server
 
@@ -60,3 +61,17 @@ def client(dial: Dial) -> Client:
 def mq(client: Client) -> str:
     """An ordinary queue of the test's own."""
     return client.create()
+
+
+@pytest.fixture(scope="session")
+def callers() -> Iterator[NodePeers]:
+    """A Node process for clients of real npm Seneca; a start costs a second, so all tests share it."""
+    with node_peers() as node:
+        yield node
+
+
+@pytest.fixture(scope="session")
+def hosts() -> Iterator[NodePeers]:
+    """A Node process for listeners of real npm Seneca."""
+    with node_peers() as node:
+        yield node

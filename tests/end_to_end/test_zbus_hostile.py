@@ -16,6 +16,7 @@ from tests.rounds import SOAKING, rounds
 from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import (
     EVERY_BYTE,
+    PUBSUB,
     Client,
     Dial,
     Message,
@@ -409,12 +410,14 @@ def test_a_client_that_asks_and_never_reads_cannot_fill_the_memory(server: Serve
 def test_consumers_that_take_and_leave(server: Server, dial: Dial, mq: str) -> None:
     """Each breaks off with a consume armed; whatever is produced meanwhile reaches the one that stays."""
     producer, count = dial(), 100
+    accepted = server.metric("raceway_connections_total")
     for number in range(count):
         with dial_server(server) as leaving:
             leaving.send("consume", mq=mq, msgid="c")
             leaving.reset()
         producer.send("produce", str(number), mq=mq, ack="0")
     producer.synchronise()
+    wait_until(lambda: server.metric("raceway_connections_total") == accepted + count, what="all to have come")
     wait_until(lambda: producer.data()["mqTable"][mq]["consumerCount"] == 0, what="all to be forgotten")
     left = producer.data()["mqTable"][mq]["unconsumedMsgCount"]
     staying = dial()
@@ -444,6 +447,13 @@ def test_answers_that_nobody_fetches_cost_no_memory(dial: Dial, mq: str, flat: N
     for number in range(2000):
         service.answer(delivery, bytes(65_536), msgid=str(number))
     service.synchronise()
+
+
+def test_topics_that_a_subscriber_adds_for_ever_cost_no_memory(client: Client, flat: None) -> None:
+    news = client.create(mode=PUBSUB)
+    for number in range(2000):
+        client.send("consume", mq=news, topic=",".join(f"{number}-{n}-{'y' * 50}" for n in range(1000)), ack="0")
+    client.synchronise()
 
 
 # ---- nonsense --------------------------------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.server import Server, wait_until
+from tests.tools import INSTALL_S, installed
 from tests.zbus_wire import EVERY_BYTE, Client, Dial, fresh_name, zbus_port
 
 CURL_S, BROWSER_S = 20, 60
-INSTALL_S = 400
 # curl asks before it sends this much.
 ONE_MIB = 1 << 20
 
@@ -119,7 +118,7 @@ Browse = Callable[[str], str]
 @pytest.fixture(scope="module")
 def browse(tmp_path_factory: pytest.TempPathFactory) -> Browse:
     """Opens a URL in headless Chromium; the document that it ends up with."""
-    browser = chromium()
+    browser = installed("chromium", "chromium")
     profile = tmp_path_factory.mktemp("profile")
 
     def open_url(url: str) -> str:
@@ -131,18 +130,6 @@ def browse(tmp_path_factory: pytest.TempPathFactory) -> Browse:
         return done.stdout.decode()
 
     return open_url
-
-
-def chromium() -> str:
-    """Installed if it is not there and we may."""
-    if (found := shutil.which("chromium")) is None and os.geteuid() == 0 and shutil.which("apt-get"):
-        env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-        for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", "chromium"]):
-            subprocess.run(command, check=False, capture_output=True, timeout=INSTALL_S, env=env)
-        found = shutil.which("chromium")
-    if found is None:
-        pytest.skip("there is no chromium, and `apt-get install chromium` did not help")
-    return found
 
 
 @pytest.mark.timeout(2 * INSTALL_S + BROWSER_S)

@@ -26,22 +26,36 @@ ID = "550e8400-e29b-41d4-a716-446655440000"
 
 
 def test_ports_follow_the_base() -> None:
-    assert ports(config.Listen(port_base=10_000)) == {"mb": 10_000, "mb+ws": 10_001, "zbus": 10_003, "console": 10_006}
+    assert ports(config.Listen(port_base=10_000)) == {
+        "mb": 10_000, "mb+ws": 10_001, "danube": 10_002, "zbus": 10_003, "seneca": 10_004, "seneca+tcp": 10_005,
+        "console": 10_006,
+    }  # fmt: skip
 
 
 def test_without_a_base_each_door_has_its_own_default() -> None:
-    assert ports(config.Listen()) == {"mb": 3001, "mb+ws": 3000, "zbus": 15555, "console": 8600}
-    own = config.Listen(console_port=1, mb=config.MbWire(tcp_port=2, websocket_port=3))
-    assert ports(own) == {"mb": 2, "mb+ws": 3, "zbus": 15555, "console": 1}
+    assert ports(config.Listen()) == {
+        "mb": 3001, "mb+ws": 3000, "danube": 6650, "zbus": 15555, "seneca": 10101, "seneca+tcp": 10201, "console": 8600,
+    }  # fmt: skip
+    own = config.Listen(
+        console_port=1,
+        mb=config.MbWire(tcp_port=2, websocket_port=3),
+        danube=config.DanubeWire(port=4),
+        seneca=config.SenecaWire(http_port=5, tcp_port=6),
+    )
+    assert ports(own) == {
+        "mb": 2, "mb+ws": 3, "danube": 4, "zbus": 15555, "seneca": 5, "seneca+tcp": 6, "console": 1,
+    }  # fmt: skip
 
 
-def test_a_certificate_opens_two_doors_more() -> None:
+def test_a_certificate_opens_two_doors_more_and_makes_danubes_own_secure() -> None:
     secure: dict[str, Any] = {"tls_certificate": "x", "tls_key": "y"}
     assert ports(config.Listen(port_base=10_000, **secure)) == {
-        "mb": 10_000, "mb+ws": 10_001, "zbus": 10_003, "console": 10_006, "mb+tls": 10_008, "mb+wss": 10_009,
+        "mb": 10_000, "mb+ws": 10_001, "danube+tls": 10_002, "zbus": 10_003, "seneca": 10_004, "seneca+tcp": 10_005,
+        "console": 10_006, "mb+tls": 10_008, "mb+wss": 10_009,
     }  # fmt: skip
     assert ports(config.Listen(**secure)) == {
-        "mb": 3001, "mb+ws": 3000, "zbus": 15555, "console": 8600, "mb+tls": 8001, "mb+wss": 8000,
+        "mb": 3001, "mb+ws": 3000, "danube+tls": 6650, "zbus": 15555, "seneca": 10101, "seneca+tcp": 10201,
+        "console": 8600, "mb+tls": 8001, "mb+wss": 8000,
     }  # fmt: skip
 
 

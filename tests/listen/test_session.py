@@ -10,7 +10,7 @@ from raceway.broker.peers import LivePeer, Pending
 from raceway.broker.runs import Run
 from raceway.errors import RacewayError
 from raceway.listen.gate import Gate
-from raceway.listen.session import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, Session
+from raceway.listen.session import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, STALL_S, Session
 from raceway.model.envelope import Batch
 from raceway.model.intents import WatchLog
 from tests.doubles import Bench, RecordingTransport, encode_copies
@@ -36,8 +36,8 @@ class PlainSession(Session, LivePeer):
     def deliver(self, run: Run, data: bytes) -> None:
         self.write(data)
 
-    def forward(self, request: Pending, payload: bytes) -> None:
-        self.write(payload)
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        self.write(batch.item("payload", row))
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         self.write(batch.item("payload", row))
@@ -240,6 +240,35 @@ def test_a_yielded_turn_is_one_turn_without_reading(bench: Bench) -> None:
     assert not seat.transport.reading
     bench.loop.turn()
     assert seat.transport.reading
+
+
+def test_a_flood_is_held_back_while_a_peer_is_crowded_and_no_longer(bench: Bench) -> None:
+    flooding, crowded = Seat(bench), Seat(bench, output_bytes=4 * config.MIB)
+    crowded.transport.waiting = 2 * config.MIB + 1
+    crowded.session.write(b"x")
+    bench.loop.settle()
+    crowded.session.pause()
+    flooding.session.yield_turn()
+    bench.loop.turn()
+    assert not flooding.transport.reading
+    bench.loop.advance(STALL_S)
+    assert flooding.transport.reading
+    crowded.session.relieve()
+    assert crowded.transport.reading
+    flooding.session.yield_turn()
+    bench.loop.turn()
+    assert flooding.transport.reading
+
+
+def test_a_peer_that_was_closed_crowds_nobody(bench: Bench) -> None:
+    flooding, crowded = Seat(bench), Seat(bench, output_bytes=4 * config.MIB)
+    crowded.transport.waiting = 3 * config.MIB
+    crowded.session.write(b"x")
+    bench.loop.settle()
+    crowded.session.stop("gone")
+    flooding.session.yield_turn()
+    bench.loop.turn()
+    assert flooding.transport.reading
 
 
 def test_a_session_that_stopped_yields_nothing(bench: Bench) -> None:

@@ -11,7 +11,8 @@ from raceway.model.envelope import Batch
 
 def test_calls_messages_and_outcomes_share_no_record() -> None:
     calls, asked, answered = (set(get_args(union)) for union in (intents.Call, intents.Intent, intents.Outcome))
-    assert asked - calls == {intents.Publish, intents.Request, intents.Respond, intents.Reply}
+    batches = {intents.Publish, intents.Request, intents.AskAll, intents.Respond, intents.Reply, intents.Send}
+    assert asked - calls == batches | {intents.Acknowledge, intents.Return}
     assert not asked & answered
 
 

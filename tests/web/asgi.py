@@ -19,12 +19,14 @@ class Answer(NamedTuple):
         return json.loads(self.body)
 
 
-def ask(app: ASGIApp, path: str, method: str = "GET", headers: dict[str, str] | None = None) -> Answer:
+def ask(
+    app: ASGIApp, path: str, method: str = "GET", headers: dict[str, str] | None = None, body: bytes = b""
+) -> Answer:
     """What the application answers; `headers` are all there are."""
     sent: list[MutableMapping[str, Any]] = []
 
     async def receive() -> MutableMapping[str, Any]:
-        return {"type": "http.request", "body": b"", "more_body": False}
+        return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(message: MutableMapping[str, Any]) -> None:
         sent.append(message)

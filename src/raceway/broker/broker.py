@@ -11,16 +11,26 @@ from collections.abc import Callable
 from typing import Any
 
 from raceway import config
-from raceway.broker.bus import Bus, Clock
+from raceway.broker.bus import NO_SECURITY, Bus, Clock
+from raceway.broker.danube import Danube
+from raceway.broker.danube_admin import DanubeAdmin
 from raceway.broker.exchanges import Exchanges
+from raceway.broker.letters import Letters
 from raceway.broker.peers import LivePeer, Peer
+from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
 from raceway.broker.queue_table import QueueTable
 from raceway.broker.routing import patterns
+from raceway.broker.schemas import Schemas
+from raceway.broker.subscription_table import SubscriptionTable
+from raceway.broker.topic_records import TopicRecords
+from raceway.broker.undeliverable import Parking
 from raceway.errors import NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import (
+    Acknowledge,
+    AskAll,
     Done,
     Heartbeat,
     Intent,
@@ -37,6 +47,8 @@ from raceway.model.intents import (
     Reply,
     Request,
     Respond,
+    Return,
+    Send,
     Subscribe,
     SubscriptionRow,
     Subscriptions,
@@ -45,26 +57,46 @@ from raceway.model.intents import (
     UnwatchLog,
     WatchLog,
 )
+from raceway.model.topics import has_wildcard
 
 LOG = "system.log"
 ERROR_COUNTERS: dict[type, str] = {
     Publish: "router.publish.error",
     Request: "router.request.error",
 }
+# Calls that tell of others.
+LOOKS_AROUND = {ListPeers, ListSubscriptions, ListTopics, ReadMetrics}
 
 
 class Broker(Bus):
-    def __init__(self, settings: config.Broker, journal: Journal, loop: Clock, clock_us: Callable[[], int]) -> None:
-        super().__init__(settings, journal, loop, clock_us)
-        self.queues = QueueTable(self, settings.pubsub_messages, settings.pubsub_bytes)
-        publishing, exchanges = Publishing(self, self.queues), Exchanges(self, self.queues)
+    def __init__(
+        self,
+        settings: config.Broker,
+        journal: Journal,
+        loop: Clock,
+        clock_us: Callable[[], int],
+        security: config.Security = NO_SECURITY,
+    ) -> None:
+        super().__init__(settings, journal, loop, clock_us, security)
+        self.topic_records = TopicRecords(self, settings.subscriptions.limits)
+        self.queues = QueueTable(self)
+        self.schemas = Schemas(self, settings.schemas)
+        publishing = Publishing(self, self.topic_records)
+        exchanges = Exchanges(self, self.queues, publishing.schema_door)
+        self.schema_violations = publishing.schema_door.violations
+        self._join_danube(publishing)
         self.correlation, self.replies = exchanges.correlation, exchanges.replies
         self._exchanges = exchanges
+        self.parking = Parking(self)
         self._batches: dict[type, Callable[[Peer, Any, CommitDone | None], Outcome]] = {
             Publish: publishing.publish,
             Request: exchanges.request,
+            AskAll: exchanges.ask_all,
             Respond: exchanges.respond,
             Reply: exchanges.reply,
+            Send: self.producers.send,
+            Acknowledge: self.subscriptions.acknowledge,
+            Return: self.subscriptions.refuse,
         }
         self._calls: dict[type, Callable[[Any, Any], Outcome]] = {
             Heartbeat: lambda peer, call: Done(),
@@ -79,6 +111,16 @@ class Broker(Bus):
             ReadMetrics: self._read_metrics,
         }
 
+    def _join_danube(self, publishing: Publishing) -> None:
+        settings, records = self.settings.subscriptions, self.topic_records
+        letters = Letters(self, records, publishing)
+        self.producers = Producers(self, records, publishing, settings.producer_idle_s)
+        self.subscriptions = SubscriptionTable(self, records, letters, settings)
+        self.danube = Danube(self, records, self.schemas, self.producers, self.subscriptions, letters)
+        self.danube_admin = DanubeAdmin(
+            self, records, self.schemas, self.producers, self.subscriptions, self.queues
+        )  # fmt: skip
+
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Outcome:
         """Do what the peer asks. `done` is for batches: it runs when their rows are committed, or could not be.
 
@@ -87,6 +129,8 @@ class Broker(Bus):
         batch_door = self._batches.get(type(intent))
         if batch_door is not None:
             return self._count_refusals(intent, batch_door(peer, intent, done))
+        if type(intent) in LOOKS_AROUND:
+            self.security.check(peer.principal, "Lookup")
         return self._calls[type(intent)](peer, intent)
 
     def _count_refusals(self, intent: Intent, outcome: Outcome) -> Outcome:
@@ -145,6 +189,10 @@ class Broker(Bus):
         return Done()
 
     def _subscribe(self, peer: Peer, call: Subscribe) -> Done:
+        # A pattern may mean any topic, those that are still to come among them.
+        topic = None if has_wildcard(call.pattern) else self.topics.maybe_get(call.pattern)
+        name = None if has_wildcard(call.pattern) else call.pattern if topic is None else topic.name
+        self.security.check(peer.principal, "Consume", name)
         self.routing.subscribe(peer, call.kind, call.pattern, call.priority)
         self.note_subscriptions()
         return Done()
@@ -155,6 +203,7 @@ class Broker(Bus):
         return Done(changed)
 
     def _watch_log(self, peer: LivePeer, call: WatchLog) -> Done:
+        self.security.check(peer.principal, "Consume", LOG)
         self.logs.watch(peer, call.levels, call.regex)
         self.routing.subscribe(peer, "publish", LOG, 0)
         return Done()

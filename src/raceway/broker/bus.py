@@ -9,7 +9,9 @@ from raceway import config
 from raceway.broker.logs import LogWatch
 from raceway.broker.metrics import Meter
 from raceway.broker.peers import LivePeer, Peer, PeerTable
+from raceway.broker.readers import Readers
 from raceway.broker.routing import Routing
+from raceway.broker.security import Security
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
 from raceway.broker.turn import Turn
@@ -18,6 +20,7 @@ from raceway.journal.contract import Done, Journal
 from raceway.model.envelope import Batch
 
 AUDIT = "system.message"
+NO_SECURITY = config.Security()
 
 
 class Clock(Protocol):
@@ -29,18 +32,29 @@ class Clock(Protocol):
 
 
 class Bus:
-    def __init__(self, settings: config.Broker, journal: Journal, loop: Clock, clock_us: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        settings: config.Broker,
+        journal: Journal,
+        loop: Clock,
+        clock_us: Callable[[], int],
+        security: config.Security = NO_SECURITY,
+    ) -> None:
         self.settings = settings
         self.journal = journal
         self.loop = loop
         self.clock_us = clock_us
         self.turn = Turn(loop.call_soon)
-        self.topics = TopicTable(journal.topics(), settings.max_topics)
+        self.topics = TopicTable(journal.topics(), settings.max_topics, settings.subscriptions.aliases)
         self.routing = Routing()
+        self.readers = Readers()
         self.peers = PeerTable()
         self.chains = Chains()
         self.meter = Meter()
         self.logs = LogWatch(clock_us)
+        self.security = Security(security, journal.state, self.set_state)
+        # Peers that may soon be closed because too much waits for them.
+        self.crowded: set[Peer] = set()
         self.draining = False
         # Does anybody read the audit stream? Sessions ask before they describe what they send and receive.
         self.audited = False
@@ -65,6 +79,11 @@ class Bus:
     def set_state(self, section: str, key: str, value: Any | None) -> None:
         """Remember something small in the journal; it is flushed at the end of the turn."""
         self.journal.set_state(section, key, value)
+        self._owe_journal()
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Run `call` when everything written so far is committed: at once if it is."""
+        self.journal.after_commit(call)
         self._owe_journal()
 
     def flush(self) -> None:

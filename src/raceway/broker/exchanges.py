@@ -2,6 +2,9 @@
 
 A request is forwarded under a masked id and waits in the correlation table. Its answer lies in the journal under the
 request's topic, repeats its id, names its position (`answers`), and carries the hop: who asked, who answered, when.
+
+Both leave before their rows are committed, so on a quiet bus they leave first and are put down afterwards: the other
+side works meanwhile. Whether the journal takes anything at all is asked before.
 """
 
 from __future__ import annotations
@@ -9,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from raceway.broker.bus import Bus
 from raceway.broker.correlation import Correlation
@@ -17,6 +20,7 @@ from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.queue_table import QueueResponder, QueueTable
 from raceway.broker.replies import Answer, Replies
 from raceway.broker.runs import Refused, Span, keep_named, name_rows
+from raceway.broker.schemas import SchemaDoor
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop, random_id
 from raceway.errors import (
@@ -29,13 +33,26 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done
 from raceway.model.envelope import LATE, RESPONSE, Batch
-from raceway.model.intents import Reply, Request, Respond, Taken
+from raceway.model.intents import AskAll, Asked, Reply, Request, Respond, Taken
+
+
+class Opened(NamedTuple):
+    """A request that goes to somebody: its row, what it waits as, and its timeout in milliseconds."""
+
+    row: int
+    request: Pending
+    timeout_ms: int | None
+
+
+# A row of answers, the request it is for, and `late` or `duplicate` if that was closed before.
+Matched = tuple[int, Pending, bytes | None]
 
 
 class Exchanges:
-    def __init__(self, bus: Bus, queues: QueueTable) -> None:
+    def __init__(self, bus: Bus, queues: QueueTable, schema_door: SchemaDoor) -> None:
         self._bus = bus
         self._queues = queues
+        self._schema_door = schema_door
         self.replies = Replies()
         self.correlation = Correlation(
             bus.settings.max_outstanding, self._fail, lambda: bus.loop.time() * 1000, bus.loop.call_later
@@ -47,6 +64,8 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        spans = bus.security.admit(peer.principal, "Produce", spans, refused)
+        spans = self._schema_door.admit(peer, batch, spans, refused)
         chosen: list[Responder | None] = []
         for span in spans:
             responders = self._responders(span.topic, intent.waits)
@@ -61,18 +80,34 @@ class Exchanges:
             bus.chains.unmask_parents(batch)
             masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
-            requests: list[Pending] = []
-            settle = partial(self._settle, requests, done)
-            told = self._queues.watch(batch, spans, settle)
-            # A queue hands out what is committed, so somebody waits for it there.
-            first = bus.append(batch, told, awaited=done is not None or told is not settle)
-            for request, payload, timeout_ms in self._open(peer, batch, spans, chosen, masked, first):
-                requests.append(request)
-                bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
-                request.responder.forward(request, payload)
-                request.handed_us = max(bus.clock_us(), request.accepted_us)
-                self.correlation.add(request, timeout_ms)
+            bus.journal.check_writable()
+            opened = list(self._open(peer, batch, spans, chosen, masked))
+            self._forward(opened, batch)
+            self._keep(batch, spans, opened, done)
         return Taken(tuple(refused))
+
+    def ask_all(self, peer: Peer, intent: AskAll, done: Done | None) -> Asked:
+        """Raises NoRouteError if nobody is there, after the request was stored, or what the name is refused for."""
+        bus, batch = self._bus, intent.batch
+        bus.admit("request", peer, batch)
+        spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        if refused:
+            raise refused[0][2]
+        topic = spans[0].topic
+        found = [one for responder in bus.routing.all_responders(topic.name) for one in responder.members()]
+        asked = list(dict.fromkeys(found))[: intent.limit]
+        batch, spans = keep_named(batch, spans, peer.wire)
+        batch.producer = peer.producer
+        bus.chains.unmask_parents(batch)
+        bus.journal.check_writable()
+        batch.time_us = self._now_us()
+        opened = [self._opened(peer, batch, spans[0], 0, responder, random_id()) for responder in asked]
+        self._forward(opened, batch)
+        self._keep(batch, spans, opened, done)
+        if not asked:
+            bus.meter.counts["router.request.error"] += 1
+            raise NoRouteError(spans[0].sent.decode())
+        return Asked(len(asked))
 
     def _responders(self, topic: Topic, waits: bool) -> tuple[Responder, ...]:
         """Those of the highest priority; a queue that nobody consumes from if there is nobody else."""
@@ -82,34 +117,52 @@ class Exchanges:
         return responders
 
     def _open(
-        self,
-        peer: Peer,
-        batch: Batch,
-        spans: list[Span],
-        chosen: list[Responder | None],
-        masked: list[bytes | None],
-        first: int,
-    ) -> Iterator[tuple[Pending, bytes, int | None]]:
-        """The requests that have a responder, with payload and timeout in milliseconds."""
-        default_ms, time_us = self._bus.settings.request_timeout_ms, batch.item("time_us", 0)
-        ids: list[bytes] = batch.message_id  # type: ignore[assignment]  # every request has one
-        payloads: list[bytes] = batch.payload  # type: ignore[assignment]
+        self, peer: Peer, batch: Batch, spans: list[Span], chosen: list[Responder | None], masked: list[bytes | None]
+    ) -> Iterator[Opened]:
+        """The requests that have a responder. They have no position yet."""
+        batch.time_us = self._now_us()
         for span in spans:
             for row in range(span.start, span.stop):
                 responder, masked_id = chosen[row], masked[row]
-                if responder is None or masked_id is None:
-                    continue
-                message_id = ids[row]
-                root = batch.item("correlation_id", row) or message_id
-                version = batch.item("version", row)
-                request = Pending(
-                    peer, responder, span.topic, span.sent, version, message_id, masked_id, root, first + row, time_us,
-                    batch.offset[row], batch.item("reply_to", row),  # type: ignore[index]
-                )  # fmt: skip
-                timeout_ms = batch.item("timeout_ms", row)
-                if timeout_ms is None:
-                    timeout_ms = peer.timeout_ms(responder, default_ms)
-                yield request, payloads[row], timeout_ms
+                if responder is not None and masked_id is not None:
+                    yield self._opened(peer, batch, span, row, responder, masked_id)
+
+    def _opened(self, peer: Peer, batch: Batch, span: Span, row: int, responder: Responder, masked_id: bytes) -> Opened:
+        message_id: bytes = batch.message_id[row]  # type: ignore[index,assignment]  # every request has one
+        timeout_ms = batch.item("timeout_ms", row)
+        if timeout_ms is None:
+            timeout_ms = peer.timeout_ms(responder, self._bus.settings.request_timeout_ms)
+        request = Pending(
+            peer, responder, span.topic, span.sent, batch.item("version", row), message_id, masked_id,
+            batch.item("correlation_id", row) or message_id,
+            batch.time_us, batch.item("reply_to", row),  # type: ignore[arg-type]  # one value, just set
+        )  # fmt: skip
+        return Opened(row, request, timeout_ms)
+
+    def _forward(self, opened: list[Opened], batch: Batch) -> None:
+        """To peers at once; a queue hands out what is committed."""
+        for row, request, _ in opened:
+            self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
+            if not isinstance(request.responder, QueueResponder):
+                request.responder.forward(request, batch, row)
+                request.handed_us = max(self._bus.clock_us(), request.accepted_us)
+        self._bus.turn.hasten()
+
+    def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> None:
+        bus, settle = self._bus, partial(self._settle, opened, done)
+        told = bus.readers.watch(batch, spans, settle)
+        # Somebody waits for what is in a queue.
+        first = bus.append(batch, told, awaited=done is not None or told is not settle)
+        offsets = batch.offset
+        for row, request, timeout_ms in opened:
+            request.sequence, request.offset = first + row, offsets[row]  # type: ignore[index]  # just given
+            if isinstance(request.responder, QueueResponder):
+                request.responder.forward(request, batch, row)
+            self.correlation.add(request, timeout_ms)
+
+    def _now_us(self) -> int:
+        """The journal's clock never goes back, so neither may the times of a hop."""
+        return max(self._bus.clock_us(), self._bus.journal.state.time_us)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -118,7 +171,7 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         bus.admit("response", peer, batch)
         refused: Refused = []
-        rows: list[tuple[int, Pending, bytes | None]] = []
+        rows: list[Matched] = []
         for row in range(batch.count):
             request, verdict = self._match(peer, batch, row)
             if request is not None:
@@ -129,8 +182,7 @@ class Exchanges:
                 bus.meter.counts[f"bus.answer.{(verdict or b'unknown').decode()}"] += 1
         answered = [(row, request) for row, request, verdict in rows if verdict is None]
         if rows:
-            self._store(peer, batch, rows, answered, done)
-        self._hand_back(batch, answered)
+            self._finish(peer, batch, rows, answered, done)
         return Taken(tuple(refused))
 
     def reply(self, peer: Peer, intent: Reply, done: Done | None) -> Taken:
@@ -144,8 +196,7 @@ class Exchanges:
         if request is not None:
             answered = [(0, request)]
             self.correlation.take(request.responder, request.forwarded_id)
-            self._store(peer, batch, [(0, request, None)], answered, done)
-            self._hand_back(batch, answered)
+            self._finish(peer, batch, [(0, request, None)], answered, done)
             return Taken()
         return self._keep_unawaited(peer, reply_to, batch, done)
 
@@ -156,7 +207,8 @@ class Exchanges:
         if request is None and box is None:
             raise unknown
         if request is not None:
-            self._store(peer, batch, [(0, request, self._verdict(request))], [], done if box is not None else None)
+            verdict = self._verdict(request)
+            self._bus.append(self._answer_rows(peer, batch, [(0, request, verdict)]), done if box is not None else None)
         else:
             self._bus.meter.counts["bus.answer.unknown"] += 1
             if done is not None:
@@ -178,7 +230,6 @@ class Exchanges:
             self._bus.meter.counts["router.response.error"] += failure is not None
             if request.requester.open:
                 request.requester.answer(request, batch, row)
-            request.release()
 
     def _match(self, peer: Peer, batch: Batch, row: int) -> tuple[Pending | None, bytes | None]:
         """The request an answer is for, by its id, else by its parent; and `late` or `duplicate` if it was closed."""
@@ -194,25 +245,24 @@ class Exchanges:
                 return finished
         return None, None
 
-    def _store(
-        self,
-        peer: Peer,
-        batch: Batch,
-        rows: list[tuple[int, Pending, bytes | None]],
-        answered: list[tuple[int, Pending]],
-        done: Done | None,
+    def _finish(
+        self, peer: Peer, batch: Batch, rows: list[Matched], answered: list[tuple[int, Pending]], done: Done | None
     ) -> None:
         """If the journal takes nothing, the requesters are told that, and so is the responder."""
         try:
-            self._bus.append(self._answer_rows(peer, batch, rows), done)
+            self._bus.journal.check_writable()
         except UnavailableError as error:
             for _, request in answered:
                 self._fail(request, error)
             raise
+        self._hand_back(batch, answered)
+        self._bus.turn.hasten()
+        self._bus.append(self._answer_rows(peer, batch, rows), done)
+        for _, request in answered:
+            request.release()
 
-    def _answer_rows(self, peer: Peer, batch: Batch, rows: list[tuple[int, Pending, bytes | None]]) -> Batch:
-        # The journal's clock never goes back, so neither may a hop's times: this is what the answer's row will have.
-        now = max(self._bus.clock_us(), self._bus.journal.state.time_us)
+    def _answer_rows(self, peer: Peer, batch: Batch, rows: list[Matched]) -> Batch:
+        now = self._now_us()
         requests = [request for _, request, _ in rows]
         errors = [verdict or batch.item("error", row) for row, _, verdict in rows]
         ids = [request.message_id for request in requests]
@@ -220,7 +270,7 @@ class Exchanges:
             len(rows),
             wire=peer.wire,
             kind=RESPONSE,
-            producer=peer.producer,
+            producer=_maybe_column(batch, "producer", rows) or peer.producer,
             topic=requests[0].topic.encoded if len(rows) == 1 else [request.topic.encoded for request in requests],
             version=batch.version if len(rows) == batch.count else [batch.item("version", row) for row, _, _ in rows],
             message_id=ids,
@@ -228,8 +278,9 @@ class Exchanges:
             correlation_id=[request.correlation_id for request in requests],
             answers=[request.sequence for request in requests],
             hops=[
-                answer_hop(r.requester_id, peer.id, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
-                for r in requests
+                batch.item("hops", row)
+                or answer_hop(r.sid, peer.sid, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
+                for row, r, _ in rows
             ],
             error=errors if any(errors) else None,
             encoding=_maybe_column(batch, "encoding", rows),
@@ -258,13 +309,13 @@ class Exchanges:
         for request in self.correlation.abandon(peer):
             self._forget(request)
 
-    def _settle(self, requests: list[Pending], done: Done | None, error: RacewayError | None) -> None:
+    def _settle(self, opened: list[Opened], done: Done | None, error: RacewayError | None) -> None:
         """The rows are stored, or not: then others get their positions, and no answer may name them.
 
         A peer was handed its requests before; a queue never will be.
         """
         if error is not None:
-            for request in requests:
+            for _, request, _ in opened:
                 request.sequence = None
                 if request.open and isinstance(request.responder, QueueResponder):
                     self.correlation.take(request.responder, request.forwarded_id)
@@ -288,5 +339,5 @@ def _without_queued(masked: list[bytes | None], chosen: list[Responder | None]) 
     ]
 
 
-def _maybe_column(batch: Batch, name: str, rows: list[tuple[int, Pending, bytes | None]]) -> list[Any] | None:
+def _maybe_column(batch: Batch, name: str, rows: list[Matched]) -> list[Any] | None:
     return None if getattr(batch, name) is None else [batch.item(name, row) for row, _, _ in rows]

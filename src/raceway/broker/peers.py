@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import ClassVar, Protocol
 
 from raceway.broker.runs import Run
@@ -11,6 +11,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import RacewayError, UnknownPeerError
 from raceway.model.envelope import Batch
 from raceway.model.intents import PeerRow, SubscriptionKind
+from raceway.model.security import ANONYMOUS, Principal
 
 Encoder = Callable[[Run], bytes]
 
@@ -37,8 +38,11 @@ class Subscriber(Party, Protocol):
 class Responder(Party, Protocol):
     """Who may be asked: a peer, or something that stands for several, such as a queue with its consumers."""
 
-    def forward(self, request: Pending, payload: bytes) -> None:
-        """Hand over a request to answer."""
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        """Hand over a request to answer: that row, as its requester sent it. The answer comes later, never at once."""
+
+    def members(self) -> Sequence[Responder]:
+        """Whom it stands for, each of whom may be asked by itself."""
 
 
 class Peer(ABC):
@@ -47,9 +51,13 @@ class Peer(ABC):
     wire: ClassVar[bytes]
     # Does this wire regard `Orders` and `orders` as one name?
     folds_case: ClassVar[bool] = False
+    # Must a message say which schema it follows, on a topic that wants one? Elsewhere the latest version is meant.
+    names_schema: ClassVar[bool] = False
 
     def __init__(self, peer_id: str, encoder: Encoder, time_us: int) -> None:
         self.id = peer_id
+        # Under which name it stands in hops.
+        self.sid = peer_id
         self.encoder = encoder
         self.name = ""
         self.description = ""
@@ -58,6 +66,8 @@ class Peer(ABC):
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.errors = self.error_rate = 0
         self.open = True
+        # Who it is, as far as security goes. A wire whose calls say so sets it before each.
+        self.principal = Principal(ANONYMOUS, self.wire.decode())
 
     @abstractmethod
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
@@ -74,6 +84,10 @@ class Peer(ABC):
         """Deadline of a request of this peer that names none; None waits for ever."""
         return default_ms
 
+    def judged(self, topic: Topic, payload: bytes) -> bytes:
+        """The part of a payload that a schema speaks of."""
+        return payload
+
     def row(self) -> PeerRow:
         return PeerRow(
             self.id, self.name, self.description, self.connected_us, self.heard_us, wire=self.wire.decode()
@@ -88,8 +102,11 @@ class LivePeer(Peer):
         """Hand over publishes: `data` is what this peer's encoder made of the run."""
 
     @abstractmethod
-    def forward(self, request: Pending, payload: bytes) -> None:
-        """Hand over a request to answer."""
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        """Hand over a request to answer: that row, as its requester sent it."""
+
+    def members(self) -> Sequence[Responder]:
+        return (self,)
 
     @abstractmethod
     def announce(self, topic: str, payload: bytes) -> None:
@@ -103,13 +120,13 @@ class LivePeer(Peer):
 class Pending:
     """An open request between two peers. Times are of the broker's clock, microseconds.
 
-    `sequence` is its position, None if it could not be stored. `sent`, `version` and `message_id` are the
-    requester's own spelling, for the answer's header. `open` until it is answered or has failed.
+    `sequence` and `offset` are given when it is stored; `sequence` is None if it could not be. `sent`, `version` and
+    `message_id` are the requester's own spelling, for the answer's header. `open` until it is answered or has failed.
     """
 
     __slots__ = (
         "accepted_us", "correlation_id", "forwarded_id", "handed_us", "message_id", "offset", "open", "reply_to",
-        "requester", "requester_id", "responder", "responder_id", "sent", "sequence", "topic", "version",
+        "requester", "requester_id", "responder", "responder_id", "sent", "sequence", "sid", "topic", "version",
     )  # fmt: skip
 
     def __init__(
@@ -122,17 +139,16 @@ class Pending:
         message_id: bytes,
         forwarded_id: bytes,
         correlation_id: bytes,
-        sequence: int,
         accepted_us: int,
-        offset: int | None = None,
         reply_to: bytes | None = None,
     ) -> None:
         self.requester, self.responder, self.topic, self.sent, self.version = requester, responder, topic, sent, version
-        self.requester_id, self.responder_id = requester.id, responder.id
+        self.requester_id, self.responder_id, self.sid = requester.id, responder.id, requester.sid
         self.message_id, self.forwarded_id, self.correlation_id = message_id, forwarded_id, correlation_id
-        self.sequence: int | None = sequence
+        self.sequence: int | None = None
+        self.offset: int | None = None
         self.accepted_us = self.handed_us = accepted_us
-        self.offset, self.reply_to = offset, reply_to
+        self.reply_to = reply_to
         self.open = True
 
     def release(self) -> None:

@@ -1,53 +1,110 @@
-"""Publishes: named, given ids, appended, and copied to every subscriber.
+"""Publishes: named, admitted, given ids, appended, and copied to every subscriber.
 
-Copies leave before the commit, because they show no offset and promise nothing.
+Copies leave before the commit, because they show no offset and promise nothing. Queues and subscriptions with cursors
+are told after it (`Readers`).
 """
 
 from __future__ import annotations
 
 from raceway.broker.bus import Bus
+from raceway.broker.dedup import Deduplication
 from raceway.broker.peers import Peer
-from raceway.broker.queue_table import QueueTable
-from raceway.broker.runs import Run, Span, keep_named, name_rows
+from raceway.broker.rates import PublishLimits
+from raceway.broker.runs import (
+    Refused,
+    Run,
+    Span,
+    keep_named,
+    keep_rows,
+    name_rows,
+    over_partitions,
+    refused_rows,
+    without,
+)
+from raceway.broker.schemas import SchemaDoor
+from raceway.broker.topic_records import TopicRecords
 from raceway.broker.tracing import mint_batch
-from raceway.errors import NoRouteError
+from raceway.errors import NoRouteError, RacewayError
 from raceway.journal.contract import Done
 from raceway.model.envelope import Batch
 from raceway.model.intents import Publish, Taken
 
 
 class Publishing:
-    def __init__(self, bus: Bus, queues: QueueTable) -> None:
+    def __init__(self, bus: Bus, records: TopicRecords) -> None:
         self._bus = bus
-        self._queues = queues
+        self._records = records
+        self._limits = PublishLimits(records, bus.loop.time)
+        settings = bus.settings.subscriptions
+        self.schema_door = SchemaDoor(bus, self.store)
+        self._dedup = Deduplication(bus, settings.dedup_s, settings.dedup_ids)
 
     def publish(self, peer: Peer, intent: Publish, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
         bus.admit("publish", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
-        copied = False
+        spans = over_partitions(spans, batch, peer.producer)
+        spans = self.admitted(peer, batch, spans, refused)
+        batch.producer = peer.producer
         for topic, sent, start, stop in spans:
-            route = bus.routing.route(topic)
-            copied = copied or bool(route.copies)
-            if route.unspelled:
-                bus.meter.counts["bus.unspelled"] += route.unspelled * (stop - start)
-            if not route.copies and not self._queues.holds(topic):
+            if not bus.routing.route(topic).copies and not bus.readers.holds(topic):
                 refused.append((start, stop, NoRouteError(sent.decode())))
                 bus.meter.counts["router.publish.dropped"] += stop - start
-        batch, spans = keep_named(batch, spans, peer.wire)
-        if batch.count:
-            ids = self._give_ids(peer, batch, copied)
-            bus.append(batch, self._queues.watch(batch, spans, done))
-            self._deliver(batch, spans, ids)
+        self.store(batch, spans, done, peer.wire)
         return Taken(tuple(refused))
 
-    def _give_ids(self, peer: Peer, batch: Batch, copied: bool) -> list[bytes]:
+    def admitted(self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused) -> list[Span]:
+        """What is left when rows are refused: forbidden, over a limit, against the contract of their topic."""
+        before = len(refused)
+        spans = self._bus.security.admit(peer.principal, "Produce", spans, refused)
+        if self._records.is_limited:
+            self._limits.refuse(batch, spans, refused)
+        if len(refused) > before:
+            spans = without(spans, refused_rows(refused[before:]))
+        return self.schema_door.admit(peer, batch, spans, refused)
+
+    def store(self, batch: Batch, spans: list[Span], done: Done | None, spelling: bytes | None) -> None:
+        """Append the rows of these spans and hand out copies. The batch has its producers already.
+
+        `spelling`: the wire under whose name a spelling that is not the canonical one is kept.
+        """
+        spans, done, repeated, fresh = self._dedup.sift(batch, spans, done)
+        batch, spans = keep_rows(batch, spans) if spelling is None else keep_named(batch, spans, spelling)
+        if not batch.count:
+            if repeated:  # they count as stored once what they repeat is
+                self._bus.append(batch, done)
+            return
+        try:
+            self._append(batch, spans, done)
+        except RacewayError:
+            self._dedup.forget(fresh)
+            raise
+
+    def store_own(self, batch: Batch, spans: list[Span]) -> None:
+        """The same for what the broker itself has to say; it may repeat what others said."""
+        batch, spans = keep_rows(batch, spans)
+        self._append(batch, spans, None)
+
+    def _append(self, batch: Batch, spans: list[Span], done: Done | None) -> None:
+        ids = self._give_ids(batch, self._are_copied(spans))
+        self._bus.append(batch, self._bus.readers.watch(batch, spans, done))
+        self._deliver(batch, spans, ids)
+
+    def _are_copied(self, spans: list[Span]) -> bool:
+        copied = False
+        for topic, _, start, stop in spans:
+            route = self._bus.routing.route(topic)
+            copied = copied or bool(route.copies)
+            if route.unspelled:
+                self._bus.meter.counts["bus.unspelled"] += route.unspelled * (stop - start)
+        return copied
+
+    def _give_ids(self, batch: Batch, copied: bool) -> list[bytes]:
         """Fill in what only the broker knows; the ids under which copies are delivered.
 
         A publish that came without an id gets one, and is delivered under that very id. The id of a sender is never
         passed on: such a publish is delivered under a masked one.
         """
-        batch.producer = peer.producer
         self._bus.chains.unmask_parents(batch)
         minted = mint_batch(batch.count)
         given, roots = batch.message_id, batch.correlation_id

@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple, Protocol
 
+from raceway import config
 from raceway.broker.metrics import Meter
 from raceway.broker.peers import Encoder
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import random_id
+from raceway.errors import TooLargeError
 from raceway.model.envelope import ZBUS, Batch, decode_attributes
 from raceway.model.intents import SubscriptionKind
 
@@ -46,20 +48,28 @@ class _Subscriber:
 class PubSubQueue:
     """A `Subscriber` of its topic that hands copies on."""
 
-    def __init__(self, topic: Topic, meter: Meter, max_messages: int, max_bytes: int) -> None:
+    def __init__(self, topic: Topic, meter: Meter, settings: config.Broker) -> None:
         self.id = random_id().decode()
         self.encoder: Encoder = _encode_nothing
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.topic = topic
         self.consumers: dict[PubSubConsumer, _Subscriber] = {}
         self._meter = meter
-        self._max_messages, self._max_bytes = max_messages, max_bytes
+        self._max_messages, self._max_bytes = settings.pubsub_messages, settings.pubsub_bytes
+        self._max_topic_bytes = settings.pubsub_topic_bytes
 
     def spells(self, name: str) -> bool:
         return True
 
+    def check_topics(self, consumer: PubSubConsumer, topics: tuple[str, ...]) -> None:
+        """Topics only ever add up on a connection. Raises TooLargeError if these would be more than it may gather."""
+        known = self.consumers[consumer].topics if consumer in self.consumers else set()
+        size = sum(map(len, known.union(topics)))
+        if size > self._max_topic_bytes:
+            raise TooLargeError("A subscription", size, self._max_topic_bytes)
+
     def arm(self, consumer: PubSubConsumer, ticket: bytes, topics: tuple[str, ...], window: int = 1) -> None:
-        """Topics only ever add up on a connection; a further call replaces the waiting one."""
+        """A further call replaces the waiting one."""
         subscriber = self.consumers.setdefault(consumer, _Subscriber())
         subscriber.topics.update(topics)
         subscriber.ticket, subscriber.window = ticket, window

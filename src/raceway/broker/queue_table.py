@@ -19,18 +19,16 @@ from raceway.broker.bus import Bus
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.pubsub import PubSubConsumer, PubSubQueue
 from raceway.broker.queues import CURSORS, Consumer, Queue
-from raceway.broker.runs import Span
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import random_id
 from raceway.errors import (
     ForbiddenError,
     NameInvalidError,
     QueueKindError,
-    RacewayError,
+    TopicKindError,
     UnavailableError,
     UnknownQueueError,
 )
-from raceway.journal.contract import Done
 from raceway.model.envelope import Batch
 from raceway.model.intents import SubscriptionKind
 from raceway.model.topics import canonical_name
@@ -67,14 +65,16 @@ class QueueResponder:
     def spells(self, name: str) -> bool:
         return True
 
-    def forward(self, request: Pending, payload: bytes) -> None:
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
         self.queue.expect(request)
+
+    def members(self) -> Sequence[QueueResponder]:
+        return (self,)
 
 
 class QueueTable:
-    def __init__(self, bus: Bus, pubsub_messages: int, pubsub_bytes: int) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._pubsub_limits = (pubsub_messages, pubsub_bytes)
         self._records: dict[str, QueueRecord] = {}
         self._queues: dict[str, Queue] = {}
         self._pubsubs: dict[str, PubSubQueue] = {}
@@ -91,7 +91,7 @@ class QueueTable:
     def create(self, peer: Peer, maker: str, name: str, mode: int, token: str) -> None:
         """Make a queue; a repeat for one of the same kind changes nothing.
 
-        Raises QueueKindError, the errors of names, or UnavailableError if it could not be kept.
+        Raises QueueKindError, TopicKindError, the errors of names, or UnavailableError if it could not be kept.
         """
         if canonical_name(name) != name:  # names are looked up exactly, so this one would never be found
             raise NameInvalidError(name, "it is not in Unicode normal form C")
@@ -101,6 +101,8 @@ class QueueTable:
             if known.is_pubsub != bool(mode & PUBSUB):
                 raise QueueKindError(name)
             return
+        if topic.partitions and not mode & PUBSUB:  # one cursor cannot stand in several topics: each may have a queue
+            raise TopicKindError(name, topic.partitions[0].name)
         record = QueueRecord(mode, _digest(token), maker, self._bus.clock_us() // 1000)
         if mode & TEMPORARY:
             self._temporary.setdefault(peer, []).append(topic.name)
@@ -135,6 +137,7 @@ class QueueTable:
             self._bus.routing.remove(pubsub)
         if queue is not None:
             self._bus.routing.remove(self._by_topic.pop(queue.topic))
+            self._bus.readers.remove(queue.topic, queue)
 
     def __iter__(self) -> Iterator[tuple[str, QueueRecord, Queue | PubSubQueue]]:
         for name, record in self._records.items():
@@ -145,19 +148,22 @@ class QueueTable:
         self._records[name] = record
         self._gone.discard(name)
         if record.is_pubsub:
-            self._pubsubs[name] = PubSubQueue(topic, self._bus.meter, *self._pubsub_limits)
+            self._pubsubs[name] = PubSubQueue(topic, self._bus.meter, self._bus.settings)
             return
         end = self._bus.journal.offsets(name)[1]
         kept = self._maybe_kept_cursor(name)
         queue = Queue(topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move)
         self._queues[name] = queue
         self._by_topic[topic] = QueueResponder(queue)
+        self._bus.readers.add(topic, queue)
 
     # ---- consumers ---------------------------------------------------------------------------------------------------
 
     def arm(self, consumer: QueueConsumer, name: str, ticket: bytes, topics: tuple[str, ...], window: int) -> None:
-        """The queue must exist: `find` comes first."""
+        """The queue must exist: `find` comes first. Raises TooLargeError for too many topics."""
         queue = self._pubsubs.get(name) or self._queues[name]
+        if isinstance(queue, PubSubQueue):
+            queue.check_topics(consumer, topics)
         self._consuming.setdefault(consumer, {})[queue] = None
         if not queue.consumers:
             self._subscribe(queue)
@@ -191,39 +197,9 @@ class QueueTable:
 
     # ---- rows --------------------------------------------------------------------------------------------------------
 
-    def holds(self, topic: Topic) -> bool:
-        """Does an ordinary queue keep what is published on this topic?"""
-        return topic in self._by_topic
-
     def maybe_responder(self, topic: Topic) -> QueueResponder | None:
         """The queue in which a request may wait, also while nobody consumes from it."""
         return self._by_topic.get(topic)
-
-    def watch(self, batch: Batch, spans: list[Span], done: Done | None) -> Done | None:
-        """What to call after the commit of these rows, so that queues learn of theirs."""
-        if not self._by_topic:
-            return done
-        queued = self._rows_by_queue(spans)
-        if not queued:
-            return done
-
-        def committed(error: RacewayError | None) -> None:
-            if error is None:
-                for queue, rows in queued.items():
-                    queue.committed(batch, rows)
-            if done is not None:
-                done(error)
-
-        return committed
-
-    def _rows_by_queue(self, spans: list[Span]) -> dict[Queue, Sequence[int]]:
-        found: dict[Queue, Sequence[int]] = {}
-        for topic, _, start, stop in spans:
-            responder = self._by_topic.get(topic)
-            if responder is not None:
-                rows, before = range(start, stop), found.get(responder.queue)
-                found[responder.queue] = rows if before is None else [*before, *rows]
-        return found
 
     def _note_move(self, queue: Queue) -> None:
         if not self._moved:

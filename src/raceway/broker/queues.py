@@ -160,6 +160,9 @@ class Queue:
                 self._moved(self)
         self.pump()
 
+    def withdrawn(self, batch: Batch, row: int) -> None:
+        """Rows that were never committed were never counted here."""
+
     def _take_in(self, batch: Batch, rows: Iterable[int], offsets: Iterable[int]) -> None:
         """As many as there is room for wait in memory."""
         waiting, expected, payloads, attributes = self._waiting, self._expected, batch.payload, batch.attributes

@@ -1,7 +1,8 @@
 """Who gets what: subscriptions by pattern, and the route of each topic.
 
 Publish subscriptions and request subscriptions are two tables. A route is computed from them on a topic's first message
-and kept until a subscription that could change it comes or goes: an exact name touches one route, a wildcard all.
+and kept until a subscription that could change it comes or goes: an exact name touches the routes of the topics that
+are known by it, a wildcard all.
 """
 
 from __future__ import annotations
@@ -40,6 +41,8 @@ class Routing:
         # In the one only subscribers, in the other only responders.
         self._tries: dict[SubscriptionKind, PatternTrie[Any]] = {"publish": PatternTrie(), "request": PatternTrie()}
         self._routes: dict[str, Route] = {}
+        # Topics known by another name than their own (partitions, aliases), by that name.
+        self._known_as: dict[str, set[str]] = {}
 
     def subscribe(self, peer: Party, kind: SubscriptionKind, pattern: str, priority: float) -> None:
         """A repeat keeps one entry and replaces the priority."""
@@ -67,32 +70,65 @@ class Routing:
         if route is None:
             if len(self._routes) >= KEPT_ROUTES:
                 self._routes.clear()
-            wanting = self.subscribers(topic.folded)
-            able = [peer for peer in wanting if peer.spells(topic.name)]
-            route = Route(_by_encoder(able), self.responders(topic.name), len(wanting) - len(able))
-            self._routes[topic.folded] = route
+                self._known_as.clear()
+            route = self._routes[topic.folded] = self._computed(topic)
         return route
+
+    def _computed(self, topic: Topic) -> Route:
+        public = topic.public
+        if not public:
+            return Route((), (), 0)
+        wanting = self.subscribers(public)
+        if public != topic.name:
+            self._known_as.setdefault(fold(public), set()).add(topic.folded)
+            wanting = tuple(dict.fromkeys((*wanting, *self._exact(topic.folded))))
+        able = [peer for peer in wanting if peer.spells(public)]
+        return Route(_by_encoder(able), self.responders(public), len(wanting) - len(able))
+
+    def _exact(self, name: str) -> list[Subscriber]:
+        """Who named this very topic, not a pattern that happens to match it."""
+        return [peer for peer in self._tries["publish"].find(name) if ("publish", name) in peer.subscriptions]
 
     def subscribers(self, name: str) -> tuple[Subscriber, ...]:
         """Who wants publishes of this name, each peer once. Also for the broker's own streams, which are no topics."""
         return tuple(dict.fromkeys(self._tries["publish"].find(name)))
 
     def responders(self, name: str) -> tuple[Responder, ...]:
-        priorities = {
+        """Those of the highest priority."""
+        priorities = self._priorities(name)
+        best = max(priorities.values(), default=0)
+        return tuple(peer for peer, priority in priorities.items() if priority == best)
+
+    def all_responders(self, name: str) -> tuple[Responder, ...]:
+        """Everybody who would answer, those of the highest priority first."""
+        priorities = self._priorities(name)
+        return tuple(sorted(priorities, key=lambda peer: -priorities[peer]))
+
+    def _priorities(self, name: str) -> dict[Responder, float]:
+        return {
             peer: max(
                 p for (kind, pattern), p in peer.subscriptions.items() if kind == "request" and matches(pattern, name)
             )
             for peer in dict.fromkeys(self._tries["request"].find(name))
             if peer.spells(name)
         }
-        best = max(priorities.values(), default=0)
-        return tuple(peer for peer, priority in priorities.items() if priority == best)
+
+    def forget_routes(self) -> None:
+        """Something changed that subscriptions do not show: all routes are computed again."""
+        self._routes.clear()
 
     def _forget(self, pattern: str) -> None:
         if has_wildcard(pattern):
             self._routes.clear()
+            self._known_as.clear()
         else:
             self._routes.pop(pattern, None)
+            for topic in self._known_as.pop(pattern, ()):
+                self._routes.pop(topic, None)
+
+    def renamed(self, topic: Topic) -> None:
+        """The name by which other wires know the topic has changed."""
+        self._routes.pop(topic.folded, None)
 
 
 def _by_encoder(subscribers: Iterable[Subscriber]) -> Copies:

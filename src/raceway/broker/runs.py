@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import NamedTuple
 
 from raceway.broker.topics import Topic, TopicTable
 from raceway.errors import RacewayError
-from raceway.model.envelope import Batch, Column, encode_attributes
+from raceway.model.envelope import Batch, Column, decode_attributes, encode_attributes
+from raceway.model.hashing import fnv1a64
 
 Refused = list[tuple[int, int, RacewayError]]
 
@@ -43,10 +44,15 @@ def name_rows(batch: Batch, topics: TopicTable, folds_case: bool) -> tuple[list[
 
 def keep_named(batch: Batch, spans: list[Span], wire: bytes) -> tuple[Batch, list[Span]]:
     """The batch under canonical names, without rows that have none; spans of what is left."""
+    batch, spans = keep_rows(batch, spans)
+    _keep_spelling(batch, spans, wire)
+    return batch, spans
+
+
+def keep_rows(batch: Batch, spans: list[Span]) -> tuple[Batch, list[Span]]:
+    """The rows of these spans, under the names of their topics; the spans, closed up."""
     if len(spans) == 1 and spans[0].start == 0 and spans[0].stop == batch.count:  # almost every batch
         batch.topic = spans[0].topic.encoded
-        if spans[0].sent != batch.topic:
-            _keep_spelling(batch, spans, wire)
         return batch, spans
     kept = sum(stop - start for _, _, start, stop in spans)
     if kept < batch.count:
@@ -56,8 +62,46 @@ def keep_named(batch: Batch, spans: list[Span], wire: bytes) -> tuple[Batch, lis
         batch.topic = spans[0].topic.encoded
     else:
         batch.topic = [span.topic.encoded for span in spans for _ in range(span.start, span.stop)]
-    _keep_spelling(batch, spans, wire)
     return batch, spans
+
+
+def without(spans: list[Span], gone: Container[int]) -> list[Span]:
+    """What is left of the spans when these rows go."""
+    left: list[Span] = []
+    for topic, sent, start, stop in spans:
+        begin = start
+        for row in [row for row in range(start, stop) if row in gone] + [stop]:
+            if begin < row:
+                left.append(Span(topic, sent, begin, row))
+            begin = row + 1
+    return left
+
+
+def refused_rows(refused: Refused) -> set[int]:
+    return {row for start, stop, _ in refused for row in range(start, stop)}
+
+
+def over_partitions(spans: list[Span], batch: Batch, producer: bytes) -> list[Span]:
+    """Rows that were sent to a base go to the partition of their routing key, else of their sender."""
+    if not any(span.topic.partitions for span in spans):
+        return spans
+    parted: list[Span] = []
+    for span in spans:
+        count = len(span.topic.partitions)
+        if not count:
+            parted.append(span)
+            continue
+        numbers: dict[bytes, int] = {}
+        for row in range(span.start, span.stop):
+            key = batch.item("routing_key", row) or producer
+            if key not in numbers:
+                numbers[key] = fnv1a64(key) % count
+            topic = span.topic.partitions[numbers[key]]
+            if parted and parted[-1].topic is topic and parted[-1].stop == row:
+                parted[-1] = parted[-1]._replace(stop=row + 1)
+            else:
+                parted.append(Span(topic, span.sent, row, row + 1))
+    return parted
 
 
 def stretches(sent: Column[bytes], count: int) -> Iterator[tuple[bytes, int, int]]:
@@ -89,8 +133,11 @@ def _keep_spelling(batch: Batch, spans: list[Span], wire: bytes) -> None:
     if all(span.sent == span.topic.encoded for span in spans):
         return
     key = f"{wire.decode()}.topic"
-    batch.attributes = [
-        None if span.sent == span.topic.encoded else encode_attributes({key: span.sent.decode()})
-        for span in spans
-        for _ in range(span.start, span.stop)
-    ]
+    kept: list[bytes | None] = []
+    for topic, sent, start, stop in spans:
+        for row in range(start, stop):
+            attributes: bytes | None = batch.item("attributes", row)
+            if sent != topic.encoded:
+                attributes = encode_attributes({**decode_attributes(attributes), key: sent.decode()})
+            kept.append(attributes)
+    batch.attributes = kept

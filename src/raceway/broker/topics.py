@@ -2,12 +2,17 @@
 
 A topic keeps the spelling of its first user, lower case if that was a wire that disregards case (MB). Other wires look
 a name up exactly; a name that differs from an existing one only in case is not made.
+
+A topic is `orders`, or `/shop/orders` in a namespace of its own: the latter no other wire can say, unless an alias is
+set for it. A name may also stand for partitions, which are topics called `orders-part-0`, `orders-part-1`, ...: other
+wires know the whole by the name of the base.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
+from raceway.broker.contracts import Contract
 from raceway.errors import BusyError, NameTakenError
 from raceway.model.topics import canonical_name, fold, refuse_reserved
 
@@ -16,24 +21,32 @@ SPELLINGS = 65_536
 
 
 class Topic:
-    """A topic: its canonical name, as text, as bytes, and in the form that disregards case."""
+    """A topic: its canonical name, as text, as bytes, and in the form that disregards case.
 
-    __slots__ = ("encoded", "folded", "name")
+    `public` is the name under which other wires know it, empty if they do not. `partitions` are those of a base.
+    `contract` is what the topic's schema policy demands, None if nothing.
+    """
 
-    def __init__(self, name: str) -> None:
+    __slots__ = ("contract", "encoded", "folded", "name", "partitions", "public")
+
+    def __init__(self, name: str, alias: str | None = None) -> None:
         self.name = name
         self.encoded = name.encode()
         self.folded = fold(name)
+        self.public = alias if alias is not None else "" if name.startswith("/") else name
+        self.partitions: tuple[Topic, ...] = ()
+        self.contract: Contract | None = None
 
 
 class TopicTable:
-    def __init__(self, names: Iterable[str], limit: int) -> None:
+    def __init__(self, names: Iterable[str], limit: int, aliases: Mapping[str, str] | None = None) -> None:
         self._limit = limit
         self._by_fold: dict[str, Topic] = {}
         self._by_spelling: dict[bytes, Topic] = {}
+        self._aliases = {fold(alias): name for alias, name in (aliases or {}).items()}
+        self._alias_of = {fold(name): alias for alias, name in (aliases or {}).items()}
         for name in names:
-            topic = Topic(name)
-            self._by_fold[topic.folded] = topic
+            self.own(name)
 
     def spelled(self, sent: bytes, folds_case: bool) -> Topic:
         """The topic that a peer's spelling names, made if it is new.
@@ -52,8 +65,22 @@ class TopicTable:
         """A topic the journal already knows by its canonical name, made if it has no rows yet."""
         topic = self._by_fold.get(fold(name))
         if topic is None:
-            topic = self._by_fold[fold(name)] = Topic(name)
+            topic = self._by_fold[fold(name)] = Topic(name, self._alias_of.get(fold(name)))
         return topic
+
+    def named(self, name: str) -> Topic:
+        """The topic of exactly this canonical name, whatever its namespace, made if it is new.
+
+        Raises NameReservedError, NameTakenError or BusyError.
+        """
+        refuse_reserved(name)
+        return self._exact_or_made(name)
+
+    def forget(self, topic: Topic) -> None:
+        """It is no more; a further use makes it anew."""
+        if self._by_fold.get(topic.folded) is topic:
+            del self._by_fold[topic.folded]
+            self._by_spelling.clear()
 
     def maybe_exact(self, name: str) -> Topic | None:
         topic = self._by_fold.get(fold(name))
@@ -65,15 +92,21 @@ class TopicTable:
     def _find_or_make(self, text: str, folds_case: bool) -> Topic:
         name = canonical_name(text)
         refuse_reserved(name)
+        name = self._aliases.get(fold(name), name)
+        if folds_case:
+            return self.maybe_get(name) or self._made(name.lower())
+        return self._exact_or_made(name)
+
+    def _exact_or_made(self, name: str) -> Topic:
         topic = self._by_fold.get(fold(name))
-        if topic is None:
-            if len(self._by_fold) >= self._limit:
-                raise BusyError(f"there are {self._limit} topics already (broker.max_topics)")
-            topic = Topic(name.lower() if folds_case else name)
-            self._by_fold[topic.folded] = topic
-        elif not folds_case and topic.name != name:
+        if topic is not None and topic.name != name:
             raise NameTakenError(name, topic.name)
-        return topic
+        return topic or self._made(name)
+
+    def _made(self, name: str) -> Topic:
+        if len(self._by_fold) >= self._limit:
+            raise BusyError(f"there are {self._limit} topics already (broker.max_topics)")
+        return self.own(name)
 
     def __iter__(self) -> Iterator[Topic]:
         return iter(self._by_fold.values())

@@ -81,7 +81,8 @@ class Chains:
             self._batch_rows -= len(gone)
 
     def unmask_parents(self, batch: Batch) -> None:
-        """Parents of a batch become what they stand for, and lead to the roots of their chains.
+        """Parents of a batch become what they stand for, and lead to the roots of their chains. A sender that names the
+        root itself is believed.
 
         A sender may also name an id of its own as parent, even one of the same batch: those are remembered in passing.
         """
@@ -92,6 +93,7 @@ class Chains:
         for row in range(batch.count):
             named = batch.item("parent_id", row)
             parent, root = (None, None) if named is None else self.unmask(named)
+            root = batch.item("correlation_id", row) or root  # what a sender says itself counts
             parents.append(parent)
             roots.append(root)
             message_id = batch.item("message_id", row)

@@ -32,7 +32,7 @@ class Turn:
         self.call_soon = call_soon
         self._owing: list[Flushable] = []
         self._owing_last: list[Flushable] = []
-        self._scheduled = self._reading = False
+        self._scheduled = self._reading = self._prompt = False
         self._ended = 0.0
 
     def owe(self, flushable: Flushable, *, last: bool = False) -> None:
@@ -45,16 +45,24 @@ class Turn:
         if not self._scheduled and not self._reading:
             self._schedule()
 
-    def begin_read(self) -> None:
-        """A peer's bytes are about to be taken; `end_read` must follow."""
+    def begin_read(self, small: bool) -> None:
+        """A peer's bytes are about to be taken; `end_read` must follow. A small read on a quiet bus ends the turn."""
         self._reading = True
+        self._prompt = small and not self._scheduled and time.monotonic() - self._ended > QUIET_S
 
-    def end_read(self, small: bool) -> None:
-        """They are taken. After a small read on a quiet bus the turn ends here."""
+    def hasten(self) -> None:
+        """What peers are owed leaves before the work goes on that nobody waits for, if the turn is to end here."""
+        if self._prompt:
+            owing, self._owing = self._owing, []
+            _flush(owing)
+
+    def end_read(self) -> None:
+        """The bytes are taken."""
         self._reading = False
+        prompt, self._prompt = self._prompt, False
         if self._scheduled or not (self._owing or self._owing_last):
             return
-        if small and time.monotonic() - self._ended > QUIET_S:
+        if prompt:
             self._end()
         else:
             self._schedule()
@@ -70,9 +78,14 @@ class Turn:
     def _end(self) -> None:
         owing, last = self._owing, self._owing_last
         self._owing, self._owing_last = [], []
-        for flushable in (*owing, *last):
-            try:
-                flushable.flush()
-            except Exception:
-                log.exception("a flush failed")
+        _flush(owing)
+        _flush(last)
         self._ended = time.monotonic()
+
+
+def _flush(owing: list[Flushable]) -> None:
+    for flushable in owing:
+        try:
+            flushable.flush()
+        except Exception:
+            log.exception("a flush failed")

@@ -16,6 +16,8 @@ from raceway.cli.journal import journal_app
 from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.pipeline import pipeline_app
 from raceway.cli.queues import queue_app
+from raceway.cli.schemas import schema_app
+from raceway.cli.seneca import seneca_app
 from raceway.cli.serve import serve
 from raceway.cli.track import track
 from raceway.errors import RacewayError
@@ -39,6 +41,8 @@ app.command()(sub)
 app.command()(request)
 app.command()(topics)
 app.add_typer(queue_app)
+app.add_typer(seneca_app)
+app.add_typer(schema_app)
 app.add_typer(journal_app)
 app.add_typer(pipeline_app)
 app.command("config")(show_config)

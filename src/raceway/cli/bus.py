@@ -66,8 +66,29 @@ def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
     return running.urls[door]
 
 
+def find_console(url: str | None, data: Path | None) -> str:
+    """The console port of the bus that is meant; ends the command when there is none."""
+    if url is None:
+        folder = data_folder(data)
+        running = maybe_running(folder)
+        if running is None:
+            fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
+        return running.urls["console"]
+    if not url.startswith("http://"):
+        fail("this speaks to the console port: --url http://HOST:PORT", ExitCode.USAGE)
+    return url.rstrip("/")
+
+
 def is_zbus(url: str) -> bool:
     return url.startswith(("zbus://", "zbus+"))
+
+
+def is_seneca(url: str) -> bool:
+    return url.startswith(("seneca://", "seneca+"))
+
+
+def is_danube(url: str) -> bool:
+    return url.startswith(("danube://", "danube+"))
 
 
 def ask_console(running: Running, path: str) -> Any:
@@ -75,9 +96,22 @@ def ask_console(running: Running, path: str) -> Any:
     return call_console(running.urls["console"], path)
 
 
-def call_console(url: str, path: str, method: str = "GET", token: str = "") -> Any:
+def console_url(url: str | None, data: Path | None) -> str:
+    """Where the console port is: as said, else of the bus that runs on the data folder. Ends the command otherwise."""
+    if url is None:
+        folder = data_folder(data)
+        running = maybe_running(folder)
+        if running is None:
+            fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
+        return running.urls["console"]
+    if not url.startswith("http://"):
+        fail("this speaks to the console port: --url http://HOST:PORT", ExitCode.USAGE)
+    return url.rstrip("/")
+
+
+def call_console(url: str, path: str, method: str = "GET", token: str = "", document: Any = None) -> Any:
     """What the console port at `url` answers, as JSON. Raises RemoteError if it refuses, ConnectionLostError."""
-    status, body = _call(url, path, method, token)
+    status, body = _call(url, path, method, token, document)
     try:
         answer = msgspec.json.decode(body)
     except msgspec.DecodeError as error:
@@ -94,13 +128,14 @@ def read_metrics(running: Running) -> dict[str, float]:
     return {name: float(value) for name, value in pairs}
 
 
-def _call(url: str, path: str, method: str = "GET", token: str = "") -> tuple[int, bytes]:
+def _call(url: str, path: str, method: str = "GET", token: str = "", document: Any = None) -> tuple[int, bytes]:
     import http.client
     from urllib.parse import urlsplit
 
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=CONSOLE_S)
     try:
-        connection.request(method, path, headers={"Authorization": f"Bearer {token}"} if token else {})
+        body = None if document is None else msgspec.json.encode(document)
+        connection.request(method, path, body, headers={"Authorization": f"Bearer {token}"} if token else {})
         response = connection.getresponse()
         return response.status, response.read()
     except (OSError, http.client.HTTPException) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from raceway import config
@@ -45,6 +46,8 @@ def _check(settings: config.Config) -> None:
 
 def as_toml(value: Any) -> str:
     """A value as one would write it in the file."""
+    if isinstance(value, msgspec.Struct):
+        value = msgspec.structs.asdict(value)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{as_toml(k)} = {as_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (tuple, list)):

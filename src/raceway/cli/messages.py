@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from itertools import islice
@@ -25,7 +26,7 @@ NO_ROUTE = "NO_ROUTE_FOUND"
 # Messages between two looks at the progress bar: about a hundredth of a second's worth.
 CHUNK = 4096
 
-Topic = Annotated[str, typer.Argument(help="The topic; over zbus the queue.")]
+Topic = Annotated[str, typer.Argument(help="The topic; over zbus the queue, over Seneca a pattern.")]
 Payload = Annotated[str | None, typer.Argument(help="The message. Without it, or with `-`: standard input.")]
 PayloadFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Take the message from a file.")]
 Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Version of the message's format.")]
@@ -48,6 +49,9 @@ def pub(
     subject: Annotated[
         str | None, typer.Option("--subject", metavar="TOPIC", help="zbus: the topic within a publish/subscribe queue.")
     ] = None,
+    key: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="Danube: messages of one key stay in order.")
+    ] = None,
     url: options.Url = None,
     data: options.Data = None,
     ca_file: CaFile = None,
@@ -57,19 +61,31 @@ def pub(
     """Publish a message, or many. Done means: the bus has it on disk.
 
     A topic that nobody has subscribed to is no error here: the bus keeps the message all the same. Over zbus
-    (`--url zbus://…`) it goes into a queue, and a queue that nobody made is an error.
+    (`--url zbus://…`) it goes into a queue, and a queue that nobody made is an error. Over Danube (`--url danube://…`)
+    every message is acknowledged. Over Seneca (`--url seneca://…`) the topic is a pattern such as `role:math,cmd:sum`,
+    and the message an object that its keys are added to.
     """
     messages = list(_read_messages(payload, file, lines))
+    address = bus.find_url(url, data)
+    # Nothing answers a message on Seneca's TCP.
+    confirm = not no_ack and not address.startswith("seneca+tcp:")
     began = time.monotonic()
 
     async def send() -> bool:
-        address = bus.find_url(url, data)
-        keywords = {"topic": subject} if bus.is_zbus(address) else {"version": version}
+        keywords: dict[str, Any] = {"confirm": confirm}
+        if bus.is_danube(address):
+            if no_ack:
+                output.fail("Danube acknowledges every message: leave out --no-ack", ExitCode.USAGE)
+            keywords = {"key": key}
+        elif bus.is_zbus(address):
+            keywords["topic"] = subject
+        else:
+            keywords |= _versioned(address, version)
         async with _connect(address, ca_file, token, reconnect=False) as client:
-            return await _publish(client, topic, messages, count, keywords | {"confirm": not no_ack})
+            return await _publish(client, topic, messages, count, keywords)
 
     routed = asyncio.run(send())
-    sent, acknowledged = len(messages) * count, routed and not no_ack
+    sent, acknowledged = len(messages) * count, routed and confirm
     if as_json:
         size = sum(map(len, messages)) * count
         output.print_json(
@@ -95,7 +111,7 @@ async def _publish(client: Any, topic: str, messages: list[bytes], count: int, k
                     raise
                 routed = False
             bar.advance(bar.task_ids[0], len(chunk))
-    if not keywords["confirm"]:
+    if not keywords.get("confirm", True):
         # Whoever wants no acknowledgement still wants the messages to leave before we do.
         await client.heartbeat()
     return routed
@@ -124,7 +140,10 @@ def _read_messages(payload: str | None, file: Path | None, lines: bool) -> Itera
 
 def sub(
     patterns: Annotated[
-        list[str], typer.Argument(help="Topics or patterns: `flight.+.gate`, `baggage.#`; over zbus one queue.")
+        list[str],
+        typer.Argument(
+            help="Topics or patterns: `flight.+.gate`, `baggage.#`; over zbus one queue, over Danube one topic."
+        ),
     ],
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N messages.")] = None,
     timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this long.")] = None,
@@ -132,6 +151,10 @@ def sub(
     subjects: Annotated[
         list[str] | None,
         typer.Option("--subject", metavar="TOPIC", help="zbus: a topic of a publish/subscribe queue. Default: all."),
+    ] = None,
+    subscription: Annotated[
+        str | None,
+        typer.Option("--subscription", metavar="NAME", help="Danube: one that stays. Default: one for this command."),
     ] = None,
     url: options.Url = None,
     data: options.Data = None,
@@ -143,7 +166,8 @@ def sub(
 
     With --count and --timeout, status 4 says that fewer than N came in time. What was published while the connection
     was lost is missing, and said to be so. Over zbus messages are taken from a queue: nobody else gets them, and none
-    is taken that is not printed.
+    is taken that is not printed. Over Danube a message is acknowledged when it is printed; with --subscription the next
+    command goes on where this one ended, and several share the messages.
     """
     if raw and sys.stdout.isatty():
         output.fail("--raw writes what strangers sent as it is: send it to a file or a pipe", ExitCode.USAGE)
@@ -151,9 +175,12 @@ def sub(
 
     async def receive() -> int:
         address = bus.find_url(url, data)
+        _refuse_seneca(address)
         async with _connect(address, ca_file, token, reconnect=True) as client:
             if bus.is_zbus(address):
                 return await _consume(client, patterns, tuple(subjects or "*"), count, timeout, show)
+            if bus.is_danube(address):
+                return await _acknowledge(client, patterns, subscription, count, timeout, show)
             return await _receive(client, patterns, count, timeout, show)
 
     came = asyncio.run(receive())
@@ -182,6 +209,38 @@ async def _consume(
                 delivery = await anext(consumer)
                 show(Message(delivery.queue, delivery.payload, id=delivery.id))
                 came += 1
+    return came
+
+
+async def _acknowledge(
+    client: Any,
+    topics: list[str],
+    subscription: str | None,
+    count: int | None,
+    limit_s: float | None,
+    show: Callable[[Message], None],
+) -> int:
+    """A subscription without a name ends with the command: nobody would ever acknowledge for it."""
+    from raceway.client import Message
+
+    if len(topics) > 1:
+        output.fail("over Danube `sub` listens to one topic", ExitCode.USAGE)
+    topic, came = topics[0], 0
+    name, kind = (subscription, "shared") if subscription else (f"raceway-sub-{uuid.uuid4().hex[:8]}", "exclusive")
+    try:
+        async with await client.subscribe(topic, name, type=kind) as consumer:
+            output.note(f"listening to {topic}")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(limit_s):
+                    while count is None or came < count:
+                        message = await anext(consumer)
+                        show(Message(message.topic, message.payload, id=message.id))
+                        came += 1
+                        await consumer.ack(message)
+    finally:
+        if subscription is None:
+            with suppress(RacewayError):
+                await client.unsubscribe(topic, name)
     return came
 
 
@@ -268,7 +327,9 @@ def request(
 
     async def ask() -> bytes:
         address = bus.find_url(url, data)
-        keywords = {} if bus.is_zbus(address) else {"version": version}
+        if bus.is_danube(address):
+            output.fail("Danube knows no requests: ask over MB, zbus or Seneca", ExitCode.USAGE)
+        keywords = _versioned(address, version)
         async with _connect(address, ca_file, token, reconnect=False) as client:
             answer: bytes = await client.request(topic, question, timeout_ms=timeout_ms, **keywords)
             return answer
@@ -290,8 +351,11 @@ def topics(
 ) -> None:
     """List what is subscribed and by whom; for a bus found through its data folder also what is stored."""
     address = bus.find_url(url, data)
+    _refuse_seneca(address)
     if bus.is_zbus(address):
         output.fail("zbus has queues, not topics: see `raceway queue list`", ExitCode.USAGE)
+    if bus.is_danube(address):
+        output.fail("this is asked over MB: leave out --url, or name an MB door", ExitCode.USAGE)
 
     async def ask() -> tuple[list[Any], dict[str, str]]:
         async with _connect(address, ca_file, "", reconnect=False) as client:
@@ -327,6 +391,16 @@ def _maybe_stored(data: Path | None) -> list[dict[str, Any]] | None:
         found += page["topics"]
         after = page["after"]
     return found
+
+
+def _versioned(address: str, version: str) -> dict[str, Any]:
+    """Only MB has versions of formats."""
+    return {} if bus.is_zbus(address) or bus.is_seneca(address) else {"version": version}
+
+
+def _refuse_seneca(address: str) -> None:
+    if bus.is_seneca(address):
+        output.fail("Seneca has no subscriptions: see `raceway seneca list` for what is attached", ExitCode.USAGE)
 
 
 def _connect(url: str, ca_file: str | None, token: str, reconnect: bool) -> Any:

@@ -21,9 +21,17 @@ Url = Annotated[
         "--url",
         metavar="URL",
         help=(
-            "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss, zbus, and zbus+track for a tracker. "
+            "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, and zbus+track for a "
+            "tracker. "
             "Default: RACEWAY_URL, else the bus that runs on the data folder."
         ),
     ),
 ]
-Token = Annotated[str, typer.Option("--token", metavar="TOKEN", help="zbus: opens a queue that has a token.")]
+Token = Annotated[
+    str,
+    typer.Option("--token", metavar="TOKEN", help="zbus: opens a queue that has a token. Danube: says who you are."),
+]
+ConsoleUrl = Annotated[
+    str | None,
+    typer.Option("--url", metavar="URL", help="The bus's console port, as http://HOST:PORT. Default: by data folder."),
+]

@@ -54,8 +54,17 @@ REPORTED_EXIT_CODES = {
     # The same in zbus's words: no such queue, another token, not now, no answer.
     "404": ExitCode.FAILED,
     "403": ExitCode.FAILED,
+    "400": ExitCode.FAILED,
+    "409": ExitCode.FAILED,
     "503": ExitCode.FAILED,
     "504": ExitCode.TIMEOUT,
+    # And in Seneca's.
+    "act_not_found": ExitCode.FAILED,
+    "action_timeout": ExitCode.TIMEOUT,
+    "forbidden": ExitCode.FAILED,
+    "invalid_message": ExitCode.FAILED,
+    "overloaded": ExitCode.FAILED,
+    "too_large": ExitCode.FAILED,
 }
 
 

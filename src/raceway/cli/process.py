@@ -14,6 +14,7 @@ import signal
 import socket
 import time
 from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -25,6 +26,9 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.cli.bus import RUNNING_FILE, Running
 from raceway.cli.tracking import tracking
+from raceway.dial.allowed import AllowList, Target
+from raceway.dial.seneca_returns import Returns
+from raceway.dial.seneca_services import ServiceTable
 from raceway.journal import open_journal
 from raceway.journal.contract import Journal
 from raceway.listen.server import Doors, ports, tracker_port
@@ -33,7 +37,7 @@ from raceway.web.app import build_app
 
 log = structlog.get_logger("raceway")
 
-ENCRYPTED = ("mb+tls", "mb+wss")
+ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
 def run(settings: config.Settings, *, tracker_only: bool = False) -> int:
@@ -69,22 +73,32 @@ async def _run(
 
 async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(settings.broker, journal, loop, _clock_us)
-    doors = Doors(broker, settings.listen, loop)
+    broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
     chosen = ports(settings.listen)
-    console = Console(broker, settings.listen, chosen["console"])
+    allowed = AllowList(settings.listen, settings.dial.allow)
+    is_own = partial(_is_own, settings.listen, set(chosen.values()))
+    services = ServiceTable(
+        broker, settings.seneca, settings.listen.seneca.request_timeout_ms, loop, allowed, is_own
+    )  # fmt: skip
+    returns = Returns(broker, settings.seneca, loop, allowed, is_own)
+    doors = Doors(broker, settings.listen, loop, pins=services.pins, returns=returns)
+    console = Console(broker, settings.listen, chosen["console"], services)
+    services.open()
     await doors.open()
     await console.open()
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
     ticks = _repeat(loop, 1.0, broker.tick)
-    async with tracking(settings.listen, doors.administration):
+    async with tracking(settings.listen, doors.administration, settings.dial.allow):
         with _announced(settings, chosen):
             print("ready", flush=True)
             log.info("ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
             await stop.wait()
     log.info("stopping")
-    await doors.drain()
+    drain_s = settings.broker.drain_s
+    await asyncio.gather(doors.drain(), services.drain(drain_s), returns.drain(drain_s))
     doors.close()
+    returns.close()
+    services.close()
     await console.close()
     upkeep.cancel()
     ticks.cancel()
@@ -96,7 +110,7 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event)
     loop = asyncio.get_running_loop()
     doors = Doors(Broker(settings.broker, journal, loop, _clock_us), settings.listen, loop, tracker_only=True)
     await doors.open()
-    async with tracking(settings.listen, doors.administration):
+    async with tracking(settings.listen, doors.administration, settings.dial.allow):
         print("ready", flush=True)
         log.info("ready", tracker=tracker_port(settings.listen))
         await stop.wait()
@@ -109,9 +123,9 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event)
 class Console:
     """uvicorn on our own socket, in our own loop, without its signal handlers."""
 
-    def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
+    def __init__(self, broker: Broker, listen: config.Listen, port: int, services: ServiceTable | None = None) -> None:
         self._socket = bind(config.plain_host(listen), port)
-        app = build_app(broker, (*listen.hosts, listen.host), listen.zbus.admin_token)
+        app = build_app(broker, (*listen.hosts, listen.host), listen.zbus.admin_token, services)
         settings = uvicorn.Config(
             app, lifespan="off", log_config=None, access_log=False, server_header=False, timeout_graceful_shutdown=1
         )
@@ -175,6 +189,11 @@ def _announced(settings: config.Config, chosen: dict[str, int]) -> Iterator[None
         yield
     finally:
         file.unlink(missing_ok=True)
+
+
+def _is_own(listen: config.Listen, own_ports: set[int], target: Target) -> bool:
+    """Is this address one of our doors?"""
+    return target.port in own_ports and config.names_us(f"//{_in_url(target.host)}", (listen.host, *listen.hosts))
 
 
 def _in_url(host: str) -> str:

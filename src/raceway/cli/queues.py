@@ -31,10 +31,6 @@ Url = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="The bus, as zbus://HOST:PORT. Default: as for `raceway pub`."),
 ]
-ConsoleUrl = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="The bus's console port, as http://HOST:PORT. Default: by data folder."),
-]
 
 
 @queue_app.command()
@@ -96,12 +92,12 @@ def peek(
     name: Name,
     count: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="How many, oldest first.")] = 10,
     token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="The queue's token, or the bus's own.")] = "",
-    url: ConsoleUrl = None,
+    url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
     """Look at the messages that wait, without taking them."""
-    answer = bus.call_console(_console(url, data), f"{_messages_path(name)}?limit={count}", token=token)
+    answer = bus.call_console(bus.console_url(url, data), f"{_messages_path(name)}?limit={count}", token=token)
     messages = [row | {"payload": b64decode(row["payload"])} for row in answer["messages"]]
     if as_json:
         for message in messages:
@@ -120,12 +116,12 @@ def purge(
     name: Name,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="The queue's token, or the bus's own.")] = "",
-    url: ConsoleUrl = None,
+    url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
     """Drop all messages that wait in a queue. The journal keeps them; consumers will not get them."""
-    address = _console(url, data)
+    address = bus.console_url(url, data)
     if not yes:
         typer.confirm(f"Drop everything that waits in {output.printable(name)}?", abort=True, err=True)
     purged = bus.call_console(address, _messages_path(name), "DELETE", token)["purged"]
@@ -147,18 +143,6 @@ def _ask(url: str | None, data: Path | None, admin_token: str, call: Callable[[A
             return await call(client)
 
     return asyncio.run(run())
-
-
-def _console(url: str | None, data: Path | None) -> str:
-    if url is None:
-        folder = bus.data_folder(data)
-        running = bus.maybe_running(folder)
-        if running is None:
-            output.fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
-        return running.urls["console"]
-    if not url.startswith("http://"):
-        output.fail("this speaks to the console port: --url http://HOST:PORT", ExitCode.USAGE)
-    return url.rstrip("/")
 
 
 def _messages_path(name: str) -> str:

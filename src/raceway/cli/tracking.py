@@ -20,9 +20,11 @@ log = structlog.get_logger("raceway")
 
 
 @contextlib.asynccontextmanager
-async def tracking(listen: config.Listen, administration: Administration) -> AsyncIterator[None]:
+async def tracking(
+    listen: config.Listen, administration: Administration, allow: tuple[str, ...] = ()
+) -> AsyncIterator[None]:
     """Raises ConfigError for a tracker that is no address. One that is not on the allow-list is left out, loudly."""
-    zbus, allowed = listen.zbus, AllowList(listen)
+    zbus, allowed = listen.zbus, AllowList(listen, allow)
     reporters = _reporters(zbus, allowed, administration)
     work: list[Coroutine[None, None, None]] = [reporter.run() for reporter in reporters]
 

@@ -4,7 +4,9 @@ A scheme of the URL chooses the wire and the transport:
 
     mb       MB over TCP                    mb+tls    … over TLS
     mb+ws    MB over WebSocket              mb+wss    … over TLS
+    danube   Danube over gRPC               danube+tls  … over TLS
     zbus     queues of one zbus broker      zbus+track  … of all brokers that trackers know (`host:port;host:port`)
+    seneca   Seneca over HTTP               seneca+tcp  … as lines over TCP
 """
 
 from __future__ import annotations
@@ -13,11 +15,16 @@ from collections.abc import Callable
 from typing import Any
 
 from raceway.client.address import Address, parse_urls
+from raceway.client.danube import DanubeClient, Producer
+from raceway.client.danube_consumer import DanubeConsumer, DanubeMessage
 from raceway.client.deliveries import Consumer, Delivery
 from raceway.client.mb import MbClient
 from raceway.client.messages import Message, Service, Subscriber, SubscriptionRow, TopicRow
 from raceway.client.options import Options
 from raceway.client.queue_service import QueueService
+from raceway.client.seneca import Answer, SenecaClient
+from raceway.client.seneca_actions import ActionMessage, SenecaService
+from raceway.client.seneca_host import SenecaHost
 from raceway.client.services import Serving
 from raceway.client.subscription import Subscription
 from raceway.client.tracked import TrackedClient, TrackedConsumer
@@ -25,9 +32,10 @@ from raceway.client.zbus import PUBSUB, QUEUE, TEMPORARY, QueueRow, ZbusClient
 from raceway.errors import ConfigError
 
 __all__ = [
-    "PUBSUB", "QUEUE", "TEMPORARY", "Consumer", "Delivery", "MbClient", "Message", "Options", "QueueRow",
-    "QueueService", "Service", "Serving", "Subscriber", "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient",
-    "TrackedConsumer", "ZbusClient", "connect",
+    "PUBSUB", "QUEUE", "TEMPORARY", "ActionMessage", "Answer", "Consumer", "DanubeClient", "DanubeConsumer",
+    "DanubeMessage", "Delivery", "MbClient", "Message", "Options", "Producer", "QueueRow", "QueueService",
+    "SenecaClient", "SenecaHost", "SenecaService", "Service", "Serving", "Subscriber",
+    "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient", "TrackedConsumer", "ZbusClient", "connect",
 ]  # fmt: skip
 
 # Scheme to the port a bus has when the URL names none, and to what makes the client. Other wires add theirs.
@@ -36,15 +44,19 @@ SCHEMES: dict[str, tuple[int, Callable[[Address, Options], Any]]] = {
     "mb+ws": (3000, MbClient),
     "mb+tls": (8001, MbClient),
     "mb+wss": (8000, MbClient),
+    "danube": (6650, DanubeClient),
+    "danube+tls": (6650, DanubeClient),
     "zbus": (15555, ZbusClient),
     "zbus+track": (16666, TrackedClient),
+    "seneca": (10101, SenecaClient),
+    "seneca+tcp": (10201, SenecaClient),
 }
 
 
 def connect(url: str, **options: Any) -> Any:
     """A client that connects when it is entered (`async with`) or opened. `options`: see `Options`.
 
-    The scheme decides which client it is: MbClient, ZbusClient or TrackedClient.
+    The scheme decides which client it is: MbClient, DanubeClient, ZbusClient, TrackedClient or SenecaClient.
 
     Raises ConfigError for a URL or an option that cannot be used.
     """

@@ -14,8 +14,10 @@ from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
 
 from raceway.client.address import Address
 from raceway.client.options import Options
+from raceway.codec.grpc_client import GrpcClientConnection
 from raceway.codec.mb_encode import tcp_frame
 from raceway.codec.mb_inbox import MbInbox
+from raceway.codec.seneca import LineReceiver
 from raceway.codec.websocket import masked_frame
 from raceway.codec.zbus_client import ZbusClientReceiver
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, TooLargeError
@@ -33,7 +35,12 @@ class Owner(Protocol):
 
 
 class Link:
-    """An open connection. It never comes back: a new one is opened instead."""
+    """An open connection. It never comes back: a new one is opened instead.
+
+    `calls` is the other half of the wire's codec, where making a message needs to know what the peer allows.
+    """
+
+    calls: GrpcClientConnection
 
     def __init__(
         self,
@@ -121,6 +128,10 @@ async def open_link(address: Address, options: Options, owner: Owner) -> Link:
 def _opener(scheme: str) -> Callable[[Address, Options, Owner, ssl.SSLContext | None], Awaitable[Link]]:
     if scheme.startswith("zbus"):
         return _open_zbus
+    if scheme.startswith("danube"):
+        return _open_grpc
+    if scheme.startswith("seneca"):
+        return _open_lines
     return _open_websocket if scheme.endswith(("+ws", "+wss")) else _open_tcp
 
 
@@ -158,6 +169,24 @@ async def _open_zbus(address: Address, options: Options, owner: Owner, context: 
     return protocol.link
 
 
+async def _open_lines(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(
+        lambda: _TcpProtocol(owner, _bounded(LineReceiver(options.frame_limit)), b"".join), address.host, address.port
+    )
+    return protocol.link
+
+
+def _bounded(lines: LineReceiver) -> Callable[[bytes], list[Any]]:
+    def receive(data: bytes) -> list[Any]:
+        found = lines.receive_data(data)
+        if lines.overflow:
+            raise MalformedError("a line that does not end")
+        return found
+
+    return receive
+
+
 def _tcp_frames(messages: list[bytes]) -> bytes:
     return b"".join([piece for message in messages for piece in (tcp_frame(len(message)), message)])
 
@@ -188,6 +217,33 @@ class _TcpProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.link.ended(error)
+
+
+# ---- gRPC -----------------------------------------------------------------------------------------------------------
+
+
+async def _open_grpc(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    if context is not None:
+        context.set_alpn_protocols(["h2"])
+    host = f"[{address.host}]" if ":" in address.host else address.host
+    metadata = [(b"authorization", b"Bearer " + options.token.encode())] if options.token else []
+    calls = GrpcClientConnection(f"{host}:{address.port}".encode(), context is not None, metadata)
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(
+        lambda: _GrpcProtocol(owner, calls), address.host, address.port, ssl=context
+    )
+    return protocol.link
+
+
+class _GrpcProtocol(_TcpProtocol):
+    def __init__(self, owner: Owner, calls: GrpcClientConnection) -> None:
+        super().__init__(owner, calls.receive_data, b"".join)
+        self._calls = calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self.link.calls = self._calls
+        self._calls.start(self.link.send)
 
 
 # ---- WebSocket ------------------------------------------------------------------------------------------------------

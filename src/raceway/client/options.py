@@ -14,7 +14,12 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     timeout), and for a lost connection to come back before a new call gives up. `heartbeat_s`: silence after which the
     bus is asked whether it is there; after twice as long the connection counts as lost.
 
-    `token` opens the queues of a zbus bus that have one, `admin_token` its administration.
+    `token` opens the queues of a zbus bus that have one, `admin_token` the administration of a bus.
+
+    `name`: who a Seneca client says it is (default: made up). `dialect`: what it speaks, `S` to a bus; `any`, `W`, `L`
+    or over TCP `T` to npm listeners. `console`: URL of the bus's console port, where services are attached (default:
+    the bus's host, port 8600). `returns`: URL such as `http://127.0.0.1:9000/rtn` where the client listens for answers
+    that come later than a bus holds a call (port 0: any).
 
     `reconnect`: come back after a loss, first after `backoff_s`, then twice as long each time up to `backoff_max_s`.
     `buffer_bytes`: what one subscription holds for a reader that is behind; more is dropped and counted.
@@ -31,3 +36,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     frame_limit: int = FRAME_LIMIT
     token: str = ""
     admin_token: str = ""
+    name: str = ""
+    dialect: str = "S"
+    console: str = ""
+    returns: str = ""

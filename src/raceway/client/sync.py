@@ -18,10 +18,15 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from raceway import client
+from raceway.client.danube import NAME, DanubeClient, Producer
+from raceway.client.danube_consumer import DanubeConsumer, DanubeMessage
 from raceway.client.deliveries import Consumer, Delivery
 from raceway.client.mb import VERSION, MbClient
 from raceway.client.messages import Message, Payload, Service, SubscriptionRow, TopicRow
 from raceway.client.queue_service import QueueService
+from raceway.client.seneca import Answer, SenecaClient
+from raceway.client.seneca_actions import SenecaService
+from raceway.client.seneca_host import SenecaHost
 from raceway.client.services import Serving
 from raceway.client.subscription import Subscription
 from raceway.client.tracked import TrackedClient, TrackedConsumer
@@ -32,9 +37,13 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def connect(url: str, **options: Any) -> Any:
-    """A SyncClient (MB) or SyncZbusClient, connected. `options`: see `Options`. Raises ConfigError,
-    ConnectionLostError."""
+    """A SyncClient (MB), SyncDanubeClient, SyncZbusClient or SyncSenecaClient, connected. `options`: see `Options`.
+    Raises ConfigError, ConnectionLostError."""
     wrapped = client.connect(url, **options)
+    if isinstance(wrapped, DanubeClient):
+        return SyncDanubeClient(wrapped)
+    if isinstance(wrapped, SenecaClient):
+        return SyncSenecaClient(wrapped)
     return SyncClient(wrapped) if isinstance(wrapped, MbClient) else SyncZbusClient(wrapped)
 
 
@@ -186,6 +195,156 @@ class SyncZbusClient(_Blocking[ZbusClient | TrackedClient]):
         self._run(self._client.heartbeat())
 
 
+class SyncSenecaClient(_Blocking[SenecaClient]):
+    """Seneca; see the module."""
+
+    @property
+    def sid(self) -> str:
+        return self._client.sid
+
+    def act(
+        self,
+        message: str | Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        *,
+        custom: Mapping[str, Any] | None = None,
+        timeout_ms: int | None = None,
+    ) -> Any:
+        return self._run(self._client.act(message, data, custom=custom, timeout_ms=timeout_ms))
+
+    def ask(
+        self,
+        message: str | Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        *,
+        custom: Mapping[str, Any] | None = None,
+        timeout_ms: int | None = None,
+    ) -> Answer:
+        return self._run(self._client.ask(message, data, custom=custom, timeout_ms=timeout_ms))
+
+    def ask_all(
+        self,
+        message: str | Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        *,
+        custom: Mapping[str, Any] | None = None,
+        timeout_ms: int | None = None,
+    ) -> list[Answer]:
+        return self._run(self._client.ask_all(message, data, custom=custom, timeout_ms=timeout_ms))
+
+    def send(
+        self,
+        message: str | Mapping[str, Any],
+        data: Mapping[str, Any] | None = None,
+        *,
+        custom: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._run(self._client.send(message, data, custom=custom))
+
+    def publish(self, pattern: str, payload: Payload = b"", *, confirm: bool = True) -> None:
+        self._run(self._client.publish(pattern, payload, confirm=confirm))
+
+    def publish_many(self, pattern: str, payloads: Iterable[Payload], *, confirm: bool = True) -> int:
+        return self._run(self._client.publish_many(pattern, payloads, confirm=confirm))
+
+    def request(self, pattern: str, payload: Payload = b"", *, timeout_ms: int | None = None) -> bytes:
+        return self._run(self._client.request(pattern, payload, timeout_ms=timeout_ms))
+
+    def host(
+        self,
+        service: SenecaService,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        tcp_port: int | None = None,
+        attach: bool = True,
+    ) -> SyncSenecaHost:
+        """Actions are called in threads of a pool; they may use this client."""
+        hosting = self._client.host(service, host=host, port=port, tcp_port=tcp_port, attach=attach, run=_in_thread)
+        return SyncSenecaHost(self._run(hosting), self._run)
+
+    def heartbeat(self) -> None:
+        self._run(self._client.heartbeat())
+
+
+class SyncDanubeClient(_Blocking[DanubeClient]):
+    """Danube; see the module."""
+
+    def publish(
+        self, topic: str, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        self._run(self._client.publish(topic, payload, key=key, attributes=attributes))
+
+    def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> int:
+        return self._run(self._client.publish_many(topic, payloads, key=key))
+
+    def producer(
+        self, topic: str, name: str = NAME, *, reliable: bool = True, subject: str | None = None, partitions: int = 0
+    ) -> SyncProducer:
+        made = self._client.producer(topic, name, reliable=reliable, subject=subject, partitions=partitions)
+        return SyncProducer(self._run(made), self._run)
+
+    def subscribe(
+        self,
+        topic: str,
+        subscription: str,
+        *,
+        type: str = "exclusive",
+        name: str | None = None,
+        filters: Iterable[str] = (),
+    ) -> SyncDanubeConsumer:
+        made = self._client.subscribe(topic, subscription, type=type, name=name, filters=filters)
+        return SyncDanubeConsumer(self._run(made), self._run)
+
+    def unsubscribe(self, topic: str, subscription: str) -> None:
+        self._run(self._client.unsubscribe(topic, subscription))
+
+
+class SyncProducer:
+    def __init__(self, producer: Producer, run: Run) -> None:
+        self._producer, self._run = producer, run
+
+    def send(
+        self, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
+    ) -> None:
+        self._run(self._producer.send(payload, key=key, attributes=attributes))
+
+    def send_many(self, payloads: Iterable[Payload], *, key: str | None = None) -> int:
+        count: int = self._run(self._producer.send_many(payloads, key=key))
+        return count
+
+
+class SyncDanubeConsumer:
+    """An iterator that blocks until the next message comes."""
+
+    def __init__(self, consumer: DanubeConsumer, run: Run) -> None:
+        self._consumer, self._run = consumer, run
+
+    def get(self, timeout_s: float | None = None) -> DanubeMessage | None:
+        """The next message; None when there will be none. Raises TimeoutError."""
+        message: DanubeMessage | None = self._run(self._consumer.get(timeout_s))
+        return message
+
+    def __iter__(self) -> Iterator[DanubeMessage]:
+        while (message := self.get()) is not None:
+            yield message
+
+    def ack(self, message: DanubeMessage) -> None:
+        self._run(self._consumer.ack(message))
+
+    def nack(self, message: DanubeMessage, *, delay_ms: int | None = None, reason: str | None = None) -> None:
+        self._run(self._consumer.nack(message, delay_ms=delay_ms, reason=reason))
+
+    def close(self) -> None:
+        self._run(self._consumer.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
 def _in_thread(handler: Callable[[T], Payload]) -> Callable[[T], Coroutine[Any, Any, Payload]]:
     async def handle(message: T) -> Payload:
         context = contextvars.copy_context()
@@ -262,6 +421,30 @@ class SyncServing:
 
     def close(self) -> None:
         self._run(self._serving.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SyncSenecaHost:
+    """A listening service that runs until it or its client is closed."""
+
+    def __init__(self, host: SenecaHost, run: Run) -> None:
+        self._host, self._run = host, run
+
+    @property
+    def url(self) -> str:
+        return self._host.url
+
+    @property
+    def tcp_url(self) -> str:
+        return self._host.tcp_url
+
+    def close(self) -> None:
+        self._run(self._host.close())
 
     def __enter__(self) -> Self:
         return self

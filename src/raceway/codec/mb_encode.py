@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from raceway.codec.mb_header import ID_LENGTH, MALFORMED_MESSAGE, Head, Refused
-from raceway.errors import RacewayError, RequestTimeoutError
+from raceway.errors import RacewayError, RequestTimeoutError, SchemaRefusedError
 from raceway.model.envelope import Column
 
 Frame: TypeAlias = Callable[[int], bytes]
@@ -38,6 +38,25 @@ MB_CODES = {
     "no_route": "NO_ROUTE_FOUND",
     "unknown_queue": "NO_ROUTE_FOUND",
     "queue_kind": "INVALID_REQUEST",
+    "unknown": "NO_ROUTE_FOUND",
+    "unknown_topic": "NO_ROUTE_FOUND",
+    "unknown_namespace": "NO_ROUTE_FOUND",
+    "unknown_producer": "NO_ROUTE_FOUND",
+    "unknown_consumer": "NO_ROUTE_FOUND",
+    "unknown_subscription": "NO_ROUTE_FOUND",
+    "unknown_role": "NO_ROUTE_FOUND",
+    "unknown_binding": "NO_ROUTE_FOUND",
+    "unauthenticated": "FORBIDDEN",
+    "topic_kind": "INVALID_REQUEST",
+    "mismatch": "INVALID_REQUEST",
+    "in_use": "INVALID_REQUEST",
+    "invalid_value": "INVALID_REQUEST",
+    "schema_refused": "INVALID_REQUEST",
+    "schema_invalid": "INVALID_REQUEST",
+    "schema_incompatible": "INVALID_REQUEST",
+    "schema_reference": "INVALID_REQUEST",
+    "unknown_schema": "INVALID_REQUEST",
+    "limit": "SERVICE_UNAVAILABLE",
     "timeout": "TIMEOUT",
     "unknown_peer": "SERVICE_UNAVAILABLE",
     "unavailable": "SERVICE_UNAVAILABLE",
@@ -45,6 +64,7 @@ MB_CODES = {
     "disk_full": "SERVICE_UNAVAILABLE",
     "busy": "SERVICE_UNAVAILABLE",
     "draining": "SERVICE_UNAVAILABLE",
+    "unreachable": "SERVICE_UNAVAILABLE",
     "forbidden": "FORBIDDEN",
 }
 
@@ -178,9 +198,22 @@ def error_reply(refused: Refused, fresh_id: bytes, time_us: int, frame: Frame) -
     return message(_reply_header(refused, fresh_id), encode_json({"error": error_body(refused, time_us)}), frame)
 
 
+class _FailureTold(msgspec.Struct):
+    message: str
+    details: Any = None
+
+
+_failure_told = msgspec.json.Decoder(_FailureTold)
+
+
 def failure_payload(code: bytes, text: bytes, time_us: int) -> bytes:
-    """What a service of another wire said when it failed, as MB says it."""
-    refused = Refused(code.decode("utf-8", "replace"), text.decode("utf-8", "replace"))
+    """What a service of another wire said when it failed, as MB says it. An object that has a message and perhaps
+    details is taken apart; anything else is the message."""
+    try:
+        told = _failure_told.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        told = _FailureTold(text.decode("utf-8", "replace"))
+    refused = Refused(code.decode("utf-8", "replace"), told.message, told.details)
     return encode_json({"error": error_body(refused, time_us)})
 
 
@@ -205,8 +238,13 @@ def refusal_of(error: RacewayError, head: Head | None) -> Refused:
     code = MB_CODES.get(error.code)
     if code is None:
         return Refused("INTERNAL_ERROR", "An unexpected error while routing the message", None, head)
-    details = {"targetServiceId": error.responder} if isinstance(error, RequestTimeoutError) else None
-    return Refused(code, str(error), details, head)
+    return Refused(code, str(error), _maybe_details(error), head)
+
+
+def _maybe_details(error: RacewayError) -> dict[str, Any] | None:
+    if isinstance(error, RequestTimeoutError):
+        return {"targetServiceId": error.responder}
+    return error.details if isinstance(error, SchemaRefusedError) else None
 
 
 def iso_time(time_us: int) -> str:

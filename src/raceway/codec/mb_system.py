@@ -11,7 +11,19 @@ from typing import Any
 
 from raceway.codec.mb_encode import SUCCESS, Frame, encode_json, iso_time, message
 from raceway.codec.mb_header import Head, plain_number
-from raceway.model.intents import Done, Metric, Metrics, Outcome, PatternRow, Patterns, Peers, Subscriptions, Taken
+from raceway.model.intents import (
+    Asked,
+    Done,
+    Metric,
+    Metrics,
+    Outcome,
+    PatternRow,
+    Patterns,
+    Peers,
+    Sent,
+    Subscriptions,
+    Taken,
+)
 
 FAILURE = b'{"status":"failure"}'
 LOG_HEADER = b"response:system.log:1.0.0"
@@ -26,7 +38,7 @@ def system_reply(head: Head, outcome: Outcome, frame: Frame, show_all: bool = Fa
 
 def _reply_body(head: Head, outcome: Outcome, show_all: bool) -> bytes:
     match outcome:
-        case Taken():
+        case Taken() | Asked() | Sent():
             raise AssertionError("only batches of messages are taken; a system topic never makes one")
         case Done():
             return SUCCESS if outcome.changed else FAILURE

@@ -2,11 +2,12 @@
 
 Addresses come from settings and from strangers' messages, and a bus that connects wherever it is told to is a way round
 a firewall. So it is loopback while the bus listens on loopback only: whoever can talk to it then could make the same
-connection without its help. As soon as other machines reach the bus, it connects nowhere.
+connection without its help. As soon as other machines reach the bus, it connects nowhere, but where `dial.allow` says.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from raceway import config
@@ -31,8 +32,9 @@ def maybe_target(address: str) -> Target | None:
 
 
 class AllowList:
-    def __init__(self, listen: config.Listen) -> None:
+    def __init__(self, listen: config.Listen, allow: Iterable[str] = ()) -> None:
         self._is_private = config.is_loopback(listen.host)
+        self._listed = {address.strip().lower() for address in allow}
 
     def maybe_allowed(self, address: str) -> Target | None:
         """Where to connect to; None if the address is none, or not on the list."""
@@ -40,4 +42,6 @@ class AllowList:
         return target if target is not None and self.allows(target) else None
 
     def allows(self, target: Target) -> bool:
-        return self._is_private and config.is_loopback(target.host)
+        if self._is_private and config.is_loopback(target.host):
+            return True
+        return not self._listed.isdisjoint((target.host.lower(), str(target).lower()))

@@ -145,12 +145,16 @@ class Journal(Protocol):
     def is_awaited(self) -> bool:
         """Does anybody wait for rows that have not been handed to the writer yet, or are they many?"""
 
+    def check_writable(self) -> None:
+        """Raise what `append` would raise now: ReadOnlyError, DiskFullError, DrainingError."""
+
     def append(self, batch: Batch, done: Done | None = None, *, awaited: bool | None = None) -> int:
         """Put the rows into the open block; the first one's sequence.
 
-        Stamps `batch.time_us` and gives offsets to publishes and requests (`batch.offset`). Columns are kept by
-        reference: never change a list afterwards. `done(None)` follows the commit, `done(error)` a failure, in append
-        order. `awaited`: is there somebody to whom the commit matters? Whoever gives `done`, unless said otherwise.
+        Stamps `batch.time_us`, unless the owner did so from the same clock, and gives offsets to publishes and requests
+        (`batch.offset`). Columns are kept by reference: never change a list afterwards. `done(None)` follows the
+        commit, `done(error)` a failure, in append order. `awaited`: is there somebody to whom the commit matters?
+        Whoever gives `done`, unless said otherwise.
         ReadOnlyError, DiskFullError, DrainingError when the journal takes no writes.
         """
 

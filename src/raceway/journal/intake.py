@@ -64,18 +64,22 @@ class Intake(ABC):
         """See `Journal.is_awaited`."""
         return self._hurry or bool(self._waiting)
 
-    def append(self, batch: Batch, done: Done | None = None, *, awaited: bool | None = None) -> int:
-        """See `Journal.append`. `batch.offset` becomes a range when all rows are of one topic, else a list."""
+    def check_writable(self) -> None:
+        """See `Journal.check_writable`."""
         if self._refusal is not None:
             self._refusals += 1
             raise type(self._refusal)(self._refusal.reason)
+
+    def append(self, batch: Batch, done: Done | None = None, *, awaited: bool | None = None) -> int:
+        """See `Journal.append`. `batch.offset` becomes a range when all rows are of one topic, else a list."""
+        self.check_writable()
         count = batch.count
         if not count:
             if done is not None:
                 self.after_commit(partial(done, None))
             return self.next_sequence
         state, block = self.state, self._open
-        now_us = self._clock()
+        now_us: int = self._clock() if batch.time_us is None else batch.time_us  # type: ignore[assignment]  # a scalar
         state.time_us = batch.time_us = now_us if now_us > state.time_us else state.time_us
         spans = self._give_offsets(batch)
         size = size_of(batch)

@@ -33,6 +33,13 @@ class Gate(Generic[S]):
         """May one more peer come in?"""
         return True
 
+    def is_ours(self, host: bytes | None, origin: bytes | None, fetch_site: bytes | None) -> bool:
+        """Pages of other sites, and names that are not ours, are refused; programs say nothing of either."""
+        hosts = (self.listen.host, *self.listen.hosts)
+        addresses = [f"//{host.decode('latin-1')}"] if host is not None else []
+        addresses += [origin.decode("latin-1")] if origin is not None else []
+        return fetch_site != b"cross-site" and all(config.names_us(address, hosts) for address in addresses)
+
     def pause(self, paused: bool) -> None:
         """The journal is behind, or has caught up: nobody is read from meanwhile."""
         self.paused = paused
@@ -42,6 +49,9 @@ class Gate(Generic[S]):
             else:
                 session.hear()
                 session.resume()
+
+    def drain(self) -> None:
+        """The bus is about to stop. Wires that can say so, do."""
 
     def sweep(self) -> None:
         """An end for peers silent too long and for messages that never end; what else a wire does now and then."""

@@ -203,8 +203,8 @@ class MbSession(Session, LivePeer):
                 one = run.span._replace(start=row, stop=row + 1)
                 self._audit_sent(_bare_encoder(Run(one, run.batch, run.ids)))
 
-    def forward(self, request: Pending, payload: bytes) -> None:
-        told = (request.sent, request.version or FOREIGN_VERSION, request.forwarded_id, payload)
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        told = (request.sent, request.version or FOREIGN_VERSION, request.forwarded_id, batch.item("payload", row))
         self.write(mb.forwarded(*told, self.frame))
         if self.broker.audited:
             self._audit_sent(mb.forwarded(*told, _bare))

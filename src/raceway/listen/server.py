@@ -13,28 +13,38 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.listen.danube import DanubeGate
 from raceway.listen.gate import Gate
+from raceway.listen.grpc import GrpcTcp, grpc_tls_context
 from raceway.listen.mb import MbGate
+from raceway.listen.seneca import NoReturns, SenecaGate
+from raceway.listen.seneca_calls import ReturnPath
+from raceway.listen.seneca_http import SenecaHttp, SenecaHttpGate
+from raceway.listen.seneca_tcp import SenecaTcp
 from raceway.listen.session import Session
 from raceway.listen.sockets import bind, tls_context
 from raceway.listen.tcp import MbTcp
 from raceway.listen.websocket import answer_upgrade
 from raceway.listen.zbus import ZbusGate, ZbusTcp
 from raceway.listen.zbus_admin import Administration
+from raceway.model.patterns import PinTable
 
 log = structlog.get_logger("raceway.listen")
 
 # Offsets from `port_base`; ports of wires that are not built yet stay closed.
-MB_TCP, MB_WEBSOCKET, ZBUS, CONSOLE, TRACKER, MB_TLS, MB_WSS = 0, 1, 3, 6, 7, 8, 9
+MB_TCP, MB_WEBSOCKET, DANUBE, ZBUS, SENECA_HTTP, SENECA_TCP, CONSOLE, TRACKER, MB_TLS, MB_WSS = range(10)
 
 
 def ports(listen: config.Listen) -> dict[str, int]:
-    """Door to port: from `port_base`, else each wire's own default."""
-    base, mb, zbus = listen.port_base, listen.mb, listen.zbus
+    """Door to port: from `port_base`, else each wire's own default. Danube has one door, with or without TLS."""
+    base, mb, zbus, seneca = listen.port_base, listen.mb, listen.zbus, listen.seneca
     found = {
         "mb": base + MB_TCP if base else mb.tcp_port,
         "mb+ws": base + MB_WEBSOCKET if base else mb.websocket_port,
+        danube_door(listen): base + DANUBE if base else listen.danube.port,
         "zbus": base + ZBUS if base else zbus.port,
+        "seneca": base + SENECA_HTTP if base else seneca.http_port,
+        "seneca+tcp": base + SENECA_TCP if base else seneca.tcp_port,
         "console": base + CONSOLE if base else listen.console_port,
     }
     if zbus.tracker:
@@ -45,15 +55,29 @@ def ports(listen: config.Listen) -> dict[str, int]:
     return found
 
 
+def danube_door(listen: config.Listen) -> str:
+    return "danube+tls" if listen.tls_certificate else "danube"
+
+
 def tracker_port(listen: config.Listen) -> int:
     return listen.port_base + TRACKER if listen.port_base else listen.zbus.tracker_port
 
 
 class Doors:
-    """With `tracker_only` there is one door, the tracker's, and no queue behind it."""
+    """`pins` are those of attached Seneca services, `returns` is how late answers reach their callers.
+
+    With `tracker_only` there is one door, the tracker's, and no queue behind it.
+    """
 
     def __init__(
-        self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop, *, tracker_only: bool = False
+        self,
+        broker: Broker,
+        listen: config.Listen,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        pins: PinTable[Any] | None = None,
+        returns: ReturnPath | None = None,
+        tracker_only: bool = False,
     ) -> None:
         self._broker = broker
         self._listen = listen
@@ -63,8 +87,12 @@ class Doors:
         console = f"http://{config.plain_host(listen)}:{self._ports['console']}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
         self._zbus = ZbusGate(broker, listen, loop, zbus_port, console, serves_queues=not tracker_only)
+        self._danube = DanubeGate(broker, listen, loop, self._ports[danube_door(listen)])
         self._tracker_only = tracker_only
-        self._gates: tuple[Gate[Any], ...] = (self._mb, self._zbus)
+        self._seneca = SenecaGate(
+            broker, listen, loop, self._ports["seneca"], PinTable() if pins is None else pins, returns or NoReturns()
+        )  # fmt: skip
+        self._gates: tuple[Gate[Any], ...] = (self._mb, self._danube, self._zbus, self._seneca)
         self._servers: list[asyncio.Server] = []
         self._sweep_timers: dict[Gate[Any], asyncio.TimerHandle] = {}
         broker.journal.pressure = self._pause
@@ -80,13 +108,19 @@ class Doors:
         if not self._tracker_only:
             await self._open_wires()
         self._sweep(self._mb, self._listen.mb.sweep_ms)
+        self._sweep(self._danube, self._listen.grpc.sweep_ms)
         self._sweep(self._zbus, self._listen.zbus.sweep_ms)
+        self._sweep(self._seneca, self._listen.seneca.sweep_ms)
 
     async def _open_wires(self) -> None:
         chosen = self._ports
         await self._open_tcp(partial(MbTcp, self._mb), chosen["mb"], None)
         await self._open_websocket(chosen["mb+ws"], None)
+        secure = grpc_tls_context(self._listen) if self._listen.tls_certificate else None
+        await self._open_tcp(partial(GrpcTcp, self._danube), chosen[danube_door(self._listen)], secure)
         await self._open_tcp(partial(ZbusTcp, self._zbus), chosen["zbus"], None)
+        await self._open_tcp(partial(SenecaHttp, SenecaHttpGate(self._seneca)), chosen["seneca"], None)
+        await self._open_tcp(partial(SenecaTcp, self._seneca), chosen["seneca+tcp"], None)
         if self._listen.tls_certificate:
             context = tls_context(self._listen)
             await self._open_tcp(partial(MbTcp, self._mb), chosen["mb+tls"], context)
@@ -97,7 +131,10 @@ class Doors:
         for server in self._servers:
             server.close()
         self._broker.draining = True
+        for gate in self._gates:
+            gate.drain()
         self._broker.queues.pause()
+        self._broker.danube.pause()
         try:
             async with asyncio.timeout(self._broker.settings.drain_s):
                 while self._is_busy():  # noqa: ASYNC110 - two things are waited for, neither knows of the other

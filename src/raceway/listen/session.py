@@ -5,7 +5,8 @@ transport keeps what the kernel does not take. A peer that lets more than `outpu
 told what it missed, and its place in memory belongs to others.
 
 Input. A peer whose output waits is not read from (its own answers are among what waits), nor is anybody while the
-journal is behind.
+journal is behind. A peer that sends as fast as it can is held back a little while some other has half of that waiting:
+one that only lost the processor for a moment then catches up, and one that reads nothing is closed all the same.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 
@@ -28,6 +29,9 @@ HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
 # How long what was written may still leave after a close. A peer that does not read would keep it for ever.
 LINGER_S = 10.0
 
+# A flood is held back so long after each read while a peer is crowded: 64 KiB in 2 ms is still 32 MB/s.
+STALL_S = 0.002
+
 # One message or a few; whoever sends more at a time does not wait for each answer.
 SMALL_READ = 4 * config.KIB
 
@@ -40,6 +44,8 @@ class Session(Peer):
     `pending` tells how many bytes of an unfinished message there are.
     """
 
+    # A wire that opens a connection for each call: then they are not worth a line of the log.
+    is_brief: ClassVar[bool] = False
     # What to do with an event of the codec, by its type.
     handlers: dict[type, Callable[[Any], None]]
 
@@ -54,6 +60,8 @@ class Session(Peer):
         self._gate = gate
         self._pending = pending
         self._output_bytes = gate.listen.output_bytes
+        # Not below where the transport says stop: only then does it say go on.
+        self._crowded_bytes = max(self._output_bytes // 2, HIGH_WATER)
         self._outbox: list[bytes] = []
         self._pauses = 0
         self._heard = gate.time()
@@ -63,7 +71,7 @@ class Session(Peer):
     def start(self) -> None:
         """Call once, when the connection is ready to be written to."""
         self.broker.connect(self)
-        log.info("opened", wire=self.wire.decode(), peer=self.id, address=self.address)
+        self._log("opened")
         self._gate.sessions.add(self)
         if self._gate.paused:
             self.pause()
@@ -72,11 +80,16 @@ class Session(Peer):
         """The connection is gone. May be repeated."""
         self._gate.sessions.discard(self)
         if self.open:
-            log.info("closed", wire=self.wire.decode(), peer=self.id, address=self.address, reason=reason)
+            self._log("closed", reason=reason)
             if self.transport.get_write_buffer_size():
                 self.broker.loop.call_later(LINGER_S, self.transport.abort)
         self.broker.disconnect(self)
+        self.broker.crowded.discard(self)
         self._outbox.clear()
+
+    def _log(self, event: str, **facts: str) -> None:
+        note = log.debug if self.is_brief else log.info
+        note(event, wire=self.wire.decode(), peer=self.id, address=self.address, **facts)
 
     @abstractmethod
     def close(self, reason: str) -> None:
@@ -85,11 +98,11 @@ class Session(Peer):
     def read(self, events: Iterable[Any], size: int) -> None:
         """The same, when the events are all of a read of `size` bytes: then a quiet bus answers at once."""
         turn = self.broker.turn
-        turn.begin_read()
+        turn.begin_read(small=size <= SMALL_READ)
         try:
             self.take(events)
         finally:
-            turn.end_read(small=size <= SMALL_READ)
+            turn.end_read()
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
@@ -106,6 +119,8 @@ class Session(Peer):
         if waiting > self._output_bytes:
             self.cut("too slow", "bus.slow_closed", waiting=waiting)
             return
+        if waiting > self._crowded_bytes:
+            self.broker.crowded.add(self)
         self.transport.write(outbox[0] if len(outbox) == 1 else b"".join(outbox))
 
     def cut(self, reason: str, counter: str, **facts: float) -> None:
@@ -128,10 +143,19 @@ class Session(Peer):
         if self._pauses == 1 and not self.transport.is_closing():
             self.transport.pause_reading()
 
+    def relieve(self) -> None:
+        """The transport has room again."""
+        self.broker.crowded.discard(self)
+        self.resume()
+
     def yield_turn(self) -> None:
         """Much was read at once: let others be read and everything be written before this peer is read again."""
-        if self.open:
-            self.pause()
+        if not self.open:
+            return
+        self.pause()
+        if self.broker.crowded:
+            self.broker.loop.call_later(STALL_S, self.resume)
+        else:
             self.broker.turn.call_soon(self.resume)
 
     def resume(self) -> None:

@@ -81,7 +81,7 @@ class StreamProtocol(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         if self._session is not None:
-            self._session.resume()
+            self._session.relieve()
 
 
 class MbTcp(StreamProtocol):

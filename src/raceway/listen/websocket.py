@@ -127,7 +127,7 @@ class MbWebSocket(WSListener):
 
     def resume_writing(self) -> None:
         if self._session is not None:
-            self._session.resume()
+            self._session.relieve()
 
     def _pending(self) -> int:
         """Bytes of an unfinished message; more than none also while all its fragments are empty."""

@@ -77,13 +77,7 @@ class ZbusGate(Gate["ZbusSession"]):
         self.administration = Administration(broker, listen, self.advertised.decode(), console, serves_queues)
 
     def is_welcome(self, browser: Browser | None) -> bool:
-        """Pages of other sites, and names that are not ours, are refused; programs say nothing of either."""
-        if browser is None:
-            return True
-        hosts = (self.listen.host, *self.listen.hosts)
-        addresses = [f"//{browser.host.decode('latin-1')}"] if browser.host is not None else []
-        addresses += [browser.origin.decode("latin-1")] if browser.origin is not None else []
-        return browser.fetch_site != b"cross-site" and all(config.names_us(address, hosts) for address in addresses)
+        return browser is None or self.is_ours(browser.host, browser.origin, browser.fetch_site)
 
 
 class ZbusTcp(StreamProtocol):
@@ -313,12 +307,11 @@ class ZbusSession(Session):
         name = event.mq.decode("utf-8", "replace")
         try:
             self.broker.queues.find(name, (event.token or b"").decode("utf-8", "replace"))
+            topics = tuple(topic.decode("utf-8", "replace") for topic in event.topics)
+            self.broker.queues.arm(self, name, msgid, topics, event.window)
         except RacewayError as error:
             if event.ack:
                 self._refuse(self._refusal(error, event.mq, msgid))
-            return
-        topics = tuple(topic.decode("utf-8", "replace") for topic in event.topics)
-        self.broker.queues.arm(self, name, msgid, topics, event.window)
 
     def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None:
         batch, row, request = entry.batch, entry.row, entry.request

@@ -104,6 +104,7 @@ class Administration:
         if isinstance(wanted, Refused):
             return zbus.refusal_reply(wanted)
         try:
+            self._broker.security.check(peer.principal, "ManageTopic", wanted.name)
             self._broker.queues.create(peer, peer.address, wanted.name, wanted.mode, wanted.token)
         except QueueKindError:
             return zbus.refusal_reply(kind_mismatch(event))

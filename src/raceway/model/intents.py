@@ -40,6 +40,13 @@ class Request(msgspec.Struct, gc=False):
     waits: bool = False
 
 
+class AskAll(msgspec.Struct, gc=False):
+    """One request, a batch of one row, to everybody who would answer it, `limit` at most."""
+
+    batch: Batch
+    limit: int
+
+
 class Respond(msgspec.Struct, gc=False):
     """Answers to forwarded requests, matched by `message_id`, else by `parent_id`."""
 
@@ -51,6 +58,30 @@ class Reply(msgspec.Struct, gc=False):
 
     reply_to: bytes
     batch: Batch
+
+
+class Send(msgspec.Struct, gc=False):
+    """Publishes of registered producers, whose ids and topics (canonical) are columns; each row to every subscriber."""
+
+    batch: Batch
+
+
+class Acknowledge(msgspec.Struct, gc=False):
+    """These messages are done, each for one subscription of its topic."""
+
+    topics: list[str]
+    subscriptions: list[str]
+    offsets: list[int]
+
+
+class Return(msgspec.Struct, gc=False):
+    """These messages could not be handled: deliver them again, each after its delay at the earliest."""
+
+    topics: list[str]
+    subscriptions: list[str]
+    offsets: list[int]
+    delays_ms: list[int | None]
+    reasons: list[str | None]
 
 
 # ---- calls ----------------------------------------------------------------------------------------------------------
@@ -117,7 +148,7 @@ Call = (
     Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | ListPeers | ListSubscriptions | ListTopics
     | ReadMetrics
 )  # fmt: skip
-Intent = Publish | Request | Respond | Reply | Call
+Intent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Return | Call
 
 
 # ---- outcomes -------------------------------------------------------------------------------------------------------
@@ -127,6 +158,20 @@ class Taken(_Record, frozen=True):
     """The batch was taken, except for these rows: (start, stop, why). Rows without a route are stored all the same."""
 
     refused: tuple[tuple[int, int, RacewayError], ...] = ()
+
+
+class Asked(_Record, frozen=True):
+    """So many were asked; each answers or fails by itself."""
+
+    count: int
+
+
+class Sent(_Record, frozen=True):
+    """The batch was taken, except for `refused` rows. `early` rows, (start, stop), are on topics that promise nothing:
+    their senders may be answered now, all others when the rows are committed."""
+
+    refused: tuple[tuple[int, int, RacewayError], ...] = ()
+    early: tuple[tuple[int, int], ...] = ()
 
 
 class Done(_Record, frozen=True):
@@ -189,4 +234,4 @@ class Metrics(_Record, frozen=True):
     rows: tuple[Metric, ...]
 
 
-Outcome = Taken | Done | Peers | Subscriptions | Patterns | Metrics
+Outcome = Taken | Asked | Sent | Done | Peers | Subscriptions | Patterns | Metrics

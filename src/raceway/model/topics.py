@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import lru_cache
 from typing import Generic, TypeVar
 
 from raceway.errors import NameInvalidError, NameReservedError
@@ -24,6 +25,8 @@ MAX_NAME_LENGTH = 255
 MAX_MB_LEVELS = 5
 RESERVED = ("system", "raceway")
 ANY_LEVEL, ANY_TAIL = "+", "#"
+# Topics of this Danube namespace are those of all wires; those of others only Danube can spell.
+DEFAULT_NAMESPACE = "default"
 
 # Possessive quantifiers: a name comes from the network and must not be able to make the search backtrack.
 _mb_topic = re.compile(r"[A-Za-z][A-Za-z0-9]*+(?:\.[A-Za-z][A-Za-z0-9]*+)*+").fullmatch
@@ -50,8 +53,41 @@ def _is_letter_or_digit(character: str) -> bool:
     return category[0] == "L" or category == "Nd"
 
 
+@lru_cache(maxsize=8192)  # every message and every acknowledgement names its topic
+def parse_danube_topic(text: str) -> str:
+    """The topic that Danube calls `/namespace/topic`: the bare name in namespace `default`, else the whole of it.
+
+    Raises NameInvalidError. Dots may stand in the topic only: other wires' topics have them.
+    """
+    parts = text.split("/")
+    if len(parts) != 3 or parts[0]:
+        raise NameInvalidError(text, "a topic is named /namespace/topic")
+    namespace, topic = parse_namespace(parts[1]), canonical_name(parts[2])
+    return topic if namespace == DEFAULT_NAMESPACE else f"/{namespace}/{topic}"
+
+
+def parse_namespace(text: str) -> str:
+    """The name of a Danube namespace in normal form C. Raises NameInvalidError."""
+    name = canonical_name(text)
+    if "." in name:
+        raise NameInvalidError(text, "the name of a namespace has no dots")
+    return name
+
+
+def danube_topic(name: str) -> str:
+    """What Danube calls this topic."""
+    return name if name.startswith("/") else f"/{DEFAULT_NAMESPACE}/{name}"
+
+
+def namespace_of(name: str) -> str:
+    """The Danube namespace of a topic."""
+    return name.split("/", 2)[1] if name.startswith("/") else DEFAULT_NAMESPACE
+
+
 def is_reserved(name: str) -> bool:
     """Does the name belong to the broker? The bare words `system` and `raceway` are ordinary names."""
+    if name.startswith("/"):
+        return fold(namespace_of(name)) in RESERVED
     first, dot, _ = name.partition(".")
     return bool(dot) and fold(first) in RESERVED
 

@@ -13,17 +13,26 @@ from starlette.routing import Route
 from raceway import __version__
 from raceway.broker.broker import Broker
 from raceway.broker.routing import patterns
+from raceway.web.answers import refusal
+from raceway.web.doorman import Doorman
 from raceway.web.guard import Guard
 from raceway.web.metrics import exposition
-from raceway.web.queues import queue_routes, refusal
+from raceway.web.policies import policy_routes
+from raceway.web.queues import queue_routes
+from raceway.web.registry import registry_routes
+from raceway.web.schemas import schema_routes
+from raceway.web.seneca import ServiceTable, seneca_routes
+from raceway.web.subscriptions import subscription_routes
 
 # Topics on a page: what a browser and the loop both take in their stride.
 PAGE = 1000
 
 
-def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> Starlette:
+def build_app(
+    broker: Broker, hosts: tuple[str, ...], admin_token: str = "", services: ServiceTable | None = None
+) -> Starlette:
     """`hosts` are names, beside loopback, under which this port may be reached; `admin_token` guards what waits in
-    queues."""
+    queues and what services are attached."""
 
     async def healthz(request: Request) -> Response:
         """The process lives and its loop turns."""
@@ -37,7 +46,7 @@ def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> 
         return JSONResponse(body, status_code=200 if status == "ok" else 503)
 
     async def metrics(request: Request) -> Response:
-        return Response(exposition(broker), media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(exposition(broker, services), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     async def topics(request: Request) -> Response:
         """Topics with their offsets, a page at a time; `after` is the last topic of the page before."""
@@ -68,6 +77,8 @@ def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> 
         ]  # fmt: skip
         return JSONResponse({"peers": rows})
 
+    # With security on the doorman has looked at who asks, and the administrator's token is one of many.
+    asked_again = "" if broker.security.enabled else admin_token
     routes = [
         Route("/healthz", healthz),
         Route("/readyz", readyz),
@@ -75,9 +86,15 @@ def build_app(broker: Broker, hosts: tuple[str, ...], admin_token: str = "") -> 
         Route("/api/topics", topics),
         Route("/api/subscriptions", subscriptions),
         Route("/api/peers", peers),
+        *subscription_routes(broker),
+        *policy_routes(broker, admin_token),
         *queue_routes(broker, admin_token),
+        *(seneca_routes(services, admin_token) if services is not None else ()),
+        *schema_routes(broker, asked_again),
+        *registry_routes(broker, asked_again),
     ]
-    app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts)])
+    doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
+    app = Starlette(routes=routes, middleware=[Middleware(Guard, hosts=hosts), doorman])
     app.add_exception_handler(404, _not_found)
     return app
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from heapq import nlargest
 
 import msgspec
 from prometheus_client.core import CollectorRegistry, CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import generate_latest
 
 from raceway.broker.broker import Broker
+from raceway.web.seneca import ServiceTable
 
 # The meter's own names, which follow MB, and what Prometheus users expect to read. Labels are few and fixed.
 COUNTERS = {
@@ -26,21 +28,48 @@ COUNTERS = {
     "raceway_stalled_peers_closed_total": ("bus.stalled_closed", "Peers closed because a begun message did not end."),
     "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were silent too long."),
     "raceway_zbus_pubsub_dropped_messages_total": ("bus.pubsub_dropped", "Copies that a full buffer lost."),
+    "raceway_redelivered_messages_total": ("bus.redelivered", "Messages delivered to a consumer again."),
+    "raceway_dead_letters_total": ("bus.dead_letters", "Messages copied to a dead-letter topic."),
+    "raceway_poison_dropped_messages_total": ("bus.poison_dropped", "Messages given up after too many failures."),
+    "raceway_live_dropped_messages_total": (
+        "bus.live_dropped",
+        "Messages of non-reliable topics that no stream had room for.",
+    ),
+    "raceway_unwanted_keys_total": ("bus.key_skipped", "Messages whose key no consumer of the subscription accepts."),
+    "raceway_undeliverable_messages_total": (
+        "bus.undeliverable",
+        "Messages that a receiver did not take in the end, or whose wire cannot carry them.",
+    ),
+    "raceway_skipped_messages_total": (
+        "bus.subscription_skipped",
+        "Messages that were gone before a subscription came to them.",
+    ),
+    "raceway_repeated_messages_total": ("bus.deduplicated", "Messages not stored again: an x-dedup-id repeated."),
     "raceway_unspelled_messages_total": (
         "bus.unspelled",
         "Copies not made: the subscriber's wire cannot say the name.",
     ),
+    "raceway_seneca_repeated_calls_total": ("bus.repeated", "Calls with an id that was there a moment before."),
+    "raceway_seneca_refused_returns_total": ("bus.return_refused", "Return paths that the bus may not use."),
     "raceway_connections_total": ("connection.connected", "Connections accepted."),
     "raceway_rejected_connections_total": ("connection.rejected", "Connections over the limit."),
     "raceway_failed_connections_total": ("connection.failed", "Connections that ended in an error."),
 }
+# Of subscriptions, now.
+STANDING = {
+    "lag": "Publishes that are not acknowledged.",
+    "in_flight": "Messages out without an acknowledgement.",
+    "waiting": "Messages that wait to be delivered again.",
+    "poisoned": "Messages that block their subscription.",
+}
+FURTHEST = 100
 
 
 class BusCollector:
     """One scrape reads everything; nothing is kept between scrapes."""
 
-    def __init__(self, broker: Broker) -> None:
-        self._broker = broker
+    def __init__(self, broker: Broker, services: ServiceTable | None) -> None:
+        self._broker, self._services = broker, services
 
     def collect(self) -> Iterable[Metric]:
         broker, counts = self._broker, self._broker.meter.counts
@@ -50,12 +79,42 @@ class BusCollector:
         yield messages
         for name, (key, help_text) in COUNTERS.items():
             yield CounterMetricFamily(name.removesuffix("_total"), help_text, value=counts[key])
+        violations = CounterMetricFamily(
+            "raceway_schema_violations", "Messages against the schema policy of their topic.", labels=("policy", "rule")
+        )
+        for (policy, rule), count in broker.schema_violations.items():
+            violations.add_metric((policy, rule), count)
+        yield violations
         yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
         yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
         yield GaugeMetricFamily(
             "raceway_open_requests", "Requests that wait for an answer.", value=len(broker.correlation)
         )
+        yield from self._subscriptions()
+        yield from self._seneca()
         yield from self._journal()
+
+    def _subscriptions(self) -> Iterable[Metric]:
+        """All together, and by name those that are the furthest behind: there may be thousands."""
+        rows = [subscription.status() for subscription in self._broker.subscriptions]
+        yield GaugeMetricFamily("raceway_subscriptions", "Subscriptions by name.", value=len(rows))
+        yield GaugeMetricFamily("raceway_producers", "Producers.", value=len(self._broker.producers))
+        for name, help_text in STANDING.items():
+            total = sum(getattr(row, name) for row in rows)
+            yield GaugeMetricFamily(f"raceway_subscriptions_{name}", help_text, value=total)
+        lag = GaugeMetricFamily(
+            "raceway_subscription_lag", f"Lag of the {FURTHEST} furthest behind.", labels=("topic", "subscription")
+        )
+        for row in nlargest(FURTHEST, rows, key=lambda row: row.lag):
+            lag.add_metric((row.topic, row.name), row.lag)
+        yield lag
+
+    def _seneca(self) -> Iterable[Metric]:
+        rows = self._services.rows() if self._services is not None else ()
+        found = GaugeMetricFamily("raceway_seneca_services", "Attached Seneca services.", labels=("state",))
+        for state in ("up", "down", "unknown"):
+            found.add_metric((state,), sum(row.state == state for row in rows))
+        yield found
 
     def _journal(self) -> Iterable[Metric]:
         journal = self._broker.journal
@@ -71,7 +130,7 @@ class BusCollector:
                 yield GaugeMetricFamily(f"raceway_journal_{name}", f"Journal: {name.replace('_', ' ')}.", value=value)
 
 
-def exposition(broker: Broker) -> bytes:
+def exposition(broker: Broker, services: ServiceTable | None = None) -> bytes:
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(BusCollector(broker))
+    registry.register(BusCollector(broker, services))
     return generate_latest(registry)

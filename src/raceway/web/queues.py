@@ -6,9 +6,7 @@ it has none, a queue that has a token wants its own. Either comes as `Authorizat
 
 from __future__ import annotations
 
-import hmac
 from base64 import b64encode
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from starlette.requests import Request
@@ -18,32 +16,28 @@ from starlette.routing import Route
 from raceway.broker.broker import Broker
 from raceway.broker.pubsub import PubSubQueue
 from raceway.broker.queues import Queue
-from raceway.errors import ForbiddenError, PeerError, QueueKindError, RacewayError, UnknownQueueError
+from raceway.errors import QueueKindError
+from raceway.web.answers import check_admin, refusal, refusing, token_of
 
 # Messages shown at most, and their bytes: the loop reads them, and others wait meanwhile.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
 COLUMNS = ("offset", "time_us", "wire", "kind", "message_id", "producer", "payload")
-STATUSES = {UnknownQueueError.code: 404, ForbiddenError.code: 403, QueueKindError.code: 409}
 
 
 def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
-    def check_admin(request: Request) -> None:
-        if admin_token and not hmac.compare_digest(_token(request).encode(), admin_token.encode()):
-            raise ForbiddenError("the token", "administrate this bus")
-
     def find(request: Request) -> Queue:
         """The queue of the address, if the sender may see what is in it."""
-        check_admin(request)
+        check_admin(request, admin_token)
         name = request.path_params["name"]
         if not admin_token or not broker.queues.exists(name):
-            broker.queues.find(name, _token(request))
+            broker.queues.find(name, token_of(request))
         queue = next(queue for known, _, queue in broker.queues if known == name)
         if isinstance(queue, PubSubQueue):
             raise QueueKindError(name)
         return queue
 
     async def list_queues(request: Request) -> Response:
-        check_admin(request)
+        check_admin(request, admin_token)
         rows = [
             {"name": name, "mode": record.mode, "guarded": bool(record.token), "creator": record.maker,
              "created_ms": record.made_ms, "waiting": queue.backlog if isinstance(queue, Queue) else 0,
@@ -62,8 +56,8 @@ def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
         return JSONResponse({"waiting": queue.backlog, "messages": _peek(broker, queue, min(int(limit), PEEK_ROWS))})
 
     return [
-        Route("/api/queues", _refusing(list_queues)),
-        Route("/api/queues/{name:path}/messages", _refusing(messages), methods=["GET", "DELETE"]),
+        Route("/api/queues", refusing(list_queues)),
+        Route("/api/queues/{name:path}/messages", refusing(messages), methods=["GET", "DELETE"]),
     ]
 
 
@@ -74,24 +68,3 @@ def _peek(broker: Broker, queue: Queue, limit: int) -> list[dict[str, Any]]:
     found = broker.journal.read_topic(name, begin, max(limit, 1), PEEK_BYTES, COLUMNS)
     rows = [row for batch in found for row in batch.to_pylist()]
     return [row | {"payload": b64encode(row["payload"] or b"").decode()} for row in rows[:limit]]
-
-
-def _token(request: Request) -> str:
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token.strip() if scheme.lower() == "bearer" else ""
-
-
-def _refusing(handle: Callable[[Request], Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
-    async def answer(request: Request) -> Response:
-        try:
-            return await handle(request)
-        except RacewayError as error:
-            return refusal(
-                STATUSES.get(error.code, 400 if isinstance(error, PeerError) else 503), error.code, str(error)
-            )
-
-    return answer
-
-
-def refusal(status: int, code: str, message: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)

@@ -1,0 +1,135 @@
+"""Danube over gRPC through real sockets on loopback, beside grpcio's own server.
+
+    python -m bench.danube [--quick] [--data FOLDER] [--only Raceway,grpcio]
+
+"Raceway" is the whole bus: every message is decoded, journalled and synced before it is answered. "Raceway, nothing
+behind" is its gRPC door alone, and "grpcio" a server of grpcio's that decodes nothing, keeps nothing and answers a
+constant: the most that a service built on it can reach. Calls come from h2load, which costs a third of a microsecond
+each; streams are read by a loop that only counts.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from bench import danube_wire
+from bench.load import Client
+from bench.measures import Measure, Sample, connected, sample_of
+from bench.path import compare, is_chosen
+from bench.report import Goal
+from bench.systems import Start, System, spawn, start_raceway
+
+GOALS: list[Goal] = [
+    ("send200", "rate", "grpcio", 10, True),
+    ("send1000", "rate", "grpcio", 10, True),
+    ("stream", "rate", "grpcio", 10, True),
+]
+
+
+class GrpcSystem(System):
+    """A server of gRPC. `body` is the file with a call of SendMessage that it will accept."""
+
+    def __init__(
+        self, name: str, folder: Path, port: int, process: subprocess.Popen[bytes], producer_id: int, *, counts: bool
+    ) -> None:
+        super().__init__(name, folder, port, process)
+        self.body = folder / "body"
+        self.body.write_bytes(danube_wire.prefixed(danube_wire.send_message(producer_id)))
+        self.counts = counts
+
+
+def raceway(name: str, folder: Path, _port: int) -> GrpcSystem | None:
+    if danube_wire.maybe_h2load() is None:
+        return None
+    server = start_raceway(folder)
+    port = server.port("danube")
+    return GrpcSystem(
+        name, folder, port, server.process, danube_wire.create_producer(port, reliable=True), counts=False
+    )
+
+
+def with_nothing_behind(module: str) -> Start:
+    def start(name: str, folder: Path, port: int) -> GrpcSystem | None:
+        if danube_wire.maybe_h2load() is None:
+            return None
+        process = spawn([sys.executable, "-m", module, str(port)], folder, port, cwd=Path.cwd())
+        return GrpcSystem(name, folder, port, process, producer_id=1, counts=True)
+
+    return start
+
+
+STARTS: dict[str, Start] = {
+    "Raceway": raceway,
+    "Raceway, nothing behind": with_nothing_behind("bench.door_nothing"),
+    "grpcio": with_nothing_behind("bench.grpc_nothing"),
+}
+
+
+class Send:
+    """Calls of SendMessage, so many in flight."""
+
+    def __init__(self, in_flight: int, connections: int = 1) -> None:
+        self.key = f"send{in_flight}" + (f"by{connections}" if connections > 1 else "")
+        self.title = f"send → answer, {in_flight:,} in flight"
+        self.title += f" on {connections} connections" if connections > 1 else ""
+        self.first_count = 2 * in_flight + 200
+        self._in_flight, self._connections = in_flight, connections
+
+    def suits(self, system: System) -> bool:
+        return isinstance(system, GrpcSystem)
+
+    def run(self, system: System, count: int) -> Sample:
+        assert isinstance(system, GrpcSystem)
+        before = system.cpu_s()
+        work = danube_wire.h2load(system.port, system.body, count, self._in_flight, self._connections)
+        return sample_of(count, work.ended - work.began, system.cpu_s() - before, [work])
+
+
+class Stream:
+    """One stream of messages from the server, as fast as they come."""
+
+    key, title, first_count = "stream", "server stream, messages of 300 bytes", 2000
+    _size = 300
+
+    def suits(self, system: System) -> bool:
+        return isinstance(system, GrpcSystem) and system.counts
+
+    def run(self, system: System, count: int) -> Sample:
+        with connected() as clients:
+            reader = Client(
+                danube_wire.read_stream, danube_wire.Http2(), system.port, count, self._size
+            )  # fmt: skip
+            clients.append(reader)
+            before = system.cpu_s()
+            reader.go()
+            work = reader.result()
+            used = system.cpu_s() - before
+        return sample_of(count, work.ended - work.began, used, [work])
+
+
+MEASURES: list[Measure] = [Send(1), Send(200), Send(1000), Send(1000, connections=10), Stream()]
+
+
+def main(
+    data: Annotated[Path, typer.Option(help="Folder on a real disk for the servers' files.")] = Path("data/bench"),
+    repeats: Annotated[int, typer.Option(help="Runs of each measure on each system.")] = 5,
+    seconds: Annotated[float, typer.Option(help="About how long one run lasts.")] = 0.6,
+    quick: Annotated[bool, typer.Option(help="Two short runs of each: shows that it works, proves little.")] = False,
+    only: Annotated[str, typer.Option(help="Systems to keep, by the start of their names, with commas.")] = "",
+    measures: Annotated[str, typer.Option(help="Measures to keep, by the start of their keys, with commas.")] = "",
+    save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
+) -> None:
+    """Measure calls and streams of gRPC, here and through grpcio's server."""
+    if quick:
+        repeats, seconds, save = 2, 0.3, False
+    chosen = [measure for measure in MEASURES if is_chosen(measure.key, measures)]
+    compare("danube", data, STARTS, only, chosen, GOALS, repeats, seconds, save)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,63 @@
+"""Our gRPC door with nothing behind it: what HTTP/2 and gRPC themselves cost here.
+
+    python -m bench.door_nothing PORT
+
+The same two methods as `bench.grpc_nothing`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from functools import partial
+
+import uvloop
+
+from bench.danube_wire import COUNT, SEND
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.journal import open_journal, wall_clock_us
+from raceway.listen.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
+from raceway.listen.sockets import bind
+
+
+def send(session: GrpcSession, calls: list[Call]) -> None:
+    session.answer_many([(stream, b"\x08\x02") for stream, _, _ in calls])
+
+
+class Counting:
+    """One stream of messages, sent as there is room."""
+
+    def __init__(self, session: GrpcSession, stream: int, number: int, size: int) -> None:
+        self._left, self._message = number, bytes(size)
+        self._stream: ServerStream = session.open_stream(stream, lambda: None, self._go_on)
+        self._go_on()
+
+    def _go_on(self) -> None:
+        while self._left and (room := self._stream.room) > 0:
+            some = min(self._left, room // len(self._message) + 1)
+            self._stream.send([self._message] * some)
+            self._left -= some
+        if not self._left:
+            self._stream.end()
+
+
+def count(session: GrpcSession, calls: list[Call]) -> None:
+    for stream, request, _ in calls:
+        number, size = map(int, request.split())
+        Counting(session, stream, number, size)
+
+
+async def main(port: int) -> None:
+    loop = asyncio.get_running_loop()
+    journal = open_journal(config.Journal(durability="memory"), post=loop.call_soon_threadsafe, clock=wall_clock_us)
+    methods = Methods()
+    methods.unary(SEND, send)
+    methods.server_stream(COUNT, count)
+    gate = GrpcGate(Broker(config.Broker(), journal, loop, wall_clock_us), config.Listen(), loop, methods)
+    server = await loop.create_server(partial(GrpcTcp, gate), sock=bind("127.0.0.1", port))
+    await server.serve_forever()
+
+
+if __name__ == "__main__":
+    uvloop.run(main(int(sys.argv[1])))

@@ -1,0 +1,63 @@
+"""Consumers that stay away: some day they are forgotten, and a live subscription goes with the last of them.
+
+A subscription has one alarm at a time, for the consumer that has been away for the longest time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raceway import config
+from raceway.broker.consumers import Consumer
+from raceway.broker.subscription import Subscription
+from raceway.broker.timers import Alarms, Sleep
+
+
+class Absences:
+    """`forget` and `remove` are told of consumers and of live subscriptions whose time is over."""
+
+    def __init__(
+        self,
+        settings: config.Subscriptions,
+        now_ms: Callable[[], float],
+        call_later: Callable[[float, Callable[[], None]], Sleep],
+        forget: Callable[[Subscription, Consumer], None],
+        remove: Callable[[Subscription], None],
+    ) -> None:
+        self._expiry_ms, self._removal_ms = 1000 * settings.consumer_expiry_s, 1000 * settings.live_removal_s
+        self._now_ms = now_ms
+        self._forget, self._remove = forget, remove
+        self._alarms: Alarms[Subscription] = Alarms(self._look, now_ms, call_later)
+        self._watched: set[Subscription] = set()
+
+    def note(self, subscription: Subscription) -> None:
+        """A consumer of it has no stream."""
+        if subscription not in self._watched:
+            self._watch(subscription, self._now_ms() + self._patience_ms(subscription))
+
+    def _watch(self, subscription: Subscription, at_ms: float) -> None:
+        self._watched.add(subscription)
+        self._alarms.set(subscription, at_ms)
+
+    def _patience_ms(self, subscription: Subscription) -> float:
+        """After this time something may be over."""
+        return self._expiry_ms if subscription.reliable else min(self._removal_ms, self._expiry_ms)
+
+    def _look(self, subscription: Subscription) -> None:
+        self._watched.discard(subscription)
+        now_ms, patience_ms = self._now_ms(), self._patience_ms(subscription)
+        away = [consumer for consumer in subscription.consumers if consumer.sink is None]
+        gone = [consumer for consumer in away if consumer.left_ms + patience_ms <= now_ms]
+        if not subscription.reliable and len(gone) == len(subscription.consumers):
+            self._remove(subscription)
+            return
+        for consumer in gone:
+            if consumer.left_ms + self._expiry_ms <= now_ms:
+                self._forget(subscription, consumer)
+                away.remove(consumer)
+        if away:
+            self._watch(subscription, min(self._next_ms(consumer, patience_ms, now_ms) for consumer in away))
+
+    def _next_ms(self, consumer: Consumer, patience_ms: float, now_ms: float) -> float:
+        soon_ms = consumer.left_ms + patience_ms
+        return soon_ms if soon_ms > now_ms else consumer.left_ms + self._expiry_ms

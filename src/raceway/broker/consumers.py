@@ -1,0 +1,150 @@
+"""Consumers of one subscription, and which of them are given messages.
+
+A consumer is *attached* from its subscribing, *live* while it has a stream, *active* if it is given messages:
+
+    same name     the newest one that is live; the others of that name are parked, and get their turn when it ends
+    exclusive     the owner, and nobody else until it had no stream for some seconds
+    failover      the live one whose seat is the oldest; it changes the moment a stream ends
+    shared        all live ones; also key-shared
+
+A parked stream is kept open and given nothing: the usual client opens an ended stream again at once, without a pause.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from raceway.broker.keys import KeyFilter
+from raceway.broker.topics import Topic
+from raceway.errors import ForbiddenError, RacewayError
+from raceway.model.envelope import Batch
+from raceway.model.subscriptions import SubscriptionType
+
+
+class Delivery(NamedTuple):
+    """Rows of one batch, in order, for one consumer."""
+
+    topic: Topic
+    subscription: bytes
+    batch: Batch
+    rows: Sequence[int]
+
+
+class Sink(Protocol):
+    """Where a live consumer's messages go: the wire's end of its stream."""
+
+    @property
+    def largest(self) -> int:
+        """Size of the largest message that the wire can deliver."""
+
+    def room(self) -> int:
+        """Bytes that it would take now. It may be given more by one message."""
+
+    def take(self, delivery: Delivery) -> None: ...
+
+    def end(self, error: RacewayError | None) -> None:
+        """No more will come: a newer stream has the place (None), or the consumer is no more."""
+
+
+class ConsumerRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What is kept. `number` tells newer from older; `seat` is the number under which its name first took part."""
+
+    topic: str
+    subscription: str
+    name: str
+    number: int
+    seat: int
+    filters: tuple[str, ...] = ()
+
+
+class Consumer:
+    __slots__ = ("filters", "id", "left_ms", "name", "number", "seat", "sink")
+
+    def __init__(self, consumer_id: int, name: str, filters: KeyFilter, number: int, seat: int, now_ms: float) -> None:
+        self.id, self.name, self.filters = consumer_id, name, filters
+        self.number, self.seat = number, seat
+        self.sink: Sink | None = None
+        self.left_ms = now_ms
+
+    @classmethod
+    def restored(cls, consumer_id: int, record: ConsumerRecord, now_ms: float) -> Consumer:
+        return cls(consumer_id, record.name, KeyFilter(record.filters), record.number, record.seat, now_ms)
+
+
+class Consumers:
+    def __init__(self, kind: SubscriptionType, release_ms: float) -> None:
+        self._kind = kind
+        self._release_ms = release_ms
+        self._members: dict[int, Consumer] = {}
+        self._owner = ""
+        self._newest = 0
+        self.active: tuple[Consumer, ...] = ()
+
+    def __iter__(self) -> Iterator[Consumer]:
+        return iter(self._members.values())
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @property
+    def live(self) -> list[Consumer]:
+        return [consumer for consumer in self if consumer.sink is not None]
+
+    def add(self, consumer: Consumer) -> None:
+        """The newest one is the owner of an exclusive subscription: it was admitted."""
+        self._members[consumer.id] = consumer
+        if consumer.number > self._newest:
+            self._newest, self._owner = consumer.number, consumer.name
+
+    def remove(self, consumer: Consumer) -> None:
+        del self._members[consumer.id]
+
+    def is_attached(self, consumer: Consumer, now_ms: float) -> bool:
+        return consumer.sink is not None or now_ms - consumer.left_ms < self._release_ms
+
+    def any_attached(self, now_ms: float) -> bool:
+        return any(self.is_attached(consumer, now_ms) for consumer in self)
+
+    def admit(self, name: str, now_ms: float) -> None:
+        """Raises ForbiddenError if an exclusive subscription belongs to somebody else."""
+        if self._kind != "exclusive" or name == self._owner:
+            return
+        for other in self:
+            if other.name != name and self.is_attached(other, now_ms):
+                raise ForbiddenError(f"consumer {name!r}", f"join: {other.name!r} has the subscription exclusively")
+
+    def maybe_newest(self, name: str, *, live: bool) -> Consumer | None:
+        """The newest one of this name that has a stream, or that has none."""
+        found = [each for each in self if each.name == name and (each.sink is not None) == live]
+        return max(found, key=lambda each: each.number, default=None)
+
+    def settle(self, now_ms: float) -> list[Consumer]:
+        """Look again who is active; those who no longer are."""
+        before, self.active = self.active, self._now_active(now_ms)
+        return [consumer for consumer in before if consumer not in self.active]
+
+    def release_at_ms(self) -> float | None:
+        """When an owner without a stream loses an exclusive subscription."""
+        if self._kind != "exclusive" or self.active or not self.live:
+            return None
+        left = [each.left_ms for each in self if each.name == self._owner]
+        return max(left) + self._release_ms if left else None
+
+    def _now_active(self, now_ms: float) -> tuple[Consumer, ...]:
+        newest: dict[str, Consumer] = {}
+        for consumer in self.live:
+            known = newest.get(consumer.name)
+            if known is None or known.number < consumer.number:
+                newest[consumer.name] = consumer
+        if not newest:
+            return ()
+        if self._kind == "exclusive":
+            if not any(each.name == self._owner and self.is_attached(each, now_ms) for each in self):
+                self._owner = max(newest.values(), key=lambda each: each.number).name
+            return (newest[self._owner],) if self._owner in newest else ()
+        if self._kind == "failover":
+            return (min(newest.values(), key=lambda each: each.seat),)
+        return tuple(sorted(newest.values(), key=lambda each: each.number))

@@ -1,0 +1,160 @@
+"""A topic's contract: what the schema policy says of a message.
+
+The decision, in this order; the first rule that is broken decides:
+
+    no_subject          the topic is bound to nothing
+    missing_schema_id   the message names no schema, on a wire where it must (elsewhere: the latest version is meant)
+    unknown_schema_id   no subject has that id
+    subject_mismatch    another subject has it
+    unknown_version     the subject has no such version (none named: the latest)
+    payload_invalid     the payload does not match *that* version, if payloads are looked at
+
+A broken rule means, by policy: `none` accept without looking (such a topic has no contract at all), `warn` accept,
+count and log, `enforce` refuse and count.
+
+What a message says of its schema repeats from message to message, so everything before the payload is decided once for
+each (schema id, version) and remembered until the registry changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from raceway.errors import SchemaInvalidError, SchemaRefusedError
+from raceway.model.schemas import Policy, SchemaVersion
+from raceway.schema import framing
+from raceway.schema.definition import Definition, Fault
+
+# What a message says of its schema comes from strangers.
+KEPT_CLAIMS = 1000
+PAYLOAD_INVALID = "payload_invalid"
+MISMATCH = "subject_mismatch"
+
+
+class Known(Protocol):
+    """What a contract asks the registry."""
+
+    generation: int
+
+    def maybe_subject(self, schema_id: int) -> str | None: ...
+    def maybe_version(self, subject: str, version: int | None) -> SchemaVersion | None: ...
+    def maybe_registered(self, registry_id: int) -> SchemaVersion | None: ...
+    def ready(self, version: SchemaVersion) -> Definition: ...
+
+
+class Claim(NamedTuple):
+    """What a message says of its schema, and what the registry knows of that."""
+
+    bound: str | None
+    must_name: bool
+    schema_id: int | None
+    wanted: int | None
+    subject: str | None
+    version: SchemaVersion | None
+
+
+# (rule, is it broken?, in words)
+RULES: tuple[tuple[str, Callable[[Claim], bool], str], ...] = (
+    ("no_subject", lambda c: c.bound is None, "the topic has no schema subject"),
+    (
+        "missing_schema_id",
+        lambda c: c.schema_id is None and c.must_name,
+        "the message names no schema, the topic wants subject {bound!r}",
+    ),
+    ("unknown_schema_id", lambda c: c.subject is None, "no subject has the schema id {schema_id}"),
+    (
+        MISMATCH,
+        lambda c: c.subject != c.bound,
+        "schema id {schema_id} is subject {subject!r}, the topic wants {bound!r}",
+    ),
+    ("unknown_version", lambda c: c.version is None, "subject {subject!r} has no version {wanted}"),
+)
+
+
+class Verdict(NamedTuple):
+    """On a message's claim: what is wrong with it, else the version its payload must match."""
+
+    refusal: SchemaRefusedError | None
+    version: SchemaVersion | None
+
+
+class Contract:
+    """Of one topic; made anew whenever its binding changes."""
+
+    def __init__(self, registry: Known, subject: str | None, policy: Policy, checks: bool, limit: int) -> None:
+        self.subject, self.policy, self.checks_payload = subject, policy, checks
+        # When a violation was last logged, and how many were not since.
+        self.logged_at: float | None = None
+        self.unlogged = 0
+        self._registry, self._limit = registry, limit
+        self._verdicts: dict[tuple[int | None, int | None, bool], Verdict] = {}
+        self._generation = registry.generation
+
+    def verdict(self, schema_id: int | None, version: int | None, must_name: bool) -> Verdict:
+        """On everything but the payload."""
+        if self._generation != self._registry.generation or len(self._verdicts) > KEPT_CLAIMS:
+            self._verdicts.clear()
+            self._generation = self._registry.generation
+        key = (schema_id, version, must_name)
+        found = self._verdicts.get(key)
+        if found is None:
+            found = self._verdicts[key] = self._decide(schema_id, version, must_name)
+        return found
+
+    def judge_payload(self, version: SchemaVersion, payload: bytes) -> tuple[SchemaRefusedError | None, SchemaVersion]:
+        """What is wrong with it, if anything; and the version it was compared with.
+
+        A payload that begins like the prefix of a known version is compared with that one, behind the prefix. Binary
+        payloads may begin so by chance, so what is right without a prefix is right.
+        """
+        if len(payload) > self._limit:
+            reason = f"{len(payload)} bytes are too many to be checked (broker.schemas.checked_bytes)"
+            return self._broken(version, Fault("", "size", reason)), version
+        registry_id = framing.maybe_registry_id(payload)
+        framed = None if registry_id is None else self._registry.maybe_registered(registry_id)
+        if framed is None:
+            fault = self._maybe_fault(version, payload)
+            return (None if fault is None else self._broken(version, fault)), version
+        refusal = self._judge_framed(framed, payload)
+        if refusal is None:
+            return None, framed
+        bare = self._maybe_fault(version, payload)
+        return (None, version) if bare is None else (refusal, framed)
+
+    def _decide(self, schema_id: int | None, wanted: int | None, must_name: bool) -> Verdict:
+        subject = self.subject if schema_id is None else self._registry.maybe_subject(schema_id)
+        version = None if subject is None else self._registry.maybe_version(subject, wanted)
+        claim = Claim(self.subject, must_name, schema_id, wanted, subject, version)
+        for rule, is_broken, words in RULES:
+            if is_broken(claim):
+                facts = claim._asdict() | {"wanted": "at all" if wanted is None else wanted}
+                return Verdict(SchemaRefusedError(rule, words.format(**facts), self.subject, wanted), None)
+        return Verdict(None, version)
+
+    def _judge_framed(self, framed: SchemaVersion, payload: bytes) -> SchemaRefusedError | None:
+        if framed.subject != self.subject:
+            words = f"the payload's prefix names subject {framed.subject!r}, the topic wants {self.subject!r}"
+            return SchemaRefusedError(MISMATCH, words, self.subject, framed.version)
+        body = payload[framing.PREFIX_BYTES :]
+        index: tuple[int, ...] = ()
+        if framed.schema_type == "protobuf":
+            found = framing.maybe_indices(body)
+            if found is None:
+                return self._broken(framed, Fault("", "prefix", "the prefix names no message type"))
+            index, body = found
+        fault = self._maybe_fault(framed, body, index)
+        return None if fault is None else self._broken(framed, fault)
+
+    def _maybe_fault(self, version: SchemaVersion, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
+        try:
+            return self._registry.ready(version).maybe_fault(payload, index)
+        except SchemaInvalidError as error:  # good when it was registered: by another release, with other libraries
+            return Fault("", "definition", str(error))
+
+    def _broken(self, version: SchemaVersion, fault: Fault) -> SchemaRefusedError:
+        where = f" at {fault.path}" if fault.path else ""
+        words = f"the payload does not match version {version.version} of subject {version.subject!r}{where}: "
+        return SchemaRefusedError(
+            PAYLOAD_INVALID, words + fault.reason, version.subject, version.version, fault.path, fault.rule
+        )

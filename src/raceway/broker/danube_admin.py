@@ -1,0 +1,186 @@
+"""Administration of namespaces, topics and subscriptions."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from raceway.broker.bus import Bus
+from raceway.broker.producers import Producers
+from raceway.broker.queue_table import QueueTable
+from raceway.broker.schemas import Schemas
+from raceway.broker.subscription import Subscription
+from raceway.broker.subscription_table import SubscriptionTable
+from raceway.broker.topic_records import MAX_PARTITIONS, TopicRecords, partition_of
+from raceway.broker.topics import Topic
+from raceway.errors import InUseError, InvalidValueError, TopicKindError, UnknownNamespaceError, UnknownTopicError
+from raceway.model.subscriptions import FailurePolicy, Policies, SubscriptionStatus, SubscriptionType, TopicRow
+from raceway.model.topics import is_reserved, namespace_of, parse_namespace, refuse_reserved
+
+
+class DanubeAdmin:
+    def __init__(
+        self,
+        bus: Bus,
+        records: TopicRecords,
+        schemas: Schemas,
+        producers: Producers,
+        subscriptions: SubscriptionTable,
+        queues: QueueTable,
+    ) -> None:
+        self._bus, self._records, self._schemas, self._producers = bus, records, schemas, producers
+        self._subscriptions, self._queues = subscriptions, queues
+
+    # ---- namespaces --------------------------------------------------------------------------------------------------
+
+    def namespaces(self) -> list[str]:
+        return sorted(self._records.namespaces)
+
+    def create_namespace(self, name: str) -> None:
+        """Raises NameInvalidError, TopicKindError."""
+        self._records.create_namespace(parse_namespace(name))
+
+    def delete_namespace(self, name: str) -> None:
+        """Raises UnknownNamespaceError, InUseError."""
+        self._records.delete_namespace(name)
+
+    def namespace_topics(self, name: str) -> list[str]:
+        """Raises UnknownNamespaceError."""
+        return [row.name for row in self.topics(name)]
+
+    def policies(self, namespace: str) -> Policies:
+        """Raises UnknownNamespaceError."""
+        return self._records.namespace_policies(namespace)
+
+    def topic_policies(self, name: str) -> Policies:
+        """Raises UnknownTopicError."""
+        return self._records.policies(self._topic(name))
+
+    def set_policies(self, scope: Literal["namespace", "topic"], name: str, policies: Policies) -> None:
+        """Raises UnknownNamespaceError, UnknownTopicError, InvalidValueError."""
+        if scope == "namespace":
+            self._records.set_namespace_policies(name, policies)
+        else:
+            for topic in self._parts(name):
+                self._records.set_topic_policies(topic, policies)
+
+    # ---- topics ------------------------------------------------------------------------------------------------------
+
+    def create_topic(self, name: str, reliable: bool, subject: str | None = None) -> None:
+        """Raises TopicKindError if it is there already, errors of names, SchemaReferenceError."""
+        known = self._records.check(name, reliable)
+        if known is not None:
+            raise TopicKindError(name, known.name)
+        self._make([name], reliable, subject)
+
+    def create_partitioned_topic(self, base: str, partitions: int, reliable: bool, subject: str | None = None) -> None:
+        """Raises TopicKindError, InvalidValueError, errors of names, SchemaReferenceError."""
+        if not 1 <= partitions <= MAX_PARTITIONS:
+            raise InvalidValueError("partitions", f"from 1 to {MAX_PARTITIONS}")
+        if partition_of(base) is not None:
+            raise InvalidValueError("base_name", "a partition has no partitions")
+        if self._records.partitions(base):
+            raise TopicKindError(base, base)
+        names = [f"{base}-part-{number}" for number in range(partitions)]
+        for name in names:
+            self._records.check(name, reliable)
+        self._make(names, reliable, subject, fixed=partitions)
+
+    def _make(self, names: list[str], reliable: bool, subject: str | None, fixed: int = 0) -> None:
+        if subject is not None:
+            self._schemas.check_reference(None, subject)
+        for name in names:
+            topic = self._records.settle(name, reliable, fixed)
+            if subject is not None:
+                self._schemas.bind(topic, subject)
+
+    def delete_topic(self, name: str) -> None:
+        """With its producers and subscriptions, and if it is a base with all its partitions. Its rows stay.
+
+        Raises UnknownTopicError; NameReservedError; InUseError if a queue has the name; InvalidValueError for a single
+        partition.
+        """
+        refuse_reserved(name)
+        found = partition_of(name)
+        if found is not None and self._records.partitions(found[0]):
+            raise InvalidValueError("name", f"a partition goes with its base {found[0]!r}")
+        topics = self._parts(name)
+        for topic in topics:
+            if self._queues.exists(topic.name):
+                raise InUseError(f"topic {topic.name!r}", "it is a queue")
+        for topic in topics:
+            self._subscriptions.remove_topic(topic)
+            self._producers.remove_topic(topic)
+            self._schemas.forget(topic)
+            self._records.delete(topic)
+
+    def describe(self, name: str) -> TopicRow:
+        """Raises UnknownTopicError."""
+        parts = self._parts(name)
+        if parts[0].name == name:
+            return self._row(parts[0])
+        return TopicRow(name, self._records.reliable(parts[0]), (), tuple(part.name for part in parts))
+
+    def topics(self, namespace: str | None = None) -> list[TopicRow]:
+        """By name; partitions stand for themselves. Raises UnknownNamespaceError."""
+        if namespace is not None and namespace not in self._records.namespaces:
+            raise UnknownNamespaceError(namespace)
+        rows = [
+            self._row(topic)
+            for topic in self._bus.topics
+            if not topic.partitions
+            and not is_reserved(topic.name)
+            and (namespace is None or namespace_of(topic.name) == namespace)
+        ]
+        return sorted(rows, key=lambda row: row.name)
+
+    def _row(self, topic: Topic) -> TopicRow:
+        return TopicRow(topic.name, self._records.reliable(topic), tuple(sorted(self._subscriptions.of_topic(topic))))
+
+    def _topic(self, name: str) -> Topic:
+        topic = self._records.maybe_topic(name)
+        if topic is None:
+            raise UnknownTopicError(name)
+        return topic
+
+    def _parts(self, name: str) -> tuple[Topic, ...]:
+        topics = self._records.partitions(name)
+        if not topics:
+            raise UnknownTopicError(name)
+        return topics
+
+    # ---- subscriptions -----------------------------------------------------------------------------------------------
+
+    def subscriptions(self, topic: str) -> list[str]:
+        """Raises UnknownTopicError."""
+        return sorted({name for part in self._parts(topic) for name in self._subscriptions.of_topic(part)})
+
+    def status(self) -> list[SubscriptionStatus]:
+        """How all subscriptions are, by topic and name."""
+        rows = [subscription.status() for subscription in self._subscriptions]
+        return sorted(rows, key=lambda row: (row.topic, row.name))
+
+    def unsubscribe(self, topic: str, subscription: str) -> None:
+        """Raises UnknownTopicError, UnknownSubscriptionError; InUseError while consumers are live."""
+        found = self._subscription(topic, subscription)
+        live = len(found.consumers.live)
+        if live:
+            raise InUseError(f"subscription {subscription!r}", f"{live} live consumer{'s' * (live > 1)}")
+        self._subscriptions.remove(found)
+
+    def failure_policy(self, topic: str, subscription: str) -> tuple[FailurePolicy, SubscriptionType]:
+        found = self._subscription(topic, subscription)
+        return self._subscriptions.policy(found), found.kind
+
+    def set_failure_policy(self, topic: str, subscription: str, policy: FailurePolicy) -> None:
+        """Holds at once. Raises InvalidValueError."""
+        self._subscriptions.set_policy(self._subscription(topic, subscription), policy)
+
+    def dispatch_limit(self, topic: str, subscription: str) -> int:
+        return self._subscriptions.max_unacked(self._subscription(topic, subscription))
+
+    def set_dispatch_limit(self, topic: str, subscription: str, max_unacked: int) -> None:
+        """Holds at once. Raises InvalidValueError."""
+        self._subscriptions.set_max_unacked(self._subscription(topic, subscription), max_unacked)
+
+    def _subscription(self, topic: str, name: str) -> Subscription:
+        return self._subscriptions.find(topic, name)

@@ -1,0 +1,164 @@
+"""Messages that say who they are: the attribute `x-dedup-id`.
+
+A second message of one producer on one topic with the same value is taken, and not stored again, while the first one is
+remembered: for some minutes, and among the last so many ids of that producer.
+
+After a restart the ids are read back from the journal. So that this need not read everything, the state has marks for
+each topic that uses such ids: (time, offset) of a row that had one, a few per window.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+from raceway.broker.bus import Bus
+from raceway.broker.runs import Span, without
+from raceway.broker.topics import Topic
+from raceway.errors import RacewayError, TrimmedError, UnavailableError
+from raceway.journal.contract import Done
+from raceway.model.envelope import Batch, decode_attributes
+
+DEDUP_ID = "x-dedup-id"
+MARKS = "dedup"
+MARKS_PER_WINDOW = 10
+_NAMED = f'"{DEDUP_ID}"'.encode()
+_COLUMNS = ("offset", "time_us", "producer", "attributes")
+
+Sender = tuple[str, bytes]
+
+
+class Sifted(NamedTuple):
+    """Rows that are new, and whether others repeated some; the ids that are remembered because of them.
+
+    `done` sees to it that senders of repetitions are told the truth.
+    """
+
+    spans: list[Span]
+    done: Done | None
+    repeated: bool = False
+    fresh: tuple[tuple[Sender, str], ...] = ()
+
+
+class Deduplication:
+    def __init__(self, bus: Bus, window_s: float, ids_per_producer: int) -> None:
+        self._bus = bus
+        self._window_us = round(window_s * 1_000_000)
+        self._ids = ids_per_producer
+        # Both in order of use: id to time for each sender, and the senders themselves.
+        self._senders: OrderedDict[Sender, OrderedDict[str, int]] = OrderedDict()
+        for name, marks in bus.journal.state.section(MARKS).items():
+            self._restore(name, marks)
+
+    def sift(self, batch: Batch, spans: list[Span], done: Done | None) -> Sifted:
+        """Rows that are new, and remembered from now on. The batch has its producers already."""
+        named = list(self._named_rows(batch, spans))
+        if not named:
+            return Sifted(spans, done)
+        now_us = self._bus.clock_us()
+        fresh: list[tuple[Sender, str]] = []
+        repeated: dict[int, tuple[Sender, str]] = {}
+        for topic, row, dedup_id in named:
+            sender = (topic.name, batch.item("producer", row) or b"")
+            if self._is_known(sender, dedup_id, now_us):
+                repeated[row] = (sender, dedup_id)
+            else:
+                self._remember(sender, dedup_id, now_us)
+                self._mark(topic, now_us)
+                fresh.append((sender, dedup_id))
+        self._bus.meter.counts["bus.deduplicated"] += len(repeated)
+
+        def settled(error: RacewayError | None) -> None:
+            if error is not None:
+                self.forget(fresh)
+            if done is not None:
+                done(error or self._maybe_lost(list(repeated.values())))
+
+        return Sifted(without(spans, repeated), settled, bool(repeated), tuple(fresh))
+
+    def forget(self, ids: Iterable[tuple[Sender, str]]) -> None:
+        """What was to be stored under these ids was not."""
+        for sender, dedup_id in ids:
+            self._senders.get(sender, OrderedDict()).pop(dedup_id, None)
+
+    def _named_rows(self, batch: Batch, spans: list[Span]) -> Iterator[tuple[Topic, int, str]]:
+        if batch.attributes is None:
+            return
+        for topic, _, start, stop in spans:
+            for row in range(start, stop):
+                attributes = batch.item("attributes", row)
+                if attributes is not None and _NAMED in attributes:
+                    dedup_id = decode_attributes(attributes).get(DEDUP_ID)
+                    if dedup_id:
+                        yield topic, row, dedup_id
+
+    def _maybe_lost(self, repeated: list[tuple[Sender, str]]) -> RacewayError | None:
+        """The first of them may not have been stored after all: then neither was its repetition."""
+        for sender, dedup_id in repeated:
+            if dedup_id not in self._senders.get(sender, ()):
+                return UnavailableError("the message that this one repeats could not be stored")
+        return None
+
+    def _is_known(self, sender: Sender, dedup_id: str, now_us: int) -> bool:
+        ids = self._senders.get(sender)
+        time_us = None if ids is None else ids.get(dedup_id)
+        return time_us is not None and time_us >= now_us - self._window_us
+
+    def _remember(self, sender: Sender, dedup_id: str, time_us: int) -> None:
+        ids = self._senders.get(sender)
+        if ids is None:
+            ids = self._senders[sender] = OrderedDict()
+        ids[dedup_id] = time_us
+        ids.move_to_end(dedup_id)
+        self._senders.move_to_end(sender)
+        oldest_us = time_us - self._window_us
+        while len(ids) > self._ids or next(iter(ids.values())) < oldest_us:
+            ids.popitem(last=False)
+        self._forget_silent(oldest_us)
+
+    def _forget_silent(self, oldest_us: int) -> None:
+        """Senders whose newest id is too old."""
+        while self._senders:
+            sender, ids = next(iter(self._senders.items()))
+            if ids and next(reversed(ids.values())) >= oldest_us:
+                return
+            del self._senders[sender]
+
+    # ---- over a restart ----------------------------------------------------------------------------------------------
+
+    def _mark(self, topic: Topic, now_us: int) -> None:
+        marks = self._bus.journal.state.get(MARKS, topic.name) or []
+        if marks and marks[-1][0] > now_us - self._window_us // MARKS_PER_WINDOW:
+            return
+        # The first mark before the window's begin is where reading starts; older ones serve nobody.
+        begun = [n for n, (time_us, _) in enumerate(marks) if time_us <= now_us - self._window_us]
+        offset = self._bus.journal.offsets(topic.name)[1]
+        with contextlib.suppress(UnavailableError):  # then the row is not taken either, and that is said there
+            self._bus.set_state(MARKS, topic.name, [*marks[begun[-1] if begun else 0 :], [now_us, offset]])
+
+    def _restore(self, name: str, marks: list[list[int]]) -> None:
+        oldest_us = self._bus.clock_us() - self._window_us
+        if marks[-1][0] < oldest_us - self._window_us // MARKS_PER_WINDOW:
+            return
+        begun = [offset for time_us, offset in marks if time_us <= oldest_us]
+        offset, end = begun[-1] if begun else marks[0][1], self._bus.journal.offsets(name)[1]
+        while offset < end:
+            offset = self._read_back(name, offset, end, oldest_us)
+
+    def _read_back(self, name: str, offset: int, end: int, oldest_us: int) -> int:
+        """One piece of the topic; where the next one begins."""
+        try:
+            found: list[dict[str, Any]] = [
+                row
+                for rows in self._bus.journal.read_topic(name, offset, columns=_COLUMNS)
+                for row in rows.to_pylist(maps_as_pydicts="strict")
+            ]
+        except TrimmedError as error:
+            return error.first
+        for row in found:
+            dedup_id = (row["attributes"] or {}).get(DEDUP_ID)
+            if dedup_id and row["time_us"] >= oldest_us:
+                self._remember((name, (row["producer"] or "").encode()), dedup_id, row["time_us"])
+        return found[-1]["offset"] + 1 if found else end

@@ -1,0 +1,388 @@
+"""Durable subscriptions: every publish since they were made, at least once, acknowledged one by one.
+
+    committed ──> taken in ──> READY ──> OUT ──ack──> done: the cursor moves
+                                 ^        │
+             stream ended: READY ┤        └─nack, timeout──> WAITING ──> READY, or POISON after too many
+                                 └────────────────────────────────┘
+
+A subscription keeps offsets, never rows: what is out can be read again. `_held` has every offset that was taken in and
+is not done, in ascending order, so its first one is the cursor; rows behind it that are done are not in it. After a
+restart everything from the cursor on is delivered again. Requests among the rows are stepped over.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from heapq import heappop, heappush
+from typing import ClassVar
+
+from raceway.broker.consumers import Consumer
+from raceway.broker.rates import TokenBucket
+from raceway.broker.recent import Piece
+from raceway.broker.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
+from raceway.model.envelope import PUBLISH, Batch
+from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, SubscriptionType
+
+READY, OUT, WAITING, POISON = "ready", "out", "waiting", "poison"
+# Rows looked at in one go: a long stretch of requests must not hold up the loop.
+ROWS_AT_ONCE = 10_000
+# Searching the journal for what comes behind a missing row costs as much as so many rows.
+ROWS_OF_A_SEARCH = 500
+# A dead letter that could not be stored is tried again.
+TRY_AGAIN_MS = 1000
+# Requests between the cursor and the newest message out; beyond it the lag may be wrong by some after a restart.
+KEPT_REQUESTS = 10_000
+
+
+class Held:
+    """A message that was taken in and is not done. `since_ms`: out since, or to wait until."""
+
+    __slots__ = ("consumer", "deliveries", "failures", "key", "offset", "reason", "since_ms", "state")
+
+    def __init__(self, offset: int, key: bytes = b"") -> None:
+        self.offset, self.key = offset, key
+        self.state = READY
+        self.consumer: Consumer | None = None
+        self.deliveries = self.failures = 0
+        self.since_ms = 0.0
+        self.reason = ""
+
+
+class DurableSubscription(Subscription):
+    """Exclusive, shared, failover: in order of offsets, to the one consumer or to each in turn."""
+
+    reliable: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        feed: Feed,
+        name: str,
+        kind: SubscriptionType,
+        host: Host,
+        release_ms: float,
+        *,
+        cursor: int,
+        requests: int,
+        policy: FailurePolicy,
+        max_unacked: int,
+    ) -> None:
+        super().__init__(feed, name, kind, host, release_ms)
+        self.policy, self.max_unacked = policy, max_unacked
+        self.redelivered = self.dead_letters = 0
+        self._next = cursor
+        self._held: dict[int, Held] = {}
+        self._ready: list[int] = []
+        self._out = self._poisoned = 0
+        self._wakes_ms = float("inf")
+        self._bucket: TokenBucket | None = None
+        # Requests stepped over, and those of them that the cursor has not passed.
+        self._requests = requests
+        self._stepped: deque[int] = deque(maxlen=KEPT_REQUESTS)
+
+    # ---- where it stands ---------------------------------------------------------------------------------------------
+
+    @property
+    def cursor(self) -> int:
+        """Everything before it is done."""
+        return next(iter(self._held), self._next)
+
+    @property
+    def requests_passed(self) -> int:
+        """Requests before the cursor."""
+        cursor = self.cursor
+        while self._stepped and self._stepped[0] < cursor:
+            self._stepped.popleft()
+        return self._requests - len(self._stepped)
+
+    @property
+    def lag(self) -> int:
+        """Publishes that are not acknowledged."""
+        return self.feed.end - self._next - (self.feed.requests - self._requests) + len(self._held)
+
+    def status(self) -> SubscriptionStatus:
+        states = [held.state for held in self._held.values()]
+        return SubscriptionStatus(
+            self.topic.name, self.name, self.kind, self.reliable, self.cursor, self.lag,
+            states.count(OUT), states.count(WAITING), states.count(POISON),
+            tuple(consumer.name for consumer in self.consumers), tuple(each.name for each in self.consumers.active),
+            self.delivered, self.redelivered, self.dropped, self.dead_letters, self.undeliverable,
+        )  # fmt: skip
+
+    # ---- rows come in ------------------------------------------------------------------------------------------------
+
+    def grown(self, piece: Piece | None) -> None:
+        self.pump()
+
+    def rewind(self, offset: int) -> None:
+        if self._next > offset:
+            self._next = offset
+            self._host.note_move(self)
+
+    def _take_in(self) -> None:
+        """Rows up to the window become messages that are ready."""
+        looked_at = 0
+        while self._next < self.feed.end and len(self._held) < self.intake_limit and not self.is_blocked:
+            if looked_at >= ROWS_AT_ONCE:
+                self._host.pump_later(self)
+                return
+            piece = self._host.recent.find(self.topic, self._next)
+            if piece is None:
+                following = self._host.recent.first_from(self.topic, self._next + 1, self.feed.end)
+                self._step_to(following)
+                looked_at += ROWS_OF_A_SEARCH
+                continue
+            before = self._next
+            self._take_piece(piece, ROWS_AT_ONCE)
+            looked_at += self._next - before
+
+    def _take_piece(self, piece: Piece, limit: int) -> None:
+        batch, kinds = piece.batch, piece.batch.kind
+        stop = min(piece.stop, self.feed.end, self._next + limit)
+        while self._next < stop and len(self._held) < self.intake_limit:
+            row = self._next - piece.first
+            if (kinds[row] if type(kinds) is list else kinds) == PUBLISH:
+                self.admit(self._held.setdefault(self._next, Held(self._next)), batch, row)
+            else:
+                self._requests += 1
+                self._stepped.append(self._next)
+                self._host.note_move(self)
+            self._next += 1
+
+    def _step_to(self, offset: int) -> None:
+        """Rows that are no more: retention removed them, or damage took them."""
+        self._host.counts["bus.subscription_skipped"] += offset - self._next
+        self._next = offset
+        self._host.note_move(self)
+
+    @property
+    def intake_limit(self) -> int:
+        return self.max_unacked
+
+    @property
+    def is_blocked(self) -> bool:
+        """Nothing new goes past a message that poisons the subscription."""
+        return self._poisoned > 0
+
+    def admit(self, held: Held, batch: Batch, row: int) -> None:
+        """A message was taken in."""
+        heappush(self._ready, held.offset)
+
+    # ---- messages go out ---------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        if self.paused or not self.consumers.active:
+            return
+        rooms = self.rooms()
+        if not rooms:
+            return
+        self.unblock(rooms)
+        self._take_in()
+        allowed = self._allowance()
+        used = self._hand_out(rooms, allowed)
+        if self._bucket is not None:
+            self._bucket.give_back(allowed - used)
+        if self._held:
+            self._wake(self._host.now_ms() + self.policy.ack_timeout_ms)
+
+    def _allowance(self) -> int:
+        """How many may go out now: the window, and the rate if there is a limit."""
+        free = max(0, self.max_unacked - self._out)
+        rate = self._host.dispatch_rate(self.topic)
+        if not rate:
+            self._bucket = None
+            return free
+        now = self._host.now_ms() / 1000
+        if self._bucket is None:
+            self._bucket = TokenBucket(rate, now)
+        allowed = self._bucket.take(free, rate, now)
+        if allowed < free:
+            self._wake((now + self._bucket.wait_s(rate, now)) * 1000)
+        return allowed
+
+    def _hand_out(self, rooms: dict[Consumer, int], allowed: int) -> int:
+        """The first ready ones, in order of offsets; how many went out."""
+        handout, used, piece, later = Handout(self.topic, self.encoded), 0, None, []
+        while self._ready and rooms and used < allowed:
+            held = self._held.get(heappop(self._ready))
+            if held is None or held.state is not READY:
+                continue
+            if self.is_blocked and not held.deliveries:
+                later.append(held.offset)
+                continue
+            consumer = self.maybe_choose(held, rooms)
+            if consumer is None:
+                continue
+            piece = self._piece_with(piece, held.offset)
+            if piece is None:
+                self._host.counts["bus.subscription_skipped"] += 1
+                self.finish(held)
+            elif self._go_out(held, consumer, piece, rooms):
+                handout.add(consumer, piece.batch, held.offset - piece.first)
+                used += 1
+        for offset in later:
+            heappush(self._ready, offset)
+        handout.send()
+        self._host.counts["bus.delivered"] += used
+        return used
+
+    def _piece_with(self, piece: Piece | None, offset: int) -> Piece | None:
+        if piece is not None and piece.first <= offset < piece.stop:
+            return piece
+        return self._host.recent.find(self.topic, offset)
+
+    def _go_out(self, held: Held, consumer: Consumer, piece: Piece, rooms: dict[Consumer, int]) -> bool:
+        row = held.offset - piece.first
+        size, sink = message_size(piece.batch, row), consumer.sink
+        assert sink is not None
+        oversize = maybe_oversize(piece.batch, row, size, sink.largest)
+        if oversize is not None:
+            self.undeliverable += 1
+            self._host.letters.note_undeliverable(self.topic, self.name, piece.batch, row, oversize, sink.largest)
+            self.finish(held)
+            return False
+        held.state, held.consumer, held.since_ms = OUT, consumer, self._host.now_ms()
+        held.deliveries += 1
+        self._out += 1
+        self.delivered += 1
+        if held.deliveries > 1:
+            self.redelivered += 1
+            self._host.counts["bus.redelivered"] += 1
+        rooms[consumer] -= size
+        if rooms[consumer] <= 0:
+            del rooms[consumer]
+        return True
+
+    def maybe_choose(self, held: Held, rooms: dict[Consumer, int]) -> Consumer | None:
+        """Who gets the message: somebody who has room. None: it was set aside."""
+        return self.next_in_turn(rooms)
+
+    def unblock(self, rooms: dict[Consumer, int]) -> None:
+        """Messages that were set aside for these consumers are ready again."""
+
+    def give_back(self, consumer: Consumer) -> None:
+        """That is no failure: it is not counted, and nothing waits."""
+        for held in self._held.values():
+            if held.state is OUT and held.consumer is consumer:
+                self._out -= 1
+                self._make_ready(held)
+
+    # ---- and are done, or not ----------------------------------------------------------------------------------------
+
+    def acknowledge(self, offset: int) -> None:
+        """Any consumer of the subscription may; what is not in flight is done already."""
+        held = self._held.get(offset)
+        if held is not None:
+            self.finish(held)
+
+    def finish(self, held: Held) -> None:
+        """The message is done with."""
+        del self._held[held.offset]
+        self._out -= held.state in (OUT, WAITING)
+        self._poisoned -= held.state is POISON
+        self._host.note_move(self)
+
+    def refuse(self, offset: int, delay_ms: int, reason: str) -> None:
+        """A consumer could not handle the message."""
+        held = self._held.get(offset)
+        if held is not None and held.state is OUT:
+            self._fail(held, delay_ms, reason)
+
+    def _fail(self, held: Held, delay_ms: int, reason: str) -> None:
+        held.failures += 1
+        held.reason = reason
+        if held.failures > self.policy.max_redelivery_count:
+            self._poison(held)
+            return
+        held.state = WAITING
+        held.since_ms = self._host.now_ms() + self.policy.wait_ms(held.failures, delay_ms)
+        self._wake(held.since_ms)
+
+    def _poison(self, held: Held) -> None:
+        """It failed too often. A dead letter that cannot be stored now is tried again a little later."""
+        if self.policy.poison == "drop":
+            self.dropped += 1
+            self._host.counts["bus.poison_dropped"] += 1
+            self.finish(held)
+        elif self.policy.poison == "dead_letter":
+            if self._copy_away(held):
+                self.dead_letters += 1
+                self.finish(held)
+            else:
+                self._out += held.state is POISON
+                self._poisoned -= held.state is POISON
+                held.state, held.since_ms = WAITING, self._host.now_ms() + TRY_AGAIN_MS
+                self._wake(held.since_ms)
+        else:
+            self._out -= held.state in (OUT, WAITING)
+            self._poisoned += held.state is not POISON
+            held.state = POISON
+
+    def _copy_away(self, held: Held) -> bool:
+        piece = self._host.recent.find(self.topic, held.offset)
+        if piece is None:
+            return True
+        facts = {"x-poison-policy": "dead_letter", "x-delivery-attempt": str(held.deliveries)}
+        if held.reason:
+            facts["x-failure-reason"] = held.reason
+        target = self.policy.dead_letter_topic
+        assert target is not None
+        return self._host.letters.dead_letter(
+            self.topic, self.name, target, piece.batch, held.offset - piece.first, facts
+        )
+
+    def set_policy(self, policy: FailurePolicy) -> None:
+        """Holds at once, also for what waits or blocks now."""
+        self.policy = policy
+        now_ms = self._host.now_ms()
+        for held in list(self._held.values()):
+            if held.state is POISON and held.failures <= policy.max_redelivery_count:
+                self._poisoned -= 1
+                self._make_ready(held)
+            elif held.state is POISON:
+                self._poison(held)
+            elif held.state is WAITING:
+                held.since_ms = min(held.since_ms, now_ms + policy.wait_ms(held.failures))
+        self.tick()
+
+    def set_max_unacked(self, max_unacked: int) -> None:
+        self.max_unacked = max_unacked
+        self.pump()
+
+    def _make_ready(self, held: Held) -> None:
+        held.state, held.consumer = READY, None
+        heappush(self._ready, held.offset)
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def tick(self) -> None:
+        """What waited long enough is ready; what was out too long has failed."""
+        now_ms = self._host.now_ms()
+        if now_ms >= self._wakes_ms:  # else the alarm that was asked for is still to come
+            self._wakes_ms = float("inf")
+        for held in list(self._due(now_ms)):
+            if held.state is OUT:
+                self._fail(held, 0, "ack timeout")
+            elif held.failures > self.policy.max_redelivery_count:
+                self._poison(held)
+            else:
+                self._out -= 1
+                self._make_ready(held)
+        waiting = [self._due_ms(held) for held in self._held.values() if held.state in (OUT, WAITING)]
+        if waiting:
+            self._wake(min(waiting))
+        self.settle()
+
+    def _due(self, now_ms: float) -> Iterator[Held]:
+        return (held for held in self._held.values() if self._due_ms(held) <= now_ms)
+
+    def _due_ms(self, held: Held) -> float:
+        if held.state is OUT:
+            return held.since_ms + self.policy.ack_timeout_ms
+        return held.since_ms if held.state is WAITING else float("inf")
+
+    def _wake(self, at_ms: float) -> None:
+        """One alarm at a time, for the earliest."""
+        if at_ms < self._wakes_ms:
+            self._wakes_ms = at_ms
+            self._host.wake(self, at_ms)

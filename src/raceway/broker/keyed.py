@@ -1,0 +1,101 @@
+"""Key-shared subscriptions: each key to one consumer, one message of a key at a time, in order.
+
+The key is the routing key, else the sender's name. Messages of one key stand in line; only the first may be ready or
+out, whatever becomes of it, so nothing overtakes it: not when it waits to be delivered again, and not when its consumer
+is lost and another one owns the key. A key that poisons the subscription stops, the others go on.
+
+Messages whose consumer has no room are set aside for it. A key that nobody accepts waits while a consumer that did was
+here lately; then its messages are skipped for this subscription.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from heapq import heappush
+from typing import Any
+
+from raceway.broker.consumers import Consumer
+from raceway.broker.durable import DurableSubscription, Held
+from raceway.broker.keys import KeyRing
+from raceway.model.envelope import Batch
+
+# Messages that may be taken in beyond the window, to find keys that are free.
+AHEAD = 1000
+
+
+class KeySharedSubscription(DurableSubscription):
+    def __init__(self, *arguments: Any, unwanted_ms: float, **settings: Any) -> None:
+        super().__init__(*arguments, **settings)
+        self._unwanted_ms = unwanted_ms
+        self._lines: dict[bytes, deque[Held]] = {}
+        self._aside: dict[Consumer | None, list[int]] = {}
+        self._ring: KeyRing[Consumer] = KeyRing(())
+
+    @property
+    def intake_limit(self) -> int:
+        return self.max_unacked + AHEAD
+
+    @property
+    def is_blocked(self) -> bool:
+        return False
+
+    def regrouped(self) -> None:
+        self._ring = KeyRing(self.consumers.active)
+        for offsets in self._aside.values():
+            self._ready_again(offsets)
+        self._aside.clear()
+
+    def unblock(self, rooms: dict[Consumer, int]) -> None:
+        for consumer in rooms:
+            self._ready_again(self._aside.pop(consumer, ()))
+
+    def admit(self, held: Held, batch: Batch, row: int) -> None:
+        held.key = key_of(batch, row)
+        line = self._lines.setdefault(held.key, deque())
+        line.append(held)
+        if len(line) == 1:
+            super().admit(held, batch, row)
+
+    def maybe_choose(self, held: Held, rooms: dict[Consumer, int]) -> Consumer | None:
+        owner = self._ring.maybe_owner(held.key)
+        if owner is None and not self._is_awaited(held.key):
+            self.dropped += 1
+            self._host.counts["bus.key_skipped"] += 1
+            self.finish(held)
+        elif owner is None or owner not in rooms:
+            self._aside.setdefault(owner, []).append(held.offset)
+            owner = None
+        return owner
+
+    def finish(self, held: Held) -> None:
+        super().finish(held)
+        line = self._lines[held.key]
+        first = line[0] is held
+        line.remove(held)
+        if not line:
+            del self._lines[held.key]
+        elif first:
+            heappush(self._ready, line[0].offset)
+
+    def tick(self) -> None:
+        self._ready_again(self._aside.pop(None, ()))
+        super().tick()
+
+    def _is_awaited(self, key: bytes) -> bool:
+        """Was a consumer that accepts the key here lately?"""
+        now_ms = self._host.now_ms()
+        left = [each.left_ms for each in self.consumers if each.sink is None and each.filters.accepts(key)]
+        until_ms = max(left, default=-self._unwanted_ms) + self._unwanted_ms
+        if until_ms <= now_ms:
+            return False
+        self._wake(until_ms)
+        return True
+
+    def _ready_again(self, offsets: list[int] | tuple[()]) -> None:
+        for offset in offsets:
+            heappush(self._ready, offset)
+
+
+def key_of(batch: Batch, row: int) -> bytes:
+    key: bytes | None = batch.item("routing_key", row)
+    return key if key is not None else batch.item("producer", row) or b""

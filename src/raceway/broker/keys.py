@@ -1,0 +1,109 @@
+"""Which consumer gets a key: filters, and a consistent hash ring among those that accept it.
+
+Each consumer has 100 points on a ring of 32-bit numbers; a key belongs to the first point at or behind its hash whose
+consumer accepts it. When a consumer comes or goes, only about its share of the keys moves.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import Generic, Protocol, TypeVar
+
+from raceway.model.hashing import fnv1a64
+
+POINTS = 100
+_32_BITS = (1 << 32) - 1
+# Keys come from peers, so what is remembered of them is bounded.
+KEPT_OWNERS = 65_536
+ANY_RUN, ANY_ONE = ord("*"), ord("?")
+
+
+class KeyFilter:
+    """Globs over keys: `*` any run, `?` one byte, everything else itself. None of them: any key."""
+
+    def __init__(self, globs: Iterable[str]) -> None:
+        self.globs = tuple(globs)
+        self._encoded = [glob.encode() for glob in self.globs]
+
+    def accepts(self, key: bytes) -> bool:
+        return not self._encoded or any(glob_matches(glob, key) for glob in self._encoded)
+
+
+def glob_matches(glob: bytes, key: bytes) -> bool:
+    """Only the last `*` is ever taken back, so the time is at most the product of both lengths."""
+    at = pattern = begun = 0
+    star: int | None = None
+    while at < len(key):
+        wanted = glob[pattern] if pattern < len(glob) else None
+        if wanted == ANY_RUN:
+            star, begun = pattern, at
+            pattern += 1
+        elif wanted in (ANY_ONE, key[at]):
+            pattern += 1
+            at += 1
+        elif star is not None:
+            begun += 1
+            at, pattern = begun, star + 1
+        else:
+            return False
+    return not glob[pattern:].strip(b"*")
+
+
+def ring_hash(data: bytes) -> int:
+    """FNV-1a 64, folded to 32 bits, then the finaliser of Murmur3: names that are alike must lie far apart."""
+    whole = fnv1a64(data)
+    found = (whole ^ whole >> 32) & _32_BITS
+    found = (found ^ found >> 16) * 0x85EBCA6B & _32_BITS
+    found = (found ^ found >> 13) * 0xC2B2AE35 & _32_BITS
+    return found ^ found >> 16
+
+
+class KeyConsumer(Protocol):
+    """Who may own keys."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def filters(self) -> KeyFilter: ...
+
+
+C = TypeVar("C", bound=KeyConsumer)
+
+
+class KeyRing(Generic[C]):
+    """Never changes: when consumers come or go, a new one is made."""
+
+    def __init__(self, consumers: Sequence[C]) -> None:
+        points = sorted((point, number) for number, consumer in enumerate(consumers) for point in _points(consumer.id))
+        self._hashes = [point for point, _ in points]
+        self._consumers = [consumers[number] for _, number in points]
+        self._owners: dict[bytes, C | None] = {}
+
+    def maybe_owner(self, key: bytes) -> C | None:
+        """None if no consumer accepts the key."""
+        try:
+            return self._owners[key]
+        except KeyError:
+            if len(self._owners) >= KEPT_OWNERS:
+                self._owners.clear()
+            owner = self._owners[key] = self._find(key)
+            return owner
+
+    def _find(self, key: bytes) -> C | None:
+        begin = bisect_left(self._hashes, ring_hash(key))
+        refused: set[int] = set()
+        for at in range(len(self._consumers)):
+            consumer = self._consumers[(begin + at) % len(self._consumers)]
+            if consumer.id in refused:
+                continue
+            if consumer.filters.accepts(key):
+                return consumer
+            refused.add(consumer.id)
+        return None
+
+
+@lru_cache(maxsize=1024)
+def _points(consumer_id: int) -> tuple[int, ...]:
+    return tuple(ring_hash(b"%d-%d" % (consumer_id, point)) for point in range(POINTS))

@@ -1,0 +1,100 @@
+"""What the broker itself publishes about messages that could not be delivered: dead letters, and notes.
+
+A dead letter is a copy of a message that failed too often, on the topic its subscription names: a reliable one, made if
+it is missing. A note says which message was stepped over because the wire of its consumer cannot carry it; the message
+itself stays where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import structlog
+
+from raceway.broker.bus import Bus
+from raceway.broker.publishing import Publishing
+from raceway.broker.runs import Span, over_partitions
+from raceway.broker.topic_records import TopicRecords
+from raceway.broker.topics import Topic
+from raceway.broker.undeliverable import UNDELIVERABLE
+from raceway.errors import RacewayError
+from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes, encode_json
+from raceway.model.hashing import sender_id
+from raceway.model.topics import danube_topic
+
+OWN_NAME = b"raceway"
+
+log = structlog.get_logger("raceway.broker")
+
+# Columns that the copy has of its own: where it stands, when it came, what became of it before.
+_NOT_COPIED = ("topic", "offset", "time_us", "forwarded_id", "hops", "answers")
+
+
+class Letters:
+    """`broker_address` is how consumers know this broker; the wire says it."""
+
+    def __init__(self, bus: Bus, records: TopicRecords, publishing: Publishing) -> None:
+        self._bus, self._records, self._publishing = bus, records, publishing
+        self.broker_address = ""
+
+    def dead_letter(
+        self, topic: Topic, subscription: str, target: str, batch: Batch, row: int, facts: Mapping[str, str]
+    ) -> bool:
+        """Copy the message to the topic `target`; False if it could not be taken now."""
+        try:
+            known = self._bus.topics.maybe_exact(target)
+            if known is None:
+                self._records.check(target, reliable=True)
+                known = self._records.settle(target, reliable=True)
+            self._publish(known, self._copy(topic, subscription, batch, row, facts))
+        except RacewayError as error:
+            log.warning("a dead letter was not stored", topic=topic.name, subscription=subscription, reason=str(error))
+            return False
+        self._bus.meter.counts["bus.dead_letters"] += 1
+        return True
+
+    def _copy(self, topic: Topic, subscription: str, batch: Batch, row: int, facts: Mapping[str, str]) -> Batch:
+        copy = batch.keep([row])
+        for name in _NOT_COPIED:
+            setattr(copy, name, None)
+        copy.correlation_id = [batch.item("correlation_id", row)] if batch.correlation_id is not None else None
+        copy.message_id = [batch.item("message_id", row)]
+        producer_id = batch.item("producer_id", row)
+        if producer_id is None:
+            producer_id = sender_id(topic.encoded, batch.item("producer", row) or b"")
+        origin = {
+            "x-original-topic": danube_topic(topic.name),
+            "x-original-subscription": subscription,
+            "x-original-topic-offset": str(batch.item("offset", row)),
+            "x-original-producer-id": str(producer_id),
+            "x-original-broker-addr": self.broker_address,
+        }
+        attributes = {**decode_attributes(batch.item("attributes", row)), **origin, **facts}
+        copy.attributes = [encode_attributes(attributes)]
+        return copy
+
+    def note_undeliverable(
+        self, topic: Topic, subscription: str, batch: Batch, row: int, size: int, largest: int
+    ) -> None:
+        """Too large for the consumer's wire."""
+        self._bus.meter.counts["bus.undeliverable"] += 1
+        facts: dict[str, Any] = {
+            "topic": topic.name,
+            "offset": batch.item("offset", row),
+            "subscription": subscription,
+            "wire": DANUBE.decode(),
+            "reason": "too_large",
+            "size": size,
+            "limit": largest,
+        }
+        note = Batch(1, wire=DANUBE, kind=PUBLISH, producer=OWN_NAME, payload=[encode_json(facts)])
+        note.attributes = [encode_attributes({name: str(value) for name, value in facts.items()})]
+        try:
+            self._publish(self._bus.topics.own(UNDELIVERABLE), note)
+        except RacewayError as error:
+            log.warning("a note was not stored", reason=str(error), **facts)
+
+    def _publish(self, topic: Topic, batch: Batch) -> None:
+        spans = over_partitions([Span(topic, topic.public.encode(), 0, 1)], batch, batch.item("producer", 0) or b"")
+        self._publishing.store_own(batch, spans)

@@ -1,0 +1,186 @@
+"""Producers: their lasting ids, and what they send.
+
+A producer is a name on a topic. Its id is made from both, so the same name gets the same id again; ids are kept without
+a time limit, because the usual client goes on sending under the old id after a restart and creates nothing anew. Nobody
+says goodbye, so limits count those that were heard of lately.
+"""
+
+from __future__ import annotations
+
+import secrets
+
+import msgspec
+
+from raceway.broker.bus import Bus
+from raceway.broker.peers import Peer
+from raceway.broker.publishing import Publishing
+from raceway.broker.runs import Refused, Span
+from raceway.broker.topic_records import TopicRecords
+from raceway.broker.topics import Topic
+from raceway.errors import (
+    ForbiddenError,
+    InvalidValueError,
+    LimitError,
+    RacewayError,
+    UnknownProducerError,
+)
+from raceway.journal.contract import Done
+from raceway.model.envelope import Batch
+from raceway.model.hashing import sender_id
+from raceway.model.intents import Send, Sent
+from raceway.model.subscriptions import ProducerRow, ProducerWanted
+
+PRODUCERS = "producers"
+MAX_NAME = 255
+
+
+class ProducerRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    topic: str
+    name: str
+    exclusive: bool = False
+
+
+class Producer:
+    __slots__ = ("encoded", "exclusive", "heard", "id", "name", "topic")
+
+    def __init__(self, producer_id: int, topic: Topic, name: str, exclusive: bool, heard: float) -> None:
+        self.id, self.topic, self.name = producer_id, topic, name
+        self.encoded = name.encode()
+        self.exclusive = exclusive
+        self.heard = heard
+
+
+class Producers:
+    def __init__(self, bus: Bus, records: TopicRecords, publishing: Publishing, idle_s: float) -> None:
+        self._bus, self._records, self._publishing = bus, records, publishing
+        self._idle_s = idle_s
+        self._by_id: dict[int, Producer] = {}
+        self._by_topic: dict[Topic, dict[str, Producer]] = {}
+        self._exclusive: set[Topic] = set()  # topics that ever had an exclusive one
+        for producer_id, value in bus.journal.state.section(PRODUCERS).items():
+            record = msgspec.convert(value, ProducerRecord)
+            self._add(Producer(int(producer_id), bus.topics.own(record.topic), record.name, record.exclusive, 0.0))
+
+    def create(self, topic: Topic, wanted: ProducerWanted) -> ProducerRow:
+        """The producer of this name, made if it is new. Raises LimitError or ForbiddenError; `check` tells before."""
+        self.check(topic, wanted)
+        known = self._by_topic.get(topic, {}).get(wanted.name)
+        now = self._bus.loop.time()
+        if known is None or known.exclusive != wanted.exclusive:
+            producer_id = self._free_id(topic, wanted.name) if known is None else known.id
+            record = ProducerRecord(topic.name, wanted.name, wanted.exclusive)
+            self._bus.set_state(PRODUCERS, str(producer_id), msgspec.to_builtins(record))
+            known = Producer(producer_id, topic, wanted.name, wanted.exclusive, now)
+            self._add(known)
+        known.heard = now
+        return ProducerRow(known.id, known.name)
+
+    def check(self, topic: Topic | None, wanted: ProducerWanted) -> None:
+        """May there be such a producer? `topic` is None while it is not made yet."""
+        if not 0 < len(wanted.name) <= MAX_NAME:
+            raise InvalidValueError("producer_name", f"from 1 to {MAX_NAME} characters")
+        if topic is None:
+            return
+        limit = self._records.policies(topic).max_producers_per_topic
+        if not limit and not wanted.exclusive and topic not in self._exclusive:
+            return  # a topic may have thousands of producers
+        others = [each for each in self._lately(topic) if each.name != wanted.name]
+        if limit and len(others) >= limit:
+            raise LimitError(f"producers of {topic.name!r}", limit)
+        alone = next((each for each in others if each.exclusive or wanted.exclusive), None)
+        if alone is not None:
+            raise ForbiddenError(f"producer {wanted.name!r}", f"be beside {alone.name!r}: one of them is exclusive")
+
+    def get(self, producer_id: int) -> Producer:
+        """Raises UnknownProducerError."""
+        producer = self._by_id.get(producer_id)
+        if producer is None:
+            raise UnknownProducerError(str(producer_id))
+        return producer
+
+    def hear(self, producer_id: int) -> bool:
+        """A sign of life; False if there is no such producer."""
+        producer = self._by_id.get(producer_id)
+        if producer is not None:
+            producer.heard = self._bus.loop.time()
+        return producer is not None
+
+    def remove_topic(self, topic: Topic) -> None:
+        self._exclusive.discard(topic)
+        for producer in self._by_topic.pop(topic, {}).values():
+            del self._by_id[producer.id]
+            self._bus.set_state(PRODUCERS, str(producer.id), None)
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def _lately(self, topic: Topic) -> list[Producer]:
+        since = self._bus.loop.time() - self._idle_s
+        return [each for each in self._by_topic.get(topic, {}).values() if each.heard > since]
+
+    def _free_id(self, topic: Topic, name: str) -> int:
+        """That of its name, unless by a rare chance another one has it."""
+        found = sender_id(topic.encoded, name.encode())
+        while found in self._by_id or not found:
+            found = secrets.randbits(63)
+        return found
+
+    def _add(self, producer: Producer) -> None:
+        self._by_id[producer.id] = producer
+        if producer.exclusive:
+            self._exclusive.add(producer.topic)
+        self._by_topic.setdefault(producer.topic, {})[producer.name] = producer
+
+    # ---- sending -----------------------------------------------------------------------------------------------------
+
+    def send(self, peer: Peer, intent: Send, done: Done | None) -> Sent:
+        """Store what registered producers sent, each on its own topic."""
+        batch = intent.batch
+        self._bus.admit("publish", peer, batch)
+        spans, refused = self._named(batch)
+        spans = self._publishing.admitted(peer, batch, spans, refused)
+        early = tuple((span.start, span.stop) for span in spans if self._records.reliable(span.topic) is False)
+        self._publishing.store(batch, spans, done, None)
+        return Sent(tuple(refused), early)
+
+    def _named(self, batch: Batch) -> tuple[list[Span], Refused]:
+        """The topic of each stretch of rows; the names of their senders become a column."""
+        if type(batch.producer_id) is int and type(batch.topic) is bytes:  # one producer's, as almost always
+            return self._named_as_one(batch, batch.producer_id, batch.topic)
+        spans: list[Span] = []
+        refused: Refused = []
+        names: list[bytes | None] = []
+        last: tuple[int, bytes] | None = None
+        producer: Producer | RacewayError | None = None
+        for row in range(batch.count):
+            key = (batch.item("producer_id", row), batch.item("topic", row))
+            if key != last:
+                producer, last = self._judged(*key), key
+            if isinstance(producer, Producer):
+                names.append(producer.encoded)
+                if spans and spans[-1].topic is producer.topic and spans[-1].stop == row:
+                    spans[-1] = spans[-1]._replace(stop=row + 1)
+                else:
+                    spans.append(Span(producer.topic, producer.topic.public.encode(), row, row + 1))
+            else:
+                assert producer is not None
+                names.append(None)
+                refused.append((row, row + 1, producer))
+        batch.producer = names
+        return spans, refused
+
+    def _named_as_one(self, batch: Batch, producer_id: int, topic: bytes) -> tuple[list[Span], Refused]:
+        producer = self._judged(producer_id, topic)
+        if isinstance(producer, RacewayError):
+            return [], [(0, batch.count, producer)]
+        batch.producer = producer.encoded
+        return [Span(producer.topic, producer.topic.public.encode(), 0, batch.count)], []
+
+    def _judged(self, producer_id: int, topic: bytes) -> Producer | RacewayError:
+        producer = self._by_id.get(producer_id)
+        if producer is None:
+            return UnknownProducerError(str(producer_id))
+        if producer.topic.encoded != topic:
+            return ForbiddenError(f"producer {producer.name!r}", f"send to {topic.decode('utf-8', 'replace')!r}")
+        producer.heard = self._bus.loop.time()
+        return producer

@@ -1,0 +1,70 @@
+"""Who reads a topic from the journal, and is told when rows of it are committed: queues and subscriptions.
+
+Whatever shows an offset or moves a cursor leaves after the commit, so these readers are told by the journal's `done`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from raceway.broker.runs import Span
+from raceway.broker.topics import Topic
+from raceway.errors import RacewayError
+from raceway.journal.contract import Done
+from raceway.model.envelope import Batch
+
+
+class Reader(Protocol):
+    def committed(self, batch: Batch, rows: Sequence[int]) -> None:
+        """Rows of the topic, all of this batch, are safe. Their offsets follow those committed before."""
+
+    def withdrawn(self, batch: Batch, row: int) -> None:
+        """The rows of the topic from this one on could not be stored: their offsets will be given again."""
+
+
+class Readers:
+    """All of them, by topic, in the order in which they came."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[Topic, tuple[Reader, ...]] = {}
+
+    def add(self, topic: Topic, reader: Reader) -> None:
+        self._by_topic[topic] = (*self._by_topic.get(topic, ()), reader)
+
+    def remove(self, topic: Topic, reader: Reader) -> None:
+        left = tuple(each for each in self._by_topic.pop(topic) if each is not reader)
+        if left:
+            self._by_topic[topic] = left
+
+    def holds(self, topic: Topic) -> bool:
+        """Does anybody keep what is published on this topic?"""
+        return topic in self._by_topic
+
+    def watch(self, batch: Batch, spans: list[Span], done: Done | None) -> Done | None:
+        """What to call after the commit of these rows, so that readers learn of theirs."""
+        if not self._by_topic:
+            return done
+        # Those who come between now and the commit start behind these rows.
+        reading = [(reader, rows) for topic, rows in self._rows_by_topic(spans) for reader in self._by_topic[topic]]
+        if not reading:
+            return done
+
+        def committed(error: RacewayError | None) -> None:
+            for reader, rows in reading:
+                if error is None:
+                    reader.committed(batch, rows)
+                else:
+                    reader.withdrawn(batch, rows[0])
+            if done is not None:
+                done(error)
+
+        return committed
+
+    def _rows_by_topic(self, spans: list[Span]) -> Iterable[tuple[Topic, Sequence[int]]]:
+        found: dict[Topic, Sequence[int]] = {}
+        for topic, _, start, stop in spans:
+            if topic in self._by_topic:
+                rows, before = range(start, stop), found.get(topic)
+                found[topic] = rows if before is None else [*before, *rows]
+        return found.items()

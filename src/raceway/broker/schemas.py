@@ -1,0 +1,232 @@
+"""Topics and their schemas: what a topic is bound to, and the door at which its contract holds.
+
+A topic has at most one subject. The first producer that names one binds it; an administrator may change it. A topic
+whose policy is `none` carries no contract, so its messages cost nothing here.
+
+Refused messages are not stored under their topic. Their payloads become rows of `raceway.rejected`, with attributes
+that say where they were meant to go and why they did not.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+
+import msgspec
+import structlog
+
+from raceway import config
+from raceway.broker.bus import Bus
+from raceway.broker.contracts import Contract
+from raceway.broker.peers import Peer
+from raceway.broker.registry import Registry
+from raceway.broker.runs import Refused, Span, without
+from raceway.broker.topics import Topic
+from raceway.errors import SchemaReferenceError, SchemaRefusedError, UnknownSchemaError
+from raceway.journal.contract import Done
+from raceway.model.envelope import PUBLISH, Batch, encode_attributes
+from raceway.model.schemas import Policy, TopicSchema
+from raceway.schema.definition import policy_of
+
+log = structlog.get_logger("raceway.schemas")
+
+BINDINGS = "topic_schemas"
+REJECTED = "raceway.rejected"
+# Attributes hold a sentence, not the value it is about.
+REASON_CHARACTERS = 1000
+
+Store = Callable[[Batch, list[Span], Done | None, bytes | None], None]
+
+
+class Binding(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    subject: str | None = None
+    policy: Policy = "none"
+    validate_payload: bool = False
+
+
+NO_BINDING = Binding()
+
+
+class Schemas(Registry):
+    def __init__(self, bus: Bus, settings: config.Schemas) -> None:
+        super().__init__(bus, settings)
+        self._bindings: dict[str, Binding] = {}
+        for name, value in bus.journal.state.section(BINDINGS).items():
+            self._apply(bus.topics.own(name), msgspec.convert(value, Binding))
+
+    # ---- bindings ----------------------------------------------------------------------------------------------------
+
+    def topic_schema(self, topic: Topic) -> TopicSchema:
+        binding = self._bindings.get(topic.name, NO_BINDING)
+        schema_id = None if binding.subject is None else self._subjects[binding.subject].schema_id
+        return TopicSchema(topic.name, binding.subject, binding.policy, binding.validate_payload, schema_id)
+
+    def bound_topics(self) -> Iterator[str]:
+        return iter(self._bindings)
+
+    def configure(self, topic: Topic, subject: str | None, policy: str, validate_payload: bool) -> None:
+        """An administrator says what holds for the topic. Raises SchemaInvalidError, UnknownSchemaError."""
+        wanted = policy_of(policy)
+        if subject is not None:
+            self.latest(subject)
+        self._keep(topic, Binding(subject, wanted, validate_payload))
+
+    def update_policy(self, topic: Topic, policy: str, validate_payload: bool) -> None:
+        """Raises SchemaInvalidError, or SchemaReferenceError if the topic has no subject."""
+        wanted = policy_of(policy)
+        binding = self._bindings.get(topic.name, NO_BINDING)
+        if binding.subject is None:
+            raise SchemaReferenceError(f"topic {topic.name!r} has no schema subject yet")
+        self._keep(topic, Binding(binding.subject, wanted, validate_payload))
+
+    def check_reference(
+        self, topic: Topic | None, subject: str, *, version: int | None = None, min_version: int | None = None
+    ) -> None:
+        """May a producer that names this subject attach to the topic? Changes nothing. Raises SchemaReferenceError."""
+        try:
+            latest = self.latest(subject)
+            if version is not None:
+                self.find(subject, version)
+        except UnknownSchemaError as error:
+            raise SchemaReferenceError(f"{error}: register it first") from error
+        if min_version is not None and latest.version < min_version:
+            raise SchemaReferenceError(f"subject {subject!r} is at version {latest.version}, {min_version} is wanted")
+        bound = None if topic is None else self.topic_schema(topic).subject
+        if topic is not None and bound is not None and bound != subject:
+            raise SchemaReferenceError(f"topic {topic.name!r} has schema subject {bound!r}, not {subject!r}")
+
+    def bind(self, topic: Topic, subject: str) -> None:
+        """A producer attached that names this subject: the first one binds the topic. Its policy stays what it was."""
+        binding = self._bindings.get(topic.name, NO_BINDING)
+        if binding.subject is None:
+            self._keep(topic, msgspec.structs.replace(binding, subject=subject))
+
+    def forget(self, topic: Topic) -> None:
+        """The topic is bound to nothing any more."""
+        if topic.name in self._bindings:
+            self._bus.set_state(BINDINGS, topic.name, None)
+            del self._bindings[topic.name]
+            topic.contract = None
+
+    def _keep(self, topic: Topic, binding: Binding) -> None:
+        if self._bindings.get(topic.name) != binding:
+            self._bus.set_state(BINDINGS, topic.name, msgspec.to_builtins(binding))
+            self._apply(topic, binding)
+
+    def _apply(self, topic: Topic, binding: Binding) -> None:
+        self._bindings[topic.name] = binding
+        topic.contract = None
+        if binding.policy != "none":
+            topic.contract = Contract(
+                self, binding.subject, binding.policy, binding.validate_payload, self._settings.checked_bytes
+            )
+
+
+class SchemaDoor:
+    """Where contracts hold: every publish and every request comes by, on whatever wire it came. Answers do not.
+
+    `store` publishes what the bus itself has to say.
+    """
+
+    def __init__(self, bus: Bus, store: Store) -> None:
+        self._bus = bus
+        self._store = store
+        # (policy, rule) to violations; both are few and fixed.
+        self.violations: Counter[tuple[str, str]] = Counter()
+
+    def admit(self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused) -> list[Span]:
+        """The spans without rows that a contract refuses. Costs one look at each span where there is none.
+
+        Raises UnavailableError before anything is done if refused rows cannot be put down.
+        """
+        if not any(span.topic.contract for span in spans):
+            return spans
+        broken: dict[int, tuple[Topic, SchemaRefusedError]] = {}
+        named: dict[int, tuple[int, int]] = {}
+        for topic, _, start, stop in spans:
+            if topic.contract is not None:
+                self._judge(topic, topic.contract, peer, batch, range(start, stop), broken, named)
+        _name_schemas(batch, named)
+        if not broken:
+            return spans
+        self._put_down(peer, batch, broken)
+        refused += [(row, row + 1, error) for row, (_, error) in broken.items()]
+        return without(spans, broken)
+
+    def _judge(
+        self,
+        topic: Topic,
+        contract: Contract,
+        peer: Peer,
+        batch: Batch,
+        rows: range,
+        broken: dict[int, tuple[Topic, SchemaRefusedError]],
+        named: dict[int, tuple[int, int]],
+    ) -> None:
+        payloads: list[bytes] = batch.payload  # type: ignore[assignment]
+        for row in rows:
+            schema_id, wanted = batch.item("schema_id", row), batch.item("schema_version", row)
+            error, version = contract.verdict(schema_id, wanted, peer.names_schema)
+            if version is not None and contract.checks_payload:
+                error, version = contract.judge_payload(version, peer.judged(topic, payloads[row]))
+                if error is None and schema_id is None:
+                    named[row] = (version.schema_id, version.version)
+            if error is not None:
+                self.violations[contract.policy, error.violation] += 1
+                if contract.policy == "enforce":
+                    broken[row] = (topic, error)
+                else:
+                    self._warn(topic, contract, peer, error)
+
+    def _warn(self, topic: Topic, contract: Contract, peer: Peer, error: SchemaRefusedError) -> None:
+        """Not more often than set: a topic may bring thousands a second."""
+        now = self._bus.loop.time()
+        if contract.logged_at is not None and now - contract.logged_at < self._bus.settings.schemas.warn_s:
+            contract.unlogged += 1
+            return
+        text = str(error)[:REASON_CHARACTERS]
+        log.warning(
+            "schema violated", topic=topic.name, wire=peer.wire.decode(), producer=peer.producer.decode(),
+            reason=text, unlogged=contract.unlogged,
+        )  # fmt: skip
+        self._bus.logs.emit("warn", f"[{topic.name}] {text}", module="schemas")
+        contract.logged_at, contract.unlogged = now, 0
+
+    def _put_down(self, peer: Peer, batch: Batch, broken: dict[int, tuple[Topic, SchemaRefusedError]]) -> None:
+        rows = batch.keep(list(broken))
+        topic = self._bus.topics.own(REJECTED)
+        rows.kind, rows.wire = PUBLISH, peer.wire
+        rows.producer = rows.producer or peer.producer
+        rows.timeout_ms = rows.reply_to = rows.forwarded_id = None
+        producers = [rows.item("producer", row).decode("utf-8", "replace") for row in range(rows.count)]
+        rows.attributes = [
+            encode_attributes(_facts(meant.name, error, peer.wire.decode(), producer))
+            for (meant, error), producer in zip(broken.values(), producers, strict=True)
+        ]
+        self._store(rows, [Span(topic, topic.encoded, 0, rows.count)], None, None)
+
+
+def _facts(topic: str, error: SchemaRefusedError, wire: str, producer: str) -> dict[str, str]:
+    return {
+        "topic": topic,
+        "code": error.violation,
+        "reason": error.reason[:REASON_CHARACTERS],
+        "path": error.path[:REASON_CHARACTERS],
+        "subject": error.subject or "",
+        "version": "" if error.version is None else str(error.version),
+        "wire": wire,
+        "producer": producer,
+    }
+
+
+def _name_schemas(batch: Batch, named: dict[int, tuple[int, int]]) -> None:
+    """Rows that were found to match a version they did not name carry its name from here on."""
+    if not named:
+        return
+    one = next(iter(named.values()))
+    if len(named) == batch.count and all(each == one for each in named.values()):
+        batch.schema_id, batch.schema_version = one
+        return
+    claims = [(batch.item("schema_id", row), batch.item("schema_version", row)) for row in range(batch.count)]
+    filled = [named.get(row, claim) for row, claim in enumerate(claims)]
+    batch.schema_id, batch.schema_version = [each[0] for each in filled], [each[1] for each in filled]

@@ -1,0 +1,469 @@
+"""All subscriptions and their consumers: made, found, restored, woken, and their cursors kept.
+
+What a subscription is, who subscribed to it, and where its cursor stands are rows of the journal's state. A consumer's
+id outlives a restart: the usual client opens its stream again under the old id and asks nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from raceway import config
+from raceway.broker.absences import Absences
+from raceway.broker.bus import Bus
+from raceway.broker.consumers import Consumer, ConsumerRecord, Sink
+from raceway.broker.durable import DurableSubscription
+from raceway.broker.feeds import TopicFeed
+from raceway.broker.keyed import KeySharedSubscription
+from raceway.broker.letters import Letters
+from raceway.broker.live import LiveSubscription
+from raceway.broker.peers import Peer
+from raceway.broker.queues import CURSORS
+from raceway.broker.recent import RecentRows
+from raceway.broker.runs import Refused
+from raceway.broker.subscription import Subscription
+from raceway.broker.timers import Alarms
+from raceway.broker.topic_records import TopicRecords
+from raceway.broker.topics import Topic
+from raceway.errors import (
+    InvalidValueError,
+    LimitError,
+    MismatchError,
+    RacewayError,
+    UnavailableError,
+    UnknownConsumerError,
+    UnknownSubscriptionError,
+    UnknownTopicError,
+)
+from raceway.journal.contract import Done
+from raceway.model.intents import Acknowledge, Return, Taken
+from raceway.model.subscriptions import (
+    MAX_UNACKED,
+    ConsumerRow,
+    ConsumerWanted,
+    FailurePolicy,
+    SubscriptionType,
+)
+from raceway.model.topics import refuse_reserved
+
+SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
+MAX_NAME, MAX_FILTERS = 255, 100
+REMOVED = "the subscription was removed"
+
+
+class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """`policy` and `max_unacked` are what an administrator set; without them the settings of the bus hold."""
+
+    topic: str
+    name: str
+    type: SubscriptionType
+    reliable: bool
+    policy: FailurePolicy | None = None
+    max_unacked: int | None = None
+
+
+class Stream:
+    """One open stream of a consumer."""
+
+    def __init__(self, subscription: Subscription, consumer: Consumer, sink: Sink) -> None:
+        self._subscription, self._consumer, self._sink = subscription, consumer, sink
+
+    def resume(self) -> None:
+        """The sink has room again."""
+        if self._consumer.sink is self._sink:
+            self._subscription.pump()
+
+    def close(self) -> None:
+        """May be repeated."""
+        self._subscription.close_stream(self._consumer, self._sink)
+
+
+class SubscriptionTable:
+    """A `Host` of subscriptions."""
+
+    def __init__(self, bus: Bus, records: TopicRecords, letters: Letters, settings: config.Subscriptions) -> None:
+        self._bus, self._records, self._settings = bus, records, settings
+        self.letters = letters
+        self.recent = RecentRows(bus.journal, settings.recent_bytes)
+        self.counts = bus.meter.counts
+        self._default_policy = FailurePolicy(**msgspec.structs.asdict(settings.failure))
+        self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
+        self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self._remove_unless_gone)
+        self._kept: dict[Subscription, SubscriptionRecord] = {}
+        self._feeds: dict[Topic, TopicFeed] = {}
+        self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
+        self._moved: dict[Subscription, None] = {}
+        self._dones: list[Done] = []
+        self._numbers = 0
+        self._paused = False
+        self._restore()
+
+    # ---- making and finding ------------------------------------------------------------------------------------------
+
+    def find(self, topic: str, name: str) -> Subscription:
+        """Raises UnknownTopicError, UnknownSubscriptionError."""
+        known = self._records.maybe_topic(topic)
+        if known is None:
+            raise UnknownTopicError(topic)
+        feed = self._feeds.get(known)
+        subscription = None if feed is None else feed.subscriptions.get(name)
+        if subscription is None:
+            raise UnknownSubscriptionError(name)
+        return subscription
+
+    def of_topic(self, topic: Topic) -> dict[str, Subscription]:
+        feed = self._feeds.get(topic)
+        return {} if feed is None else feed.subscriptions
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def subscribe(self, wanted: ConsumerWanted) -> ConsumerRow:
+        """Attach a consumer, making the subscription if it is new: it starts at the tail.
+
+        Raises UnknownTopicError, ForbiddenError, MismatchError, LimitError, InvalidValueError.
+        """
+        topic = self._records.maybe_topic(wanted.topic)
+        if topic is None:
+            raise UnknownTopicError(wanted.topic)
+        _check_names(wanted)
+        subscription = self.of_topic(topic).get(wanted.subscription)
+        now_ms = self.now_ms()
+        if subscription is None:
+            self._check_room(topic, None)
+            subscription = self._make(topic, wanted)
+        elif subscription.kind != wanted.type:
+            if subscription.consumers.any_attached(now_ms):
+                raise MismatchError(f"subscription {wanted.subscription!r}", subscription.kind, wanted.type)
+            subscription = self._change_type(subscription, wanted.type)
+        subscription.consumers.admit(wanted.name, now_ms)
+        consumer = self._attach(subscription, wanted)
+        return ConsumerRow(consumer.id, consumer.name)
+
+    def _attach(self, subscription: Subscription, wanted: ConsumerWanted) -> Consumer:
+        """With no live stream of its name a consumer is who it was; else it is a new one, in the seat of the other."""
+        consumers = subscription.consumers
+        live = consumers.maybe_newest(wanted.name, live=True)
+        known = consumers.maybe_newest(wanted.name, live=False)
+        if known is None:
+            self._check_room(subscription.topic, subscription)
+        self._numbers += 1
+        consumer_id = self._free_id() if known is None else known.id
+        record = ConsumerRecord(
+            subscription.topic.name, subscription.name, wanted.name, self._numbers,
+            self._numbers if live is None else live.seat, wanted.filters,
+        )  # fmt: skip
+        self._bus.set_state(CONSUMERS, str(consumer_id), msgspec.to_builtins(record))
+        consumer = Consumer.restored(consumer_id, record, self.now_ms())
+        self._join(subscription, consumer)
+        return consumer
+
+    def _check_room(self, topic: Topic, subscription: Subscription | None) -> None:
+        """May the topic have one subscription, or that subscription one consumer, more?"""
+        policies, now_ms = self._records.policies(topic), self.now_ms()
+        subscriptions = self.of_topic(topic).values()
+        if subscription is None:
+            _check_limit(f"subscriptions of {topic.name!r}", len(subscriptions), policies.max_subscriptions_per_topic)
+            return
+        attached = {
+            each: sum(each.consumers.is_attached(consumer, now_ms) for consumer in each.consumers)
+            for each in subscriptions
+        }
+        _check_limit(
+            f"consumers of subscription {subscription.name!r}", attached[subscription],
+            policies.max_consumers_per_subscription,
+        )  # fmt: skip
+        _check_limit(f"consumers of {topic.name!r}", sum(attached.values()), policies.max_consumers_per_topic)
+
+    def _free_id(self) -> int:
+        while True:
+            found = secrets.randbits(63)
+            if found and found not in self._by_consumer:
+                return found
+
+    def _join(self, subscription: Subscription, consumer: Consumer) -> None:
+        subscription.consumers.add(consumer)
+        self._by_consumer[consumer.id] = (subscription, consumer)
+        self.note_absence(subscription)
+
+    def _make(self, topic: Topic, wanted: ConsumerWanted) -> Subscription:
+        record = SubscriptionRecord(
+            topic.name, wanted.subscription, wanted.type, self._records.reliable(topic) is not False
+        )
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        feed = self._feed(topic)
+        subscription = self._build(feed, record, self._bus.journal.offsets(topic.name)[1], feed.requests)
+        self._keep_cursor(subscription)
+        return subscription
+
+    def _feed(self, topic: Topic) -> TopicFeed:
+        feed = self._feeds.get(topic)
+        if feed is None:
+            requests = self._bus.journal.state.get(REQUESTS, topic.name) or 0
+            end = self._bus.journal.offsets(topic.name)[1]
+            feed = self._feeds[topic] = TopicFeed(topic, end, requests, self.recent, self._note_requests)
+            self._bus.readers.add(topic, feed)
+        return feed
+
+    def _build(self, feed: TopicFeed, record: SubscriptionRecord, cursor: int, requests: int) -> Subscription:
+        """A subscription of its kind, in its place."""
+        release_ms = self._settings.exclusive_release_s * 1000
+        common = (feed, record.name, record.type, self, release_ms)
+        subscription: Subscription
+        if not record.reliable:
+            subscription = LiveSubscription(*common)
+        else:
+            durable = partial(KeySharedSubscription, unwanted_ms=self._settings.unwanted_key_s * 1000)
+            make = durable if record.type == "key_shared" else DurableSubscription
+            subscription = make(
+                *common, cursor=cursor, requests=requests, policy=record.policy or self._default_policy,
+                max_unacked=record.max_unacked or self._settings.max_unacked,
+            )  # fmt: skip
+        subscription.paused = self._paused
+        feed.subscriptions[record.name] = subscription
+        self._kept[subscription] = record
+        return subscription
+
+    def _change_type(self, old: Subscription, kind: SubscriptionType) -> Subscription:
+        """Nobody is attached: what was delivered and not acknowledged comes again."""
+        record = msgspec.structs.replace(self._kept[old], type=kind)
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        del self._kept[old]
+        feed = self._feeds[old.topic]
+        cursor, requests = (old.cursor, old.requests_passed) if isinstance(old, DurableSubscription) else (0, 0)
+        subscription = self._build(feed, record, cursor, requests)
+        self._moved.pop(old, None)
+        for consumer in old.consumers:
+            self._join(subscription, consumer)
+        return subscription
+
+    # ---- changing and removing ---------------------------------------------------------------------------------------
+
+    def policy(self, subscription: Subscription) -> FailurePolicy:
+        return self._kept[subscription].policy or self._default_policy
+
+    def set_policy(self, subscription: Subscription, policy: FailurePolicy) -> None:
+        """Raises InvalidValueError."""
+        policy.check()
+        if policy.dead_letter_topic == subscription.topic.name:
+            raise InvalidValueError("dead_letter_topic", "a topic cannot take its own dead letters")
+        if policy.dead_letter_topic is not None:
+            refuse_reserved(policy.dead_letter_topic)
+        self._change(subscription, policy=policy)
+        if isinstance(subscription, DurableSubscription):
+            subscription.set_policy(policy)
+
+    def max_unacked(self, subscription: Subscription) -> int:
+        return self._kept[subscription].max_unacked or self._settings.max_unacked
+
+    def set_max_unacked(self, subscription: Subscription, count: int) -> None:
+        """Raises InvalidValueError."""
+        if not 1 <= count <= MAX_UNACKED:
+            raise InvalidValueError("max_unacked_messages", f"from 1 to {MAX_UNACKED}")
+        self._change(subscription, max_unacked=count)
+        if isinstance(subscription, DurableSubscription):
+            subscription.set_max_unacked(count)
+
+    def _change(self, subscription: Subscription, **facts: object) -> None:
+        record = msgspec.structs.replace(self._kept[subscription], **facts)
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        self._kept[subscription] = record
+
+    def remove(self, subscription: Subscription) -> None:
+        """It is no more, and neither are its consumers: streams that are open are told."""
+        for consumer in list(subscription.consumers):
+            self._forget(subscription, consumer)
+        record = self._kept.pop(subscription)
+        self._moved.pop(subscription, None)
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), None)
+        self._bus.set_state(CURSORS, _cursor_key(record.topic, record.name), None)
+        feed = self._feeds[subscription.topic]
+        del feed.subscriptions[subscription.name]
+        if not feed.subscriptions:
+            del self._feeds[subscription.topic]
+            self._bus.readers.remove(subscription.topic, feed)
+            self._bus.set_state(REQUESTS, subscription.topic.name, None)
+            self.recent.forget(subscription.topic)
+
+    def remove_topic(self, topic: Topic) -> None:
+        for subscription in list(self.of_topic(topic).values()):
+            self.remove(subscription)
+
+    def _remove_unless_gone(self, subscription: Subscription) -> None:
+        if subscription in self._kept:
+            self.remove(subscription)
+
+    def _forget(self, subscription: Subscription, consumer: Consumer) -> None:
+        if subscription not in self._kept:
+            return
+        subscription.consumers.remove(consumer)
+        del self._by_consumer[consumer.id]
+        self._bus.set_state(CONSUMERS, str(consumer.id), None)
+        sink, consumer.sink = consumer.sink, None
+        if sink is not None:
+            sink.end(UnknownConsumerError(str(consumer.id)))
+
+    # ---- streams and acknowledgements --------------------------------------------------------------------------------
+
+    def open_stream(self, consumer_id: int, sink: Sink) -> Stream:
+        """Raises UnknownConsumerError."""
+        subscription, consumer = self.consumer(consumer_id)
+        subscription.open_stream(consumer, sink)
+        return Stream(subscription, consumer, sink)
+
+    def consumer(self, consumer_id: int) -> tuple[Subscription, Consumer]:
+        """Raises UnknownConsumerError."""
+        found = self._by_consumer.get(consumer_id)
+        if found is None:
+            raise UnknownConsumerError(str(consumer_id))
+        return found
+
+    def acknowledge(self, peer: Peer, intent: Acknowledge, done: Done | None) -> Taken:
+        """`done` follows when the cursors that moved are kept."""
+        refused: Refused = []
+        touched: dict[DurableSubscription, None] = {}
+        for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
+            if isinstance(subscription, DurableSubscription):
+                subscription.acknowledge(intent.offsets[row])
+                touched[subscription] = None
+        return self._settle(touched, refused, done)
+
+    def refuse(self, peer: Peer, intent: Return, done: Done | None) -> Taken:
+        refused: Refused = []
+        touched: dict[DurableSubscription, None] = {}
+        for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
+            if isinstance(subscription, DurableSubscription):
+                subscription.refuse(intent.offsets[row], intent.delays_ms[row] or 0, intent.reasons[row] or "")
+                touched[subscription] = None
+        return self._settle(touched, refused, done)
+
+    def _each(self, topics: list[str], names: list[str], refused: Refused) -> Iterator[tuple[int, Subscription]]:
+        found: dict[tuple[str, str], Subscription | RacewayError] = {}
+        for row, key in enumerate(zip(topics, names, strict=True)):
+            subscription = found.get(key)
+            if subscription is None:
+                try:
+                    subscription = self.find(*key)
+                except RacewayError as error:
+                    subscription = error
+                found[key] = subscription
+            if isinstance(subscription, RacewayError):
+                refused.append((row, row + 1, subscription))
+            else:
+                yield row, subscription
+
+    def _settle(self, touched: dict[DurableSubscription, None], refused: Refused, done: Done | None) -> Taken:
+        for subscription in touched:
+            subscription.pump()
+        if done is not None:
+            if not self._moved and not self._dones:
+                self._bus.turn.owe(self)
+            self._dones.append(done)
+        return Taken(tuple(refused))
+
+    # ---- for subscriptions -------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> float:
+        return self._bus.loop.time() * 1000
+
+    def wake(self, subscription: Subscription, at_ms: float) -> None:
+        self._alarms.set(subscription, at_ms)
+
+    def note_absence(self, subscription: Subscription) -> None:
+        self._absences.note(subscription)
+
+    def note_move(self, subscription: Subscription) -> None:
+        if not self._moved and not self._dones:
+            self._bus.turn.owe(self)
+        self._moved[subscription] = None
+
+    def pump_later(self, subscription: Subscription) -> None:
+        self._bus.turn.call_soon(subscription.pump)
+
+    def dispatch_rate(self, topic: Topic) -> int:
+        return self._records.policies(topic).max_subscription_dispatch_rate or 0
+
+    def pause(self) -> None:
+        """The bus stops: nothing more is handed out."""
+        self._paused = True
+        for subscription in self:
+            subscription.paused = True
+
+    def flush(self) -> None:
+        """The end of a turn in which cursors moved: they are kept, then those who wait for that are told."""
+        moved, self._moved = self._moved, {}
+        dones, self._dones = self._dones, []
+        refusal: UnavailableError | None = None
+        for subscription in moved:
+            if subscription in self._kept:
+                try:
+                    self._keep_cursor(subscription)
+                except UnavailableError as error:
+                    refusal = error
+        for done in dones:
+            self._bus.after_commit(partial(done, refusal))
+
+    def _keep_cursor(self, subscription: Subscription) -> None:
+        if not isinstance(subscription, DurableSubscription):
+            return
+        topic = subscription.topic.name
+        key = _cursor_key(topic, subscription.name)
+        value = {"topic": topic, "offset": subscription.cursor, "requests": subscription.requests_passed}
+        if self._bus.journal.state.get(CURSORS, key) != value:
+            self._bus.set_state(CURSORS, key, value)
+
+    def _note_requests(self, feed: TopicFeed) -> None:
+        with contextlib.suppress(UnavailableError):
+            self._bus.set_state(REQUESTS, feed.topic.name, feed.requests)
+
+    def _ring(self, subscription: Subscription) -> None:
+        if subscription in self._kept:
+            subscription.tick()
+
+    # ---- after a restart ---------------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        state = self._bus.journal.state
+        by_name: dict[tuple[str, str], Subscription] = {}
+        for value in list(state.section(SUBSCRIPTIONS).values()):
+            record = msgspec.convert(value, SubscriptionRecord)
+            feed = self._feed(self._bus.topics.own(record.topic))
+            kept = state.get(CURSORS, _cursor_key(record.topic, record.name)) or {}
+            cursor = min(kept.get("offset", feed.end), feed.end)
+            subscription = self._build(feed, record, cursor, kept.get("requests", feed.requests))
+            by_name[record.topic, record.name] = subscription
+        for consumer_id, value in list(state.section(CONSUMERS).items()):
+            joined = msgspec.convert(value, ConsumerRecord)
+            self._numbers = max(self._numbers, joined.number)
+            consumer = Consumer.restored(int(consumer_id), joined, self.now_ms())
+            self._join(by_name[joined.topic, joined.subscription], consumer)
+
+
+def _check_names(wanted: ConsumerWanted) -> None:
+    for what, text in (("consumer_name", wanted.name), ("subscription", wanted.subscription)):
+        if not 0 < len(text) <= MAX_NAME:
+            raise InvalidValueError(what, f"from 1 to {MAX_NAME} characters")
+    if len(wanted.filters) > MAX_FILTERS or any(len(glob) > MAX_NAME for glob in wanted.filters):
+        raise InvalidValueError("key_filters", f"at most {MAX_FILTERS} of {MAX_NAME} characters")
+
+
+def _check_limit(what: str, count: int, limit: int | None) -> None:
+    if limit and count >= limit:
+        raise LimitError(what, limit)
+
+
+def _key(topic: str, name: str) -> str:
+    """The name of a topic has no colon."""
+    return f"{topic}:{name}"
+
+
+def _cursor_key(topic: str, name: str) -> str:
+    return f"subscription:{_key(topic, name)}"

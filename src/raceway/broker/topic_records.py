@@ -1,0 +1,275 @@
+"""What is kept of topics and namespaces beside their rows: dispatch strategy, partitions, limits, deletion.
+
+A topic born on another wire has no record. Its dispatch strategy is open: the first Danube producer settles it.
+
+Partitions are topics called `<base>-part-<number>` that a Danube producer or an administrator made. A name is either a
+topic or the base of partitions, never both. An administrator fixes their number; producers make one after the other.
+
+A deleted topic's rows stay in the journal, so its record remembers the offset at which it ended: the name means nothing
+until a row behind that offset, or whoever makes it, brings it back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import msgspec
+
+from raceway import config
+from raceway.broker.bus import Bus
+from raceway.broker.topics import Topic
+from raceway.errors import (
+    InUseError,
+    InvalidValueError,
+    MismatchError,
+    TopicKindError,
+    UnavailableError,
+    UnknownNamespaceError,
+)
+from raceway.model.subscriptions import Policies
+from raceway.model.topics import DEFAULT_NAMESPACE, namespace_of, refuse_reserved
+
+TOPICS, NAMESPACES = "topics", "namespaces"
+SYSTEM_NAMESPACE = "system"
+MAX_PARTITIONS = 10_000
+
+_partition_name = re.compile(r"(.+)-part-(0|[1-9][0-9]{0,8})", re.ASCII | re.DOTALL).fullmatch
+NO_POLICIES = Policies()
+
+
+class TopicRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """`base` is set on partitions, `fixed` is how many there are if that is settled; `deleted` is the next offset."""
+
+    reliable: bool | None = None
+    base: str = ""
+    fixed: int = 0
+    policies: Policies = NO_POLICIES
+    deleted: int | None = None
+    made_ms: int = 0
+
+
+class NamespaceRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    policies: Policies = NO_POLICIES
+    made_ms: int = 0
+
+
+NO_RECORD = TopicRecord()
+
+
+def partition_of(name: str) -> tuple[str, int] | None:
+    """The base and the number that the name of a partition has; None for any other name."""
+    match = _partition_name(name)
+    return None if match is None else (match[1], int(match[2]))
+
+
+class TopicRecords:
+    def __init__(self, bus: Bus, limits: config.TopicLimits) -> None:
+        self._bus = bus
+        self._widest = Policies(**{name: getattr(limits, name) for name in Policies.__struct_fields__})
+        self._records: dict[str, TopicRecord] = {}
+        self._namespaces = {DEFAULT_NAMESPACE: NamespaceRecord(), SYSTEM_NAMESPACE: NamespaceRecord()}
+        self._partitions: dict[str, dict[int, Topic]] = {}
+        self._policies: dict[str, Policies] = {}
+        # Does any limit hold anywhere? As a rule none does, and publishes need not ask.
+        self.is_limited = False
+        state = bus.journal.state
+        for name, value in state.section(NAMESPACES).items():
+            self._namespaces[name] = msgspec.convert(value, NamespaceRecord)
+        for name, value in state.section(TOPICS).items():
+            self._restore(name, msgspec.convert(value, TopicRecord))
+        self._note_limits()
+
+    def _restore(self, name: str, record: TopicRecord) -> None:
+        if record.deleted is None:
+            topic = self._bus.topics.own(name)
+            self._records[name] = record
+            if record.base:
+                self._join_partition(topic, record.base)
+        elif record.deleted == self._bus.journal.offsets(name)[1]:
+            self._bus.topics.forget(self._bus.topics.own(name))
+
+    # ---- topics ------------------------------------------------------------------------------------------------------
+
+    def maybe_topic(self, name: str) -> Topic | None:
+        """The topic of exactly this name that can be read from or written to: no base."""
+        topic = self._bus.topics.maybe_exact(name)
+        return None if topic is None or topic.partitions else topic
+
+    def reliable(self, topic: Topic) -> bool | None:
+        """None: still open."""
+        return self._records.get(topic.name, NO_RECORD).reliable
+
+    def check(self, name: str, reliable: bool) -> Topic | None:
+        """May the topic be made, or used, so? The topic if it is there. Changes nothing.
+
+        Raises NameReservedError, UnknownNamespaceError, TopicKindError, MismatchError.
+        """
+        refuse_reserved(name)
+        namespace = namespace_of(name)
+        if namespace not in self._namespaces:
+            raise UnknownNamespaceError(namespace)
+        known = self._bus.topics.maybe_exact(name)
+        if known is not None and known.partitions:
+            raise TopicKindError(name, known.partitions[0].name)
+        self._check_partition(name)
+        settled = None if known is None else self.reliable(known)
+        if settled is not None and settled != reliable:
+            raise MismatchError(f"the dispatch strategy of {name!r}", _strategy(settled), _strategy(reliable))
+        return known
+
+    def _check_partition(self, name: str) -> None:
+        found = partition_of(name)
+        if found is None:
+            return
+        base, number = found
+        plain = self.maybe_topic(base)
+        if plain is not None:
+            raise TopicKindError(name, base)
+        if number >= MAX_PARTITIONS:
+            raise InvalidValueError(name, f"a topic has {MAX_PARTITIONS} partitions at most")
+        siblings = self._partitions.get(base)
+        if siblings and number not in siblings:
+            fixed = self._records[next(iter(siblings.values())).name].fixed
+            if fixed:
+                raise MismatchError(f"the number of partitions of {base!r}", str(fixed), f"more than {number}")
+
+    def settle(self, name: str, reliable: bool, fixed: int = 0) -> Topic:
+        """The topic with this dispatch strategy, made if it is new; `check` comes first. Raises errors of names."""
+        topics, found = self._bus.topics, partition_of(name)
+        record = self._records.get(name, NO_RECORD)
+        if record.reliable is not None:
+            return topics.own(name)
+        base = "" if found is None else found[0]
+        # The name of a base must be free in every spelling too.
+        young = [each for each in (base, name) if each and topics.maybe_exact(each) is None]
+        made = [topics.named(each) for each in young]
+        made_ms = record.made_ms or self._bus.clock_us() // 1000
+        try:
+            self._keep(name, msgspec.structs.replace(
+                record, reliable=reliable, base=base, fixed=fixed, made_ms=made_ms, deleted=None
+            ))  # fmt: skip
+        except UnavailableError:
+            for topic in made:
+                topics.forget(topic)
+            raise
+        if base:
+            self._join_partition(topics.own(name), base)
+        return topics.own(name)
+
+    def partitions(self, name: str) -> tuple[Topic, ...]:
+        """By number; the topic itself if it has none; empty if there is no such topic."""
+        topic = self._bus.topics.maybe_exact(name)
+        return () if topic is None else topic.partitions or (topic,)
+
+    def delete(self, topic: Topic) -> None:
+        """The topic means nothing any more; its rows stay."""
+        record = self._records.pop(topic.name, NO_RECORD)
+        self._policies.pop(topic.name, None)
+        end = self._bus.journal.offsets(topic.name)[1]
+        kept = msgspec.to_builtins(TopicRecord(deleted=end)) if end else None
+        self._bus.set_state(TOPICS, topic.name, kept)
+        self._bus.topics.forget(topic)
+        self._bus.routing.renamed(topic)
+        if record.base:
+            self._leave_base(topic, record.base)
+
+    def in_namespace(self, namespace: str) -> Iterator[Topic]:
+        """Topics of a namespace, bases left out."""
+        for topic in self._bus.topics:
+            if not topic.partitions and namespace_of(topic.name) == namespace:
+                yield topic
+
+    def _join_partition(self, topic: Topic, base: str) -> None:
+        numbers = self._partitions.setdefault(base, {})
+        found = partition_of(topic.name)
+        assert found is not None
+        numbers[found[1]] = topic
+        whole = self._bus.topics.own(base)
+        whole.partitions = tuple(numbers[number] for number in sorted(numbers))
+        topic.public = whole.public
+        self._bus.routing.renamed(topic)
+
+    def _leave_base(self, topic: Topic, base: str) -> None:
+        numbers = {number: each for number, each in self._partitions.pop(base).items() if each is not topic}
+        whole = self._bus.topics.own(base)
+        whole.partitions = tuple(numbers[number] for number in sorted(numbers))
+        if numbers:
+            self._partitions[base] = numbers
+        else:
+            self._bus.topics.forget(whole)
+
+    def _keep(self, name: str, record: TopicRecord) -> None:
+        self._bus.set_state(TOPICS, name, msgspec.to_builtins(record))
+        self._records[name] = record
+
+    # ---- namespaces and limits ---------------------------------------------------------------------------------------
+
+    @property
+    def namespaces(self) -> tuple[str, ...]:
+        return tuple(self._namespaces)
+
+    def create_namespace(self, name: str) -> None:
+        """Raises TopicKindError if it is there, NameReservedError."""
+        if name in self._namespaces:
+            raise TopicKindError(name, name)
+        refuse_reserved(f"/{name}/")
+        self._keep_namespace(name, NamespaceRecord(made_ms=self._bus.clock_us() // 1000))
+
+    def delete_namespace(self, name: str) -> None:
+        """Raises UnknownNamespaceError, or InUseError unless it is empty."""
+        self._find_namespace(name)
+        if name in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE):
+            raise InUseError(f"namespace {name!r}", "the broker itself")
+        if any(self.in_namespace(name)):
+            raise InUseError(f"namespace {name!r}", "it has topics")
+        self._bus.set_state(NAMESPACES, name, None)
+        del self._namespaces[name]
+        self._note_limits()
+
+    def namespace_policies(self, name: str) -> Policies:
+        """What holds in a namespace. Raises UnknownNamespaceError."""
+        return self._find_namespace(name).policies.within(self._widest)
+
+    def policies(self, topic: Topic) -> Policies:
+        """What holds for a topic."""
+        found = self._policies.get(topic.name)
+        if found is None:
+            own = self._records.get(topic.name, NO_RECORD).policies
+            namespace = self._namespaces.get(namespace_of(topic.name), NamespaceRecord())
+            found = self._policies[topic.name] = own.within(namespace.policies.within(self._widest))
+        return found
+
+    def set_topic_policies(self, topic: Topic, policies: Policies) -> None:
+        """Raises InvalidValueError."""
+        policies.check()
+        self._keep(topic.name, msgspec.structs.replace(self._records.get(topic.name, NO_RECORD), policies=policies))
+        self._note_limits()
+
+    def set_namespace_policies(self, name: str, policies: Policies) -> None:
+        """Raises UnknownNamespaceError, InvalidValueError."""
+        policies.check()
+        self._keep_namespace(name, msgspec.structs.replace(self._find_namespace(name), policies=policies))
+        self._note_limits()
+
+    def _find_namespace(self, name: str) -> NamespaceRecord:
+        record = self._namespaces.get(name)
+        if record is None:
+            raise UnknownNamespaceError(name)
+        return record
+
+    def _keep_namespace(self, name: str, record: NamespaceRecord) -> None:
+        self._bus.set_state(NAMESPACES, name, msgspec.to_builtins(record))
+        self._namespaces[name] = record
+
+    def _note_limits(self) -> None:
+        self._policies.clear()
+        narrower = [record.policies for record in self._namespaces.values()]
+        narrower += [record.policies for record in self._records.values()]
+        self.is_limited = any(
+            policies.max_publish_rate or policies.max_message_size for policies in (self._widest, *narrower)
+        )
+
+
+def _strategy(reliable: bool) -> str:
+    return "reliable" if reliable else "non-reliable"

@@ -1,0 +1,321 @@
+"""`raceway schema …`: the schema registry of a bus, and what its topics are bound to. All over the console port."""
+
+from __future__ import annotations
+
+import difflib
+import getpass
+import json
+from base64 import b64encode
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import quote
+
+import typer
+
+from raceway.cli import bus, options, output
+from raceway.cli.output import ExitCode
+from raceway.errors import RemoteError
+
+schema_app = typer.Typer(
+    name="schema",
+    help="Schemas: register and compare versions, bind topics to them, say what happens to messages against them.",
+    no_args_is_help=True,
+)
+
+# What the ending of a file says of the type of the schema in it.
+TYPES_BY_ENDING = {".json": "json_schema", ".avsc": "avro", ".proto": "protobuf"}
+COLOURS = {"+": "green", "-": "red", "@": "cyan"}
+
+Subject = Annotated[str, typer.Argument(help="The subject.")]
+TopicName = Annotated[str, typer.Argument(help="The topic.")]
+DefinitionFile = Annotated[Path, typer.Argument(metavar="FILE", help="The definition; `-` reads standard input.")]
+Type = Annotated[
+    str | None,
+    typer.Option(
+        "--type",
+        metavar="TYPE",
+        help="json_schema, avro, protobuf, string, number or bytes. Default: by the ending .json, .avsc or .proto.",
+    ),
+]
+Version = Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Default: the latest.")]
+Mode = Literal["none", "backward", "forward", "full"]
+Policy = Literal["none", "warn", "enforce"]
+Validate = Annotated[
+    bool | None,
+    typer.Option("--validate/--no-validate", help="Look at payloads too, not only at the schema a message names."),
+]
+Admin = Annotated[
+    str, typer.Option("--token", metavar="TOKEN", help="The bus's own token (listen.zbus.admin_token), if set.")
+]
+
+
+@schema_app.command()
+def register(
+    subject: Subject,
+    file: DefinitionFile,
+    schema_type: Type = None,
+    description: Annotated[str, typer.Option(help="What this version is about.")] = "",
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="May be repeated.")] = None,
+    token: Admin = "",
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Register a definition as the next version of a subject. One that is there already is not registered again."""
+    document = _definition(file, schema_type) | {
+        "description": description, "created_by": getpass.getuser(), "tags": tag or []
+    }  # fmt: skip
+    row = _ask(url, data, f"{_path(subject)}/versions", "POST", token, document)
+    if as_json:
+        output.print_json(row)
+        return
+    what = "is" if row["is_new_version"] else "was already"
+    output.note(f"{file} {what} version {row['version']} of {subject} (schema id {row['schema_id']})")
+
+
+@schema_app.command("list")
+def list_subjects(url: options.ConsoleUrl = None, data: options.Data = None, as_json: options.Json = False) -> None:
+    """List subjects and the topics bound to them."""
+    rows = _ask(url, data, "/api/schemas")["subjects"]
+    topics = _ask(url, data, "/api/topic-schemas")["topics"]
+    if as_json:
+        output.print_json({"subjects": rows, "topics": topics})
+        return
+    columns = ["subject", "id", "type", "latest version", "compatibility", "tags"]
+    cells = [
+        (r["subject"], r["schema_id"], r["schema_type"], r["latest_version"], r["mode"], ", ".join(r["tags"]))
+        for r in rows
+    ]
+    output.print_table("Subjects", columns, cells, ["id", "latest version"])
+    if topics:
+        _print_topics(topics)
+
+
+@schema_app.command()
+def show(
+    subject: Subject,
+    version: Version = None,
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show the versions of a subject, and the definition of one. With --json it is exactly what was registered."""
+    found = _ask(url, data, f"{_path(subject)}/versions/{version or 'latest'}")
+    if as_json:
+        output.print_json(found)
+        return
+    every = _ask(url, data, f"{_path(subject)}/versions")["versions"]
+    cells = [
+        (row["version"], row["registry_id"], row["schema_type"], _moment(row["created_at_ms"]), row["created_by"],
+         row["description"], row["fingerprint"][:19])
+        for row in every
+    ]  # fmt: skip
+    output.print_table(
+        f"{output.printable(subject)}: schema id {found['schema_id']}, {found['mode']} compatible",
+        ["version", "registry id", "type", "made", "by", "description", "fingerprint"],
+        cells,
+        ["version", "registry id"],
+    )
+    for line in _lines(found):
+        print(output.printable(line))
+
+
+@schema_app.command()
+def diff(
+    subject: Subject,
+    old: Annotated[int | None, typer.Argument(min=1, help="Default: the version before the newer one.")] = None,
+    new: Annotated[int | None, typer.Argument(min=1, help="Default: the latest.")] = None,
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Show what changed between two versions, and which readers that breaks."""
+    numbers = [row["version"] for row in _ask(url, data, f"{_path(subject)}/versions")["versions"]]
+    newer = new or numbers[-1]
+    before = [number for number in numbers if number < newer]
+    if old is None and not before:
+        output.fail(f"{subject} has no version before {newer} to compare with")
+    found = _ask(url, data, f"{_path(subject)}/differences?old={old or before[-1]}&new={newer}")
+    if as_json:
+        output.print_json(found)
+        return
+    before_name, after_name = (f"version {found[side]['version']}" for side in ("old", "new"))
+    lines = _lines(found["old"]), _lines(found["new"])
+    _print_diff(list(difflib.unified_diff(*lines, before_name, after_name, lineterm="")))
+    for mode, who in (("backward", "new readers, old data"), ("forward", "old readers, new data")):
+        reasons = found["reasons"][mode]
+        output.note(f"{mode} ({who}): {'compatible' if not reasons else ''}")
+        for reason in reasons:
+            output.note(f"  {reason}")
+
+
+@schema_app.command()
+def check(
+    subject: Subject,
+    file: DefinitionFile,
+    schema_type: Type = None,
+    mode: Annotated[Mode | None, typer.Option(help="Default: the subject's own.")] = None,
+    version: Version = None,
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say whether a definition could be registered, without doing it. Ends with status 1 if not."""
+    document = _definition(file, schema_type) | {"mode": mode, "version": version}
+    found = _ask(url, data, f"{_path(subject)}/check", "POST", document=document)
+    if as_json:
+        output.print_json(found)
+    else:
+        verdict = "" if found["is_compatible"] else "not "
+        output.note(f"{file} is {verdict}{found['mode']} compatible with version {found['version']} of {subject}")
+        for reason in found["reasons"]:
+            output.note(f"  {reason}")
+    if not found["is_compatible"]:
+        raise typer.Exit(ExitCode.FAILED)
+
+
+@schema_app.command("mode")
+def set_mode(
+    subject: Subject,
+    mode: Annotated[Mode, typer.Argument(help="How new versions must go together with the latest one.")],
+    token: Admin = "",
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Set the compatibility mode of a subject."""
+    found = _ask(url, data, f"{_path(subject)}/mode", "PUT", token, {"mode": mode})
+    if as_json:
+        output.print_json(found)
+    else:
+        output.note(f"{subject} is {found['mode']} compatible from now on")
+
+
+@schema_app.command()
+def delete(
+    subject: Subject,
+    version: Annotated[int, typer.Argument(min=1, help="The version.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    token: Admin = "",
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Delete one version. Its number is not used again; messages stored with it can no longer be read by it."""
+    if not yes:
+        typer.confirm(f"Delete version {version} of {output.printable(subject)}?", abort=True, err=True)
+    found = _ask(url, data, f"{_path(subject)}/versions/{version}", "DELETE", token)
+    if as_json:
+        output.print_json(found)
+    else:
+        output.note(f"version {version} of {subject} is deleted")
+
+
+@schema_app.command()
+def bind(
+    topic: TopicName,
+    subject: Annotated[str | None, typer.Argument(help="The subject; left out: nothing any more.")] = None,
+    policy: Annotated[Policy | None, typer.Option(help="Default: as it was, `none` at first.")] = None,
+    validate: Validate = None,
+    token: Admin = "",
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Bind a topic to a subject, or to nothing. A topic that is not there yet is made."""
+    if subject is None:
+        found = _ask(url, data, _topic_path(topic), "DELETE", token)
+    else:
+        document = {"subject": subject, "policy": policy, "validate_payload": validate}
+        found = _ask(url, data, _topic_path(topic), "PUT", token, document)
+    _tell_topic(found, as_json)
+
+
+@schema_app.command()
+def policy(
+    topic: TopicName,
+    policy: Annotated[Policy | None, typer.Argument(help="What happens; left out: show what holds.")] = None,
+    validate: Validate = None,
+    token: Admin = "",
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
+    """Say what happens to messages against a topic's schema.
+
+    With `none` they are not looked at, with `warn` they are logged and accepted, with `enforce` they are refused.
+    """
+    if policy is None and validate is None:
+        found = _ask(url, data, _topic_path(topic))
+    else:
+        found = _ask(url, data, _topic_path(topic), "PUT", token, {"policy": policy, "validate_payload": validate})
+    _tell_topic(found, as_json)
+
+
+# ---- asking and telling ---------------------------------------------------------------------------------------------
+
+
+def _ask(
+    url: str | None, data: Path | None, path: str, method: str = "GET", token: str = "", document: Any = None
+) -> Any:
+    try:
+        return bus.call_console(bus.console_url(url, data), path, method, token, document)
+    except RemoteError as error:
+        output.fail(error.text)
+
+
+def _path(subject: str) -> str:
+    return f"/api/schemas/{quote(subject, safe='')}"
+
+
+def _topic_path(topic: str) -> str:
+    return f"/api/topic-schemas/{quote(topic, safe='')}"
+
+
+def _definition(file: Path, schema_type: str | None) -> dict[str, Any]:
+    kind = schema_type or TYPES_BY_ENDING.get(file.suffix.lower())
+    if kind is None:
+        output.fail(f"{file} does not end in {', '.join(TYPES_BY_ENDING)}: say --type", ExitCode.USAGE)
+    try:
+        content = typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
+    except OSError as error:
+        output.fail(f"{file} cannot be read: {error.strerror}", ExitCode.USAGE)
+    return {"type": kind, "definition_base64": b64encode(content).decode()}
+
+
+def _tell_topic(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        output.print_json(found)
+    else:
+        _print_topics([found])
+
+
+def _print_topics(topics: list[dict[str, Any]]) -> None:
+    cells = [
+        (row["topic"], row["subject"], row["policy"], "checked" if row["validate_payload"] else "not looked at")
+        for row in topics
+    ]
+    output.print_table("Topics", ["topic", "subject", "policy", "payloads"], cells)
+
+
+def _lines(version: dict[str, Any]) -> list[str]:
+    """The definition by lines; JSON is laid out, so that only real differences show."""
+    text = version.get("definition", version.get("definition_base64", ""))
+    if version["schema_type"] in ("json_schema", "avro"):
+        text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)
+    return str(text).splitlines()
+
+
+def _print_diff(lines: list[str]) -> None:
+    from rich.text import Text
+
+    screen = output.console()
+    for line in lines:
+        screen.print(Text(output.printable(line), style=COLOURS.get(line[:1], "")))
+    if not lines:
+        output.note("the definitions are the same")
+
+
+def _moment(time_ms: int) -> str:
+    return datetime.fromtimestamp(time_ms / 1e3, UTC).isoformat(" ", "seconds")

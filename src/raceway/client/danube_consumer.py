@@ -1,0 +1,242 @@
+"""Consuming from a Danube subscription: messages until acknowledged, from every partition of a topic.
+
+The bus gives a consumer more as it acknowledges; what it leaves unread stays on the bus, because its stream is given no
+window for more. When a connection comes back the stream is opened anew, and what was not acknowledged comes again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import deque
+from typing import Any, Self
+
+import msgspec
+
+from raceway.client.channel import Channel
+from raceway.codec.danube_pb.danube_api_pb2 import (
+    AckRequest,
+    AckResponse,
+    ConsumerRequest,
+    ConsumerResponse,
+    MsgID,
+    NackRequest,
+    NackResponse,
+    ReceiveRequest,
+    StreamMessage,
+)
+from raceway.codec.grpc_client import GrpcClientConnection
+from raceway.errors import ConnectionLostError, RacewayError, RemoteError
+
+SUBSCRIBE = b"/danube.ConsumerService/Subscribe"
+RECEIVE = b"/danube.ConsumerService/ReceiveMessages"
+ACK, NACK = b"/danube.ConsumerService/Ack", b"/danube.ConsumerService/Nack"
+
+# Between a stream that ended and the next one: a bus that refuses should not be asked a thousand times a second.
+REOPEN_S = 0.2
+
+
+class DanubeMessage(msgspec.Struct, frozen=True):
+    """One message. (`topic`, `offset`) is its identity; `topic` is that of its partition."""
+
+    topic: str
+    offset: int
+    payload: bytes
+    key: str | None
+    attributes: dict[str, str]
+    producer: str
+    producer_id: int
+    sent_ms: int
+    schema_id: int | None
+    schema_version: int | None
+    request_id: int
+
+    @property
+    def id(self) -> str:
+        return f"{self.topic}@{self.offset}"
+
+    @property
+    def text(self) -> str:
+        return self.payload.decode("utf-8", "replace")
+
+    def json(self) -> Any:
+        """The payload as JSON. Raises msgspec.DecodeError."""
+        return msgspec.json.decode(self.payload)
+
+
+def _message(found: StreamMessage) -> DanubeMessage:
+    return DanubeMessage(
+        topic=found.msg_id.topic_name,
+        offset=found.msg_id.topic_offset,
+        payload=found.payload,
+        key=found.routing_key if found.HasField("routing_key") else None,
+        attributes=dict(found.attributes),
+        producer=found.producer_name,
+        producer_id=found.msg_id.producer_id,
+        sent_ms=found.publish_time,
+        schema_id=found.schema_id if found.HasField("schema_id") else None,
+        schema_version=found.schema_version if found.HasField("schema_version") else None,
+        request_id=found.request_id,
+    )
+
+
+class _Partition:
+    """One stream of one partition, opened again as long as the consumer is."""
+
+    def __init__(self, consumer: DanubeConsumer, channel: Channel, wanted: ConsumerRequest) -> None:
+        self._consumer, self._channel, self._wanted = consumer, channel, wanted
+        self._connection: GrpcClientConnection | None = None
+        self._stream = self._consumer_id = 0
+        self._ended: asyncio.Future[RacewayError | None] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def open(self) -> None:
+        await self._subscribe()
+        self._task = asyncio.create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+        if self._connection is not None:
+            self._connection.cancel(self._stream)
+
+    def answered(self, stream: int, message: bytes) -> None:
+        self._consumer.put(self, message)
+
+    def ended(self, stream: int, error: RacewayError | None) -> None:
+        if self._ended is not None and not self._ended.done():
+            self._ended.set_result(error)
+
+    def give_back(self, message: bytes) -> None:
+        if self._connection is not None:
+            self._connection.give_back(self._stream, message)
+
+    async def _subscribe(self) -> None:
+        self._consumer_id = (await self._channel.call(SUBSCRIBE, self._wanted, ConsumerResponse)).consumer_id
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._listen()
+            except ConnectionLostError as error:
+                if not self._channel.returns:
+                    self._consumer.end(error)
+                    return
+            except RacewayError as error:
+                self._consumer.end(error)
+                return
+            await asyncio.sleep(REOPEN_S)
+
+    async def _listen(self) -> None:
+        """Until the stream ends. A consumer that the bus has forgotten subscribes again."""
+        self._ended = asyncio.get_running_loop().create_future()
+        request = ReceiveRequest(consumer_id=self._consumer_id)
+        self._connection, self._stream = await self._channel.listen(RECEIVE, request, self)
+        error = await self._ended
+        self._connection = None
+        if isinstance(error, RemoteError) and error.reported == "NOT_FOUND":
+            await self._subscribe()
+        elif isinstance(error, RemoteError) and error.reported not in ("UNAVAILABLE", "CANCELLED", "INTERNAL"):
+            raise error
+
+
+class DanubeConsumer:
+    """An endless iterator of messages, made by `DanubeClient.subscribe`. It ends when it or the client is closed.
+
+    async with await bus.subscribe("orders", "billing") as orders:
+        async for order in orders:
+            …
+            await orders.ack(order)
+    """
+
+    def __init__(self, channel: Channel, wanted: ConsumerRequest, topics: list[str]) -> None:
+        self.subscription = wanted.subscription
+        self.name = wanted.consumer_name
+        self._channel = channel
+        self._partitions = []
+        for topic in topics:
+            request = ConsumerRequest()
+            request.CopyFrom(wanted)
+            request.topic_name = topic
+            self._partitions.append(_Partition(self, channel, request))
+        self._came: deque[tuple[_Partition, bytes]] = deque()
+        self._readers: deque[asyncio.Future[None]] = deque()
+        self._over = False
+        self._error: RacewayError | None = None
+
+    async def open(self) -> None:
+        """Raises RemoteError, ConnectionLostError."""
+        for partition in self._partitions:
+            await partition.open()
+
+    def put(self, partition: _Partition, message: bytes) -> None:
+        self._came.append((partition, message))
+        self._wake()
+
+    def end(self, error: RacewayError | None) -> None:
+        """Nothing more will come. What came can still be read; then `error` is raised, or the iteration ends."""
+        self._over, self._error = True, self._error or error
+        while self._readers:
+            self._wake()
+
+    def _wake(self) -> None:
+        while self._readers:
+            reader = self._readers.popleft()
+            if not reader.done():
+                reader.set_result(None)
+                return
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> DanubeMessage:
+        while not self._came:
+            if self._error is not None:
+                raise self._error
+            if self._over:
+                raise StopAsyncIteration
+            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._readers.append(reader)
+            await reader
+        partition, data = self._came.popleft()
+        partition.give_back(data)
+        return _message(StreamMessage.FromString(data))
+
+    async def get(self, timeout_s: float | None = None) -> DanubeMessage | None:
+        """The next message; None when there will be none. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s):
+            return await anext(self, None)
+
+    async def ack(self, message: DanubeMessage) -> None:
+        """It is done with; returns when the bus has that on disk."""
+        request = AckRequest(
+            request_id=message.request_id, msg_id=_identity(message), subscription_name=self.subscription
+        )
+        await self._channel.call(ACK, request, AckResponse)
+
+    async def nack(self, message: DanubeMessage, *, delay_ms: int | None = None, reason: str | None = None) -> None:
+        """Want it again, not before `delay_ms`."""
+        request = NackRequest(
+            request_id=message.request_id, msg_id=_identity(message), subscription_name=self.subscription,
+            delay_ms=delay_ms, reason=reason,
+        )  # fmt: skip
+        await self._channel.call(NACK, request, NackResponse)
+
+    async def close(self) -> None:
+        """What was not acknowledged goes back. May be repeated."""
+        self.end(None)
+        self._came.clear()
+        for partition in self._partitions:
+            await partition.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+def _identity(message: DanubeMessage) -> MsgID:
+    return MsgID(producer_id=message.producer_id, topic_name=message.topic, topic_offset=message.offset)

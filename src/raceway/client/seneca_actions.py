@@ -1,0 +1,178 @@
+"""Actions by pattern: what a service does with a message, whichever dialect it came in.
+
+    service = SenecaService()
+
+    @service.action("role:math,cmd:sum")
+    def add(message):
+        return {"sum": message["a"] + message["b"]}
+
+Which action gets a message is Seneca's own rule (keys in alphabetical order, the first branch that matches), not "most
+keys wins". An action returns an object, a list or None; a RemoteError becomes an answer with that code and details.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+from raceway.client.seneca_flow import Hops, Working, decoded, now_ms, working
+from raceway.codec.seneca import Call, Failure, Outcome, Result, Stamp, not_found, pattern_of, raw_members, raw_of
+from raceway.errors import RemoteError
+from raceway.model.envelope import encode_json
+from raceway.model.patterns import Pattern, PatternRouter, canonical_text
+
+log = logging.getLogger("raceway.client")
+
+# A caller's patience with a call: so long the same id is the same call.
+WINDOW_S = 22.222
+REMEMBERED = 10_000
+NO_RESULT = "seneca: Action {pattern} responded with result that was not an object or array: {result}"
+
+
+class ActionMessage:
+    """A message that reached an action. `custom` may be changed: the answer returns it to the caller."""
+
+    def __init__(self, data: dict[str, Any], work: Working) -> None:
+        self.data = data
+        self._work = work
+
+    def __getitem__(self, key: str) -> Any:
+        return self.data[key]
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.data.get(key, default)
+
+    @property
+    def custom(self) -> dict[str, Any]:
+        return self._work.custom
+
+    @property
+    def mid(self) -> str:
+        return self._work.call.mid
+
+    @property
+    def cid(self) -> str:
+        """The same along the whole flow."""
+        return self._work.call.cid
+
+    @property
+    def sid(self) -> str:
+        """Instance of the sender."""
+        return self._work.call.sid
+
+    @property
+    def trk(self) -> Hops:
+        """How it got here: one entry per request, the last one of this message's `mid` is its own."""
+        return self._work.hops
+
+    @property
+    def sync(self) -> bool:
+        """Does the sender wait for an answer?"""
+        return self._work.call.sync
+
+
+Handler = Callable[[ActionMessage], Any | Awaitable[Any]]
+H = TypeVar("H", bound=Handler)
+Runner = Callable[[Handler], Handler]
+
+
+class SenecaService:
+    """See the module. One service may be hosted at several places at once."""
+
+    def __init__(self) -> None:
+        self._router: PatternRouter[tuple[str, Handler]] = PatternRouter()
+
+    def action(self, pattern: str | Mapping[str, Any]) -> Callable[[H], H]:
+        """A decorator. Raises PatternTextError for a text that is no pattern."""
+
+        def register(handler: H) -> H:
+            self.add(pattern, handler)
+            return handler
+
+        return register
+
+    def add(self, pattern: str | Mapping[str, Any], handler: Handler) -> None:
+        """The same pattern again replaces the action."""
+        keys = pattern_of(pattern if isinstance(pattern, str) else dict(pattern))
+        self._router.add(keys, (canonical_text(keys), handler))
+
+    @property
+    def pins(self) -> list[str]:
+        return [canonical_text(pattern) for pattern, _ in self._router]
+
+    @property
+    def patterns(self) -> list[Pattern]:
+        return [pattern for pattern, _ in self._router]
+
+    def maybe_action(self, call: Call) -> tuple[str, Handler] | None:
+        """The pattern that wins, and what it does."""
+        return self._router.maybe_find(call.look)
+
+
+class Performer:
+    """Performs what a service is asked, at one place. A call that comes twice is performed once: the second one waits
+    for the result of the first."""
+
+    def __init__(self, service: SenecaService, sid: str, run: Runner | None = None) -> None:
+        self._service, self.sid = service, sid
+        self._run: Runner = run or (lambda handler: handler)
+        self._known: OrderedDict[str, tuple[float, asyncio.Future[tuple[Outcome, Stamp]]]] = OrderedDict()
+
+    async def perform(self, call: Call) -> tuple[Outcome, Stamp]:
+        """Never raises: the caller must not wait for its deadline because we failed."""
+        self._forget_old()
+        known = self._known.get(call.id)
+        if known is not None:
+            return await asyncio.shield(known[1])
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[tuple[Outcome, Stamp]] = loop.create_future()
+        self._known[call.id] = (loop.time() + WINDOW_S, future)
+        done = await self._perform(call)
+        future.set_result(done)
+        if isinstance(done[0], Failure) and not call.sync:
+            # Whoever sends it again wants it to be tried again.
+            self._known.pop(call.id, None)
+        return done
+
+    def _forget_old(self) -> None:
+        now = asyncio.get_running_loop().time()
+        while self._known:
+            key, (until, _) = next(iter(self._known.items()))
+            if until > now and len(self._known) < REMEMBERED:
+                return
+            del self._known[key]
+
+    async def _perform(self, call: Call) -> tuple[Outcome, Stamp]:
+        work = Working(call, self.sid)
+        found = self._service.maybe_action(call)
+        if found is None:
+            answered_ms = now_ms()
+            failure = not_found(call.members)
+            failure.hops = work.answered(answered_ms)
+            return failure, Stamp(self.sid, work.received_ms, answered_ms)
+        pattern, handler = found
+        working.set(work)
+        outcome = await self._outcome(work, pattern, self._run(handler))
+        answered_ms = now_ms()
+        outcome.custom, outcome.hops = raw_members(work.custom), work.answered(answered_ms)
+        return outcome, Stamp(self.sid, work.received_ms, answered_ms, pattern)
+
+    async def _outcome(self, work: Working, pattern: str, handler: Handler) -> Outcome:
+        try:
+            result = handler(ActionMessage(decoded(work.call.members), work))
+            if inspect.isawaitable(result):
+                result = await result
+            payload = encode_json(result)
+        except RemoteError as error:
+            return Failure(error.reported, error.text, None if error.details is None else raw_of(error.details))
+        except Exception as error:  # the edge of foreign code
+            log.exception("the action %s failed", pattern)
+            return Failure("act_execute", f"{type(error).__name__}: {error}")
+        if payload[:1] in b"{[" or payload == b"null":
+            return Result(payload)
+        shown = payload[:100].decode("utf-8", "replace")
+        return Failure("result_not_objarr", NO_RESULT.format(pattern=pattern, result=shown), is_seneca=True)

@@ -1,0 +1,99 @@
+"""Where a service listens: HTTP for dialects L, W, the seed's documents and bare JSON; TCP lines, if wanted.
+
+Real npm clients may call it directly, and so does a bus to which it is attached. Each call is answered in the dialect
+it came in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+from raceway.client.http_door import DOCUMENT_LIMIT, NOT_FOUND, Connection, Doors, HttpConnection
+from raceway.client.seneca_actions import Performer
+from raceway.client.seneca_flow import fresh_id
+from raceway.codec import seneca as codec
+from raceway.codec.http_stream import Request
+from raceway.codec.seneca import Call, Failure, LineReceiver, LineRefused, Refused
+
+ACT = b"/act"
+
+
+class SenecaHost:
+    """A listening service. `closing` runs first when it is closed: to take it off the bus."""
+
+    def __init__(self, performer: Performer, closing: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._performer = performer
+        self._closing = closing
+        self._doors = Doors()
+        # Where it listens, once it does: `http://…/act`, and `tcp://…` if there are lines.
+        self.url = self.tcp_url = ""
+
+    async def listen(self, host: str, port: int, tcp_port: int | None = None) -> Self:
+        """Port 0: any. Raises ConfigError when a port cannot be had."""
+        doors, performer = self._doors, self._performer
+        self.url = f"http://{await doors.open(host, port, lambda: _ActConnection(doors, performer))}/act"
+        if tcp_port is not None:
+            self.tcp_url = f"tcp://{await doors.open(host, tcp_port, lambda: _LineConnection(doors, performer))}"
+        return self
+
+    async def close(self) -> None:
+        """Take no more messages; those being worked on are finished. May be repeated."""
+        closing, self._closing = self._closing, None
+        if closing is not None:
+            await closing()
+        await self._doors.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _ActConnection(HttpConnection):
+    def __init__(self, doors: Doors, performer: Performer) -> None:
+        super().__init__(doors)
+        self._performer = performer
+
+    def take(self, request: Request, place: list[bytes]) -> None:
+        if request.path != ACT:
+            self.finish(place, NOT_FOUND)
+            return
+        call = codec.read_http(request.headers, request.body, fresh_id, request.query)
+        if isinstance(call, Refused):
+            self.finish(place, codec.refusal_http(call))
+        else:
+            self.start(self._perform(place, call))
+
+    async def _perform(self, place: list[bytes], call: Call) -> None:
+        outcome, stamp = await self._performer.perform(call)
+        # A sender that expects no answer still learns whether it worked, so that it can try again.
+        accepted = not call.sync and not isinstance(outcome, Failure)
+        self.finish(place, codec.accepted_http(call, stamp) if accepted else codec.answer_http(call, outcome, stamp))
+
+
+class _LineConnection(Connection):
+    def __init__(self, doors: Doors, performer: Performer) -> None:
+        super().__init__(doors)
+        self._performer = performer
+        self._lines = LineReceiver(DOCUMENT_LIMIT)
+
+    def data_received(self, data: bytes) -> None:
+        for line in self._lines.receive_data(data):
+            call = codec.read_line(line, fresh_id)
+            if isinstance(call, LineRefused):
+                self.write(call.line or b"")
+                if call.close:
+                    self._transport.close()
+                    return
+            else:
+                self.start(self._perform(call))
+        if self._lines.overflow:
+            self._transport.abort()
+
+    async def _perform(self, call: Call) -> None:
+        outcome, stamp = await self._performer.perform(call)
+        line = codec.answer_line(call, outcome, stamp)
+        if line is not None:
+            self.write(line)

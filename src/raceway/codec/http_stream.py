@@ -1,0 +1,199 @@
+"""HTTP/1.1 from bytes to whole requests and whole responses, bounded. httptools finds the borders; limits, 100-continue
+and the end of a connection are ours.
+
+A reader belongs to one connection. What breaks HTTP or a limit comes as an `HttpRefusal`, and nothing comes after it:
+where one message has no known end the next has no known begin.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import httptools
+
+from raceway.errors import MalformedError, TooLargeError
+
+HEAD_LIMIT = 64 * 1024
+
+
+class Request(NamedTuple):
+    """Names of headers are in lower case; of a repeated one the last value counts."""
+
+    method: bytes
+    target: bytes
+    headers: dict[bytes, bytes]
+    body: bytes
+    keep_alive: bool
+
+    @property
+    def path(self) -> bytes:
+        return self.target.partition(b"?")[0]
+
+    @property
+    def query(self) -> bytes:
+        return self.target.partition(b"?")[2]
+
+
+class Response(NamedTuple):
+    status: int
+    headers: dict[bytes, bytes]
+    body: bytes
+    keep_alive: bool
+
+
+class HttpRefusal(NamedTuple):
+    """The connection cannot be read any further; `status` is what to say before closing it."""
+
+    status: int
+    reason: str
+
+
+class Continue(NamedTuple):
+    """The peer waits for `100 Continue` before it sends a body."""
+
+
+CONTINUE: Final = Continue()
+CONTINUE_BYTES = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+class _Refused(Exception):  # noqa: N818 - leaves a callback of the parser, never this module
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.refusal = HttpRefusal(status, reason)
+
+
+class _Reader:
+    """Callbacks of the parser that requests and responses share."""
+
+    _parser: Any
+
+    def __init__(self, head_limit: int, body_limit: int) -> None:
+        self._head_limit, self._body_limit = head_limit, body_limit
+        self._out: list[Any] = []
+        self._in_body = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._target = b""
+        self._headers: dict[bytes, bytes] = {}
+        self._pieces: list[bytes] = []
+        self._head_size = self._body_size = 0
+
+    @property
+    def pending(self) -> int:
+        """Bytes of a message that is begun and not complete."""
+        return self._head_size + self._body_size
+
+    def _feed(self, data: bytes) -> list[Any]:
+        refusal = self._maybe_refusal(data)
+        if refusal is None and not self._in_body and self._head_size:
+            refusal = self._check_unfinished_head(len(data))
+        out, self._out = self._out, []
+        if refusal is not None:
+            out.append(refusal)
+        return out
+
+    def _maybe_refusal(self, data: bytes) -> HttpRefusal | None:
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            return None
+        except httptools.HttpParserCallbackError as error:
+            if isinstance(error.__context__, _Refused):
+                return error.__context__.refusal
+            raise
+        except httptools.HttpParserError as error:
+            return HttpRefusal(400, str(error))
+        return None
+
+    def _check_unfinished_head(self, size: int) -> HttpRefusal | None:
+        """The parser keeps an unfinished line to itself, so bytes are counted before they are headers."""
+        self._head_size += size
+        over = self._head_size > 2 * self._head_limit
+        return HttpRefusal(431, f"a head is at most {self._head_limit} bytes") if over else None
+
+    # ---- called by the parser ---------------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._begin()
+        self._head_size = 1
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._head_size += len(name) + len(value) + 4
+        self._headers[name.lower()] = value
+        if self._head_size > self._head_limit:
+            raise _Refused(431, f"a head is at most {self._head_limit} bytes")
+
+    def on_headers_complete(self) -> None:
+        self._in_body = True
+        length = self._headers.get(b"content-length", b"0")
+        if int(length) > self._body_limit:
+            raise _Refused(413, f"a body of {int(length)} bytes is over the limit of {self._body_limit}")
+
+    def on_body(self, piece: bytes) -> None:
+        self._body_size += len(piece)
+        if self._body_size > self._body_limit:
+            raise _Refused(413, f"a body of more than {self._body_limit} bytes is over the limit")
+        self._pieces.append(piece)
+
+    def _take_body(self) -> bytes:
+        self._in_body = False
+        self._head_size = self._body_size = 0
+        pieces, self._pieces = self._pieces, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class RequestReader(_Reader):
+    def __init__(self, body_limit: int, head_limit: int = HEAD_LIMIT) -> None:
+        super().__init__(head_limit, body_limit)
+        self._parser = httptools.HttpRequestParser(self)
+
+    def receive_data(self, data: bytes) -> list[Request | Continue | HttpRefusal]:
+        return self._feed(data)
+
+    def on_url(self, target: bytes) -> None:
+        self._head_size += len(target)
+        self._target += target
+        if self._head_size > self._head_limit:
+            raise _Refused(431, f"a head is at most {self._head_limit} bytes")
+
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if self._headers.get(b"expect", b"").lower() == b"100-continue":
+            self._out.append(CONTINUE)
+
+    def on_message_complete(self) -> None:
+        parser, body = self._parser, self._take_body()
+        keep_alive = parser.should_keep_alive() and not parser.should_upgrade()
+        self._out.append(Request(parser.get_method(), self._target, self._headers, body, keep_alive))
+
+
+class ResponseReader(_Reader):
+    def __init__(self, body_limit: int, head_limit: int = HEAD_LIMIT) -> None:
+        super().__init__(head_limit, body_limit)
+        self._parser = httptools.HttpResponseParser(self)
+
+    def receive_data(self, data: bytes) -> list[Response]:
+        """Raises MalformedError for what is no HTTP, TooLargeError for what is over a limit."""
+        out = self._feed(data)
+        if out and isinstance(out[-1], HttpRefusal):
+            refusal = out[-1]
+            if refusal.status == 400:
+                raise MalformedError(f"no HTTP response: {refusal.reason}")
+            size = max(self._head_size + self._body_size, int(self._headers.get(b"content-length", b"0")))
+            raise TooLargeError("an HTTP response", size, self._body_limit)
+        return out
+
+    def on_message_complete(self) -> None:
+        status = self._parser.get_status_code()
+        body = self._take_body()
+        # 100 and its like come before the answer.
+        if status >= 200:
+            self._out.append(Response(status, self._headers, body, self._parser.should_keep_alive()))
+
+    def maybe_end(self) -> Response | None:
+        """The peer has closed. A response without a length is complete then."""
+        has_length = b"content-length" in self._headers or b"transfer-encoding" in self._headers
+        if not self._in_body or has_length:
+            return None
+        return Response(self._parser.get_status_code(), self._headers, self._take_body(), False)

@@ -1,0 +1,55 @@
+"""The Seneca wire as listeners, callers and clients use it; what each name is for is said where it is defined.
+
+seneca_document   JSON objects whose members stay text            seneca_custom    custom data as attributes
+seneca_trk        the history of a flow                           seneca_failure   errors
+seneca_call       one request, and its row                        seneca_request   requests over HTTP
+seneca_line       lines of TCP                                    seneca_answer    answers in each dialect
+seneca_outgoing   requests to listeners, and what they answer     seneca_rows      rows of any wire as documents
+seneca_pattern    the text of patterns
+"""
+
+from raceway.codec.seneca_answer import (
+    HttpAnswer,
+    Outcome,
+    Result,
+    Stamp,
+    accepted_http,
+    answer_http,
+    answer_line,
+    http_bytes,
+    refusal_http,
+    response_document,
+    several_http,
+    several_line,
+)
+from raceway.codec.seneca_call import UNKNOWN_SENDER, Call, Dialect, Fresh, Headers, batch_of
+from raceway.codec.seneca_document import Members, raw_members, raw_of, read_members
+from raceway.codec.seneca_failure import Failure, failure_of, not_found
+from raceway.codec.seneca_line import LineReceiver, LineRefused, read_line
+from raceway.codec.seneca_outgoing import (
+    HttpRequest,
+    Outgoing,
+    Reply,
+    call_http,
+    call_line,
+    filled_hops,
+    http_request_bytes,
+    read_answer_line,
+    read_http_answer,
+    read_returned,
+)
+from raceway.codec.seneca_pattern import parse_pattern, parse_pins, pattern_of, pins_text
+from raceway.codec.seneca_request import Refused, read_http, too_large
+from raceway.codec.seneca_rows import Form, answer_batch, document_of, outcome_of, outgoing_of, payload_of, with_keys
+from raceway.codec.seneca_trk import answered, closed, limited, received, started, with_children
+
+__all__ = [
+    "UNKNOWN_SENDER", "Call", "Dialect", "Failure", "Form", "Fresh", "Headers", "HttpAnswer", "HttpRequest",
+    "LineReceiver", "LineRefused", "Members", "Outcome", "Outgoing", "Refused", "Reply", "Result", "Stamp",
+    "accepted_http", "answer_batch", "answer_http", "answer_line", "answered", "batch_of", "call_http", "call_line",
+    "closed", "document_of", "failure_of", "filled_hops", "http_bytes", "http_request_bytes", "limited", "not_found",
+    "outcome_of", "outgoing_of", "parse_pattern", "parse_pins", "pattern_of", "payload_of", "pins_text", "raw_members",
+    "raw_of", "read_answer_line", "read_http", "read_http_answer", "read_line", "read_members", "read_returned",
+    "received", "refusal_http", "response_document", "several_http", "several_line", "started", "too_large",
+    "with_children", "with_keys",
+]  # fmt: skip

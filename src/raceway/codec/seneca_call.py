@@ -1,0 +1,209 @@
+"""One request of a Seneca client, whatever its dialect, and the row of the journal that it becomes.
+
+    L      legacy HTTP      meta data in `seneca-*` headers
+    W      web HTTP         `meta$` in the document, long names (`id`, `sync`, `custom`, `parents`)
+    S      the protocol document's own form: `meta$` with three-letter names (`mid`, `cid`, `snc`, `trk`)
+    bare   a document without meta data, from curl: everything is defaulted
+    T      legacy TCP       a wrapper object on a line; a line with `meta$` is S
+
+A key ending in `$` is never data: a stranger's directives are not honoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+import msgspec
+
+from raceway.codec.seneca_custom import HOPS_CUT, MULTIPLE, PARENTS, PAT, RTN, VIN, encoded_attributes, split_schema
+from raceway.codec.seneca_document import Members, maybe_members, maybe_text, text_of
+from raceway.codec.seneca_trk import Hops, limited, maybe_own, started
+from raceway.model.envelope import (
+    PUBLISH,
+    REQUEST,
+    SENECA,
+    Batch,
+    Hop,
+    decode_attributes,
+    encode_attributes,
+    encode_hops,
+    encode_json,
+)
+
+Headers = Mapping[bytes, bytes]
+Fresh = Callable[[], str]
+
+UNKNOWN_SENDER = "UNKNOWN"
+VERSION_INCREMENT = 1
+JSON_ENCODING = b"json"
+
+
+class Dialect(Enum):
+    LEGACY = "L"
+    WEB = "W"
+    SEED = "S"
+    BARE = "bare"
+    TCP = "T"
+    SEED_LINE = "S line"
+    ANY = "any"  # of a listener that is not known yet: headers and `meta$`
+
+
+# Looking a member up in its class costs more than the comparisons it is for.
+LEGACY, WEB, SEED, BARE, TCP, SEED_LINE, ANY = Dialect
+
+
+class Echo(msgspec.Struct):
+    """What the answer repeats as it came: header values in L, JSON in T and W."""
+
+    id: bytes = b""
+    origin: bytes | None = None
+    track: bytes | None = None
+    client_sent: bytes | None = None
+    parents: bytes = b"[]"
+
+
+class Told(msgspec.Struct):
+    """What a message says of itself beside its data, in terms of the protocol document. `custom` is None if it says
+    nothing of it. `parents` and `rtn` are what has no other place, for a message that goes on in its own dialect."""
+
+    mid: str
+    cid: str
+    sid: str
+    sync: bool = True
+    custom: Members | None = None
+    hops: Hops = ()
+    sent_ms: int | None = None
+    timeout_ms: int | None = None
+    reply_to: str | None = None
+    multiple: bool = False
+    vin: int = VERSION_INCREMENT
+    pattern: str | None = None
+    unknown: Members = {}
+    parents: str | None = None
+    rtn: str | None = None
+
+
+class Call(msgspec.Struct):
+    """One request. `members` is its data, `payload` the same as one document; `hops` has the request's own entry."""
+
+    dialect: Dialect
+    mid: str
+    cid: str
+    sid: str
+    sync: bool
+    members: Members
+    payload: bytes
+    custom: Members
+    hops: Hops
+    hops_cut: int = 0
+    sent_ms: int | None = None
+    timeout_ms: int | None = None
+    reply_to: str | None = None
+    multiple: bool = False
+    vin: int = VERSION_INCREMENT
+    pattern: str | None = None
+    unknown: Members = {}
+    track: tuple[str, ...] = ()
+    echo: Echo = msgspec.field(default_factory=Echo)
+    attributes: bytes | None = None
+    schema: dict[str, int] = {}
+    looked: dict[str, str] = {}
+
+    @property
+    def id(self) -> str:
+        return f"{self.mid}/{self.cid}"
+
+    @property
+    def parent_id(self) -> str | None:
+        """The message whose handling caused this one."""
+        own = maybe_own(self.hops, self.mid) if len(self.hops) > 1 else None
+        return self.hops[own - 1].mid or None if own else None
+
+    def look(self, key: str) -> str:
+        """What patterns compare; asked several times of the same few keys."""
+        text = self.looked.get(key)
+        if text is None:
+            text = self.looked[key] = text_of(self.members, key)
+        return text
+
+    def text(self, key: str) -> str | None:
+        """The value of a key that is text."""
+        return maybe_text(self.members.get(key))
+
+
+def make_call(
+    dialect: Dialect, document: Members, told: Told, echo: Echo | None = None, track: tuple[str, ...] = ()
+) -> Call:
+    """From a document and what it (or its envelope) tells. Raises TooLargeError for too much custom data."""
+    members = {name: value for name, value in document.items() if name[-1:] != "$"}
+    custom = told.custom if told.custom is not None else maybe_members(document.get("custom$")) or {}
+    plain, schema = split_schema(custom) if custom else (custom, {})
+    hops, cut, sent_ms = _own_hops(told)
+    return Call(
+        dialect, told.mid, told.cid, told.sid, told.sync, members, encode_json(members), custom, hops, cut, sent_ms,
+        told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, track, echo or Echo(),
+        encoded_attributes(plain, told.unknown, _remembered(told, cut)), schema,
+    )  # fmt: skip
+
+
+def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
+    """With the request's own entry, not more than are kept; how many are left out; when the request was sent."""
+    if not told.hops:
+        return (Hop(sid=told.sid, mid=told.mid, tms=(told.sent_ms,)),), 0, told.sent_ms
+    hops = told.hops
+    own = maybe_own(hops, told.mid)
+    if own is None:
+        hops, own = started(hops, told.sid, told.mid, told.sent_ms), -1
+    times = hops[own].tms
+    return *limited(hops, told.mid), times[0] if times else None
+
+
+def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
+    remembered: dict[str, str] = {}
+    if told.vin != VERSION_INCREMENT:
+        remembered[VIN] = str(told.vin)
+    if told.pattern is not None:
+        remembered[PAT] = told.pattern
+    if told.multiple:
+        remembered[MULTIPLE] = "true"
+    if hops_cut:
+        remembered[HOPS_CUT] = str(hops_cut)
+    if told.parents is not None:
+        remembered[PARENTS] = told.parents
+    if told.rtn is not None:
+        remembered[RTN] = told.rtn
+    return remembered
+
+
+def batch_of(call: Call, topic: bytes, pattern: str | None = None) -> Batch:
+    """The row of a call. `pattern` is the one that matched, for a call that names none itself."""
+    batch = Batch(
+        1,
+        wire=SENECA,
+        kind=REQUEST if call.sync else PUBLISH,
+        topic=topic,
+        producer=call.sid.encode(),
+        message_id=[call.mid.encode()],
+        correlation_id=[call.cid.encode()],
+        encoding=JSON_ENCODING,
+        hops=[encode_hops(call.hops)],
+        payload=[call.payload],
+        **call.schema,
+    )
+    if (parent_id := call.parent_id) is not None:
+        batch.parent_id = [parent_id.encode()]
+    if call.reply_to is not None:
+        batch.reply_to = [call.reply_to.encode()]
+    if (attributes := call.attributes) is not None or pattern is not None:
+        if call.pattern is None and pattern is not None:
+            attributes = encode_attributes(decode_attributes(attributes) | {PAT: pattern})
+        batch.attributes = [attributes]
+    batch.sent_ms, batch.timeout_ms = call.sent_ms, call.timeout_ms
+    return batch
+
+
+def split_id(identity: str, fresh: Fresh) -> tuple[str, str]:
+    """`mid/cid`; a part that is missing is new. A real listener would reuse the last caller's `cid`."""
+    parts = identity.split("/")
+    return parts[0] or fresh(), (parts[1] if len(parts) > 1 else "") or fresh()

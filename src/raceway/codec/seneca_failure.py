@@ -1,0 +1,172 @@
+"""What can go wrong with a Seneca call, and how each dialect says it.
+
+    W, S, bare   {"message", "code", "details"?}, in W and S beside `meta$` with `error: true`
+    L, T         an error object; one that the action made itself is wrapped as `act_execute`, with its code in `orig`
+
+A stack or a place in a source file is never told: it would show a stranger the paths of this machine.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from msgspec import Raw
+
+from raceway.codec.seneca_document import (
+    Members,
+    is_true,
+    maybe_members,
+    maybe_text,
+    raw_of,
+    read_members,
+)
+from raceway.codec.seneca_trk import Hops
+from raceway.errors import MalformedError, RacewayError
+from raceway.model.envelope import encode_json
+
+ACT_EXECUTE, ACT_NOT_FOUND = "act_execute", "act_not_found"
+RESULT_NOT_OBJARR = "result_not_objarr"
+
+# How the errors of the bus are called on this wire (semantics of the manual: understand/errors).
+SENECA_CODES = {
+    "malformed": "invalid_message",
+    "name_invalid": "invalid_message",
+    "name_reserved": "invalid_message",
+    "name_taken": "invalid_message",
+    "invalid": "invalid_message",
+    "pattern_text": "invalid_message",
+    "too_large": "too_large",
+    "no_route": ACT_NOT_FOUND,
+    "unknown_queue": ACT_NOT_FOUND,
+    "unknown_peer": ACT_NOT_FOUND,
+    "timeout": "action_timeout",
+    "remote": ACT_EXECUTE,
+    "unavailable": "overloaded",
+    "read_only": "overloaded",
+    "disk_full": "overloaded",
+    "busy": "overloaded",
+    "draining": "overloaded",
+    "connection_lost": ACT_EXECUTE,
+    "unreachable": ACT_EXECUTE,
+    "forbidden": "forbidden",
+    "schema_refused": "act_invalid_msg",
+}
+_STATUSES = {"invalid_message": 400, "invalid_json": 400, "too_large": 413}
+
+
+class Failure(msgspec.Struct):
+    """`is_seneca`: Seneca's own error, whose code stays as it is in every dialect. `custom` and `hops` as in Result."""
+
+    code: str
+    message: str
+    details: Raw | None = None
+    is_seneca: bool = False
+    custom: Members | None = None
+    hops: Hops | Raw | None = None
+
+    @property
+    def status(self) -> int:
+        return _STATUSES.get(self.code, 500) if self.is_seneca else 500
+
+
+def not_found(members: Members) -> Failure:
+    """No pattern matches. The sentence shows the message, as that of a real instance does."""
+    shown = encode_json(members).decode()
+    return Failure(
+        ACT_NOT_FOUND,
+        f"seneca: No matching action pattern found for {shown}, and no default result provided "
+        "(using a default$ property).",
+        is_seneca=True,
+    )
+
+
+def failure_of(error: RacewayError, members: Members) -> Failure:
+    """An error of the bus in Seneca's words. What has no word here is nobody's business outside."""
+    code = SENECA_CODES.get(error.code)
+    if code is None:
+        return Failure(ACT_EXECUTE, "seneca: An unexpected error", is_seneca=True)
+    if code == ACT_NOT_FOUND:
+        return not_found(members)
+    details = getattr(error, "details", None)
+    text = f"[TIMEOUT] {error}" if code == "action_timeout" else str(error)
+    return Failure(code, f"seneca: {text}", None if details is None else raw_of(details), is_seneca=True)
+
+
+# ---- written --------------------------------------------------------------------------------------------------------
+
+
+def plain_error(failure: Failure) -> bytes:
+    """The document of W, S and bare, without meta data."""
+    return encode_json(_told(failure))
+
+
+def failure_payload(failure: Failure) -> bytes:
+    """The payload of a failed answer on the bus."""
+    return encode_json(_told(failure) | {"seneca": True} if failure.is_seneca else _told(failure))
+
+
+def _told(failure: Failure) -> dict[str, Any]:
+    told: dict[str, Any] = {"message": failure.message, "code": failure.code}
+    return told if failure.details is None else told | {"details": failure.details}
+
+
+def wrapped_error(failure: Failure, pattern: str | None) -> bytes:
+    """The error object of L and T."""
+    if failure.is_seneca:
+        told = {"code": failure.code, "seneca": True, "message": failure.message, "name": "Error"}
+        return encode_json(told if failure.details is None else told | {"details": failure.details})
+    original: dict[str, Any] = {"code": failure.code}
+    if failure.details is not None:
+        original["details"] = failure.details
+    message = f"seneca: Action {pattern or ''} failed: {failure.message}."
+    return encode_json(
+        {
+            "eraro": True,
+            "orig": original,
+            "code": ACT_EXECUTE,
+            "seneca": True,
+            "package": "seneca",
+            "msg": message,
+            "message": message,
+            "name": "Error",
+            # As the real one does: the action's own details among those of the wrapping.
+            "details": {
+                **(maybe_members(failure.details) or {}),
+                "message": failure.message,
+                "pattern": pattern,
+                "orig$": original,
+            },
+        }
+    )
+
+
+# ---- read -----------------------------------------------------------------------------------------------------------
+
+
+def read_failure(document: Members) -> Failure:
+    """An error object of any dialect. One that was wrapped is unwrapped: the action's own words count."""
+    code = maybe_text(document.get("code")) or ACT_EXECUTE
+    message = maybe_text(document.get("message")) or maybe_text(document.get("msg")) or code
+    details = document.get("details")
+    if code != ACT_EXECUTE or not is_true(document.get("seneca")):
+        return Failure(code, message, _maybe_told(details), is_true(document.get("seneca")))
+    inner = maybe_members(details) or {}
+    original = maybe_members(inner.get("orig$")) or maybe_members(document.get("orig")) or {}
+    return Failure(
+        maybe_text(original.get("code")) or ACT_EXECUTE,
+        maybe_text(inner.get("message")) or maybe_text(original.get("message")) or message,
+        _maybe_told(original.get("details")),
+    )
+
+
+def _maybe_told(details: Raw | None) -> Raw | None:
+    return None if details is None or bytes(details) == b"null" else details
+
+
+def read_failure_payload(payload: bytes, code: str) -> Failure:
+    """What `failure_payload` wrote; anything else is the message itself."""
+    try:
+        return read_failure(read_members(payload))
+    except MalformedError:
+        return Failure(code, payload.decode("utf-8", "replace"))

@@ -1,0 +1,175 @@
+"""What a message says of itself, field by field, in the three forms it comes in.
+
+Each form is a Struct. Almost every message is read by one call of its strict decoder; one with a field of another type,
+or with a field that nobody knows, is read field by field: what cannot be read is as good as absent, what is unknown is
+given beside. So nothing a sender writes there is ever a reason to refuse its message.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, TypeVar
+
+import msgspec
+from msgspec import Raw
+
+from raceway.codec.seneca_document import ABSENT, UNREADABLE, Members, maybe_decoded, maybe_members
+
+Number = int | float | None
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
+    """Long names. The second half is what a sender only tells of itself, and directives, which are not honoured."""
+
+    id: str = ""
+    mi: str = ""
+    tx: str = ""
+    mid: str = ""
+    cid: str = ""
+    sync: bool = True
+    custom: Members | None = None
+    parents: Raw = ABSENT
+    instance: str = ""
+    start: Number = None
+    timeout: Number = None
+    pattern: str | None = None
+    tag: Raw = ABSENT
+    version: Raw = ABSENT
+    action: Raw = ABSENT
+    seneca: Raw = ABSENT
+    plugin: Raw = ABSENT
+    remote: Raw = ABSENT
+    trace: Raw = ABSENT
+    sub: Raw = ABSENT
+    data: Raw = ABSENT
+    err: Raw = ABSENT
+    err_trace: Raw = ABSENT
+    error: Raw = ABSENT
+    empty: Raw = ABSENT
+    end: Raw = ABSENT
+    explain: Raw = ABSENT
+    gate: Raw = ABSENT
+    fatal: Raw = ABSENT
+    local: Raw = ABSENT
+    closing: Raw = ABSENT
+    dflt: Raw = ABSENT
+    prior: Raw = ABSENT
+    caller: Raw = ABSENT
+
+
+class SeedMeta(msgspec.Struct, forbid_unknown_fields=True):
+    """Three-letter names."""
+
+    mid: str = ""
+    cid: str = ""
+    id: str = ""
+    sid: str = ""
+    snc: bool = True
+    pat: str | None = None
+    vin: Any = None
+    trk: Raw = ABSENT
+    rtn: Members | None = None
+    ctm: Members | None = None
+    usr: Members | None = None
+    custom: Members | None = None
+    multiple: bool = False
+    res: bool = False
+    act: Raw = ABSENT
+    out: Raw = ABSENT
+    mi: Raw = ABSENT
+    tx: Raw = ABSENT
+
+
+class ReplyMeta(msgspec.Struct):
+    """Of an answer, long names and three-letter ones alike."""
+
+    mid: str = ""
+    mi: str = ""
+    cid: str = ""
+    tx: str = ""
+    rid: str = ""
+    instance: str = ""
+    res: bool | None = None
+    error: bool | None = None
+    empty: bool | None = None
+    multiple: bool | None = None
+    custom: Members | None = None
+    ctm: Members | None = None
+    usr: Members | None = None
+    start: Number = None
+    end: Number = None
+    trk: Raw = ABSENT
+    trace: Raw = ABSENT
+
+
+class Wrapper(msgspec.Struct):
+    """A line of the legacy dialect. Its `msg$` is all that real traffic has of the three-letter names."""
+
+    kind: str = ""
+    id: str = ""
+    origin: Raw = ABSENT
+    track: Raw = ABSENT
+    time: Members | None = None
+    act: Members | None = None
+    sync: bool = False
+    error: Raw = ABSENT
+    side: Raw = msgspec.field(default=ABSENT, name="msg$")
+
+
+class WrappedReply(msgspec.Struct):
+    """A line that answers one."""
+
+    kind: str = ""
+    id: str = ""
+    accept: str = ""
+    time: Members | None = None
+    res: Raw = ABSENT
+    error: Raw = ABSENT
+
+
+class Side(msgspec.Struct):
+    sid: str = ""
+    vin: Any = None
+    pat: str | None = None
+
+
+class MetaReader(Generic[S]):
+    """Reads one of the forms, leniently."""
+
+    def __init__(self, form: type[S]) -> None:
+        self._form = form
+        self._strict = msgspec.json.Decoder(form).decode
+        fields = msgspec.structs.fields(form)
+        self._fields = {each.encode_name: (each.name, msgspec.json.Decoder(each.type).decode) for each in fields}
+
+    def maybe_strict(self, value: Raw | bytes | None) -> S | None:
+        """If all of it is as it should be."""
+        if value is None:
+            return None
+        try:
+            return self._strict(value)
+        except UNREADABLE:
+            return None
+
+    def read(self, value: Raw | None) -> tuple[S, Members]:
+        """The form, and the fields it does not know."""
+        if (strict := self.maybe_strict(value)) is not None:
+            return strict, {}
+        return self.read_members(maybe_members(value) or {})
+
+    def read_members(self, members: Members) -> tuple[S, Members]:
+        known: dict[str, Any] = {}
+        unknown: Members = {}
+        for key, value in members.items():
+            if key not in self._fields:
+                unknown[key] = value
+                continue
+            name, decode = self._fields[key]
+            if (decoded := maybe_decoded(decode, value)) is not None:
+                known[name] = decoded
+        return self._form(**known), unknown
+
+
+web_meta, seed_meta, reply_meta = MetaReader(WebMeta), MetaReader(SeedMeta), MetaReader(ReplyMeta)
+wrapper, wrapped_reply, side = MetaReader(Wrapper), MetaReader(WrappedReply), MetaReader(Side)

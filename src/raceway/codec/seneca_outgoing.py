@@ -1,0 +1,347 @@
+"""Seneca from the caller's side: requests to a listener in its dialect, and what it answers.
+
+Who calls may be the bus on behalf of anybody, or a client of ours. What a listener answers is never a reason to break:
+an answer that makes no sense is a failure with Seneca's code for it. Only a line that is no JSON ends a connection.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec import Raw
+
+from raceway.codec.seneca_answer import (
+    JSON_LINE,
+    NO_TAG,
+    NULL,
+    WEB_VERSION,
+    Stamp,
+    header_value,
+    kind_of,
+    one_line,
+)
+from raceway.codec.seneca_call import ANY, BARE, LEGACY, SEED, TCP, VERSION_INCREMENT, WEB, Dialect, Headers
+from raceway.codec.seneca_document import (
+    ABSENT,
+    DocumentError,
+    Members,
+    check_text,
+    maybe_members,
+    maybe_whole,
+    raw_items,
+    read_members,
+    read_value,
+)
+from raceway.codec.seneca_failure import ACT_EXECUTE, RESULT_NOT_OBJARR, Failure, read_failure
+from raceway.codec.seneca_meta import ReplyMeta, WrappedReply, reply_meta, wrapped_reply
+from raceway.codec.seneca_request import merged_custom, read_time
+from raceway.codec.seneca_trk import Hops, completed, parents_of, read_trace, read_trk, with_children
+from raceway.errors import MalformedError
+from raceway.model.envelope import encode_json
+
+# A real instance refuses a call with more than 33 parents; each hop may be two.
+MAX_PARENTS = 30
+# What JavaScript takes for no error.
+_NO_ERRORS = (b"null", b'""', b"false", b"0")
+
+
+class Outgoing(msgspec.Struct):
+    """A request to send. `hops` has its own entry at the end. `parents` is the web dialect's call chain as it came;
+    None: made from the hops. `unknown` is meta data of a newer version that goes on as it is."""
+
+    mid: str
+    cid: str
+    sid: str
+    members: Members
+    sync: bool = True
+    custom: Members = {}
+    hops: Hops = ()
+    sent_ms: int | None = None
+    pattern: str | None = None
+    urn: str | None = None
+    multiple: bool = False
+    timeout_ms: int | None = None
+    vin: int = VERSION_INCREMENT
+    unknown: Members = {}
+    parents: str | None = None
+
+    @property
+    def id(self) -> str:
+        return f"{self.mid}/{self.cid}"
+
+
+class HttpRequest(NamedTuple):
+    """`lines` are headers, each with its end; host, length and connection are missing."""
+
+    lines: bytes
+    body: bytes
+
+
+def http_request_bytes(request: HttpRequest, host: bytes, path: bytes = b"/act", close: bool = False) -> bytes:
+    """The whole request. `host` and `path` are of the configured address."""
+    connection = b"close" if close else b"keep-alive"
+    lines = (path, host, request.lines, len(request.body), connection)
+    head = b"POST %b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\n%bcontent-length: %d\r\nconnection: %b\r\n\r\n"
+    return head % lines + request.body
+
+
+# ---- requests -------------------------------------------------------------------------------------------------------
+
+
+def call_http(dialect: Dialect, outgoing: Outgoing) -> HttpRequest:
+    """To a listener of unknown kind both headers and meta data: one of L keeps the headers and answers plain, one of W
+    answers with meta data."""
+    lines = JSON_LINE
+    if dialect is LEGACY or dialect is ANY:
+        lines += _legacy_lines(outgoing)
+    document: dict[str, Any] = dict(outgoing.members)
+    if dialect is LEGACY:
+        document["custom$"] = outgoing.custom
+    elif dialect is WEB or dialect is ANY:
+        document["meta$"] = _web_meta(outgoing)
+    elif dialect is SEED:
+        document["meta$"] = _seed_meta(outgoing)
+    return HttpRequest(lines, encode_json(document))
+
+
+def call_line(dialect: Dialect, outgoing: Outgoing) -> bytes:
+    if dialect is TCP:
+        return one_line(encode_json(_wrapped(outgoing)))
+    return one_line(encode_json({**outgoing.members, "meta$": _seed_meta(outgoing)}))
+
+
+def _legacy_lines(outgoing: Outgoing) -> bytes:
+    origin = header_value(outgoing.sid)
+    track = header_value(encode_json([outgoing.sid]).decode())
+    sent = b"" if outgoing.sent_ms is None else b"seneca-time-client-sent: %d\r\n" % outgoing.sent_ms
+    lines = (header_value(outgoing.id), origin, track, sent)
+    return b"seneca-id: %b\r\nseneca-kind: req\r\nseneca-origin: %b\r\nseneca-track: %b\r\n%b" % lines
+
+
+def _web_meta(outgoing: Outgoing) -> dict[str, Any]:
+    meta: dict[str, Any] = {
+        "id": outgoing.id,
+        "mi": outgoing.mid,
+        "tx": outgoing.cid,
+        "sync": outgoing.sync,
+        "custom": outgoing.custom,
+        "parents": _parents(outgoing),
+        "instance": outgoing.sid,
+        "tag": NO_TAG,
+        "version": WEB_VERSION,
+        "start": outgoing.sent_ms,
+        "pattern": outgoing.pattern,
+    }
+    return meta if outgoing.timeout_ms is None else meta | {"timeout": outgoing.timeout_ms}
+
+
+def _parents(outgoing: Outgoing) -> Raw | list[list[Any]]:
+    if outgoing.parents is not None:
+        return Raw(outgoing.parents.encode())
+    return parents_of(outgoing.hops[:-1], outgoing.cid)[:MAX_PARENTS]
+
+
+def _seed_meta(outgoing: Outgoing) -> dict[str, Any]:
+    meta: dict[str, Any] = dict(outgoing.unknown)
+    meta |= {"vin": outgoing.vin, "sid": outgoing.sid, "act": True, "mid": outgoing.mid, "cid": outgoing.cid}
+    meta |= {"snc": outgoing.sync, "pat": outgoing.pattern, "trk": outgoing.hops}
+    if outgoing.urn is not None:
+        meta["rtn"] = {"urn": outgoing.urn}
+    if outgoing.custom:
+        meta["ctm"] = outgoing.custom
+    if outgoing.multiple:
+        meta["multiple"] = True
+    return meta
+
+
+def _wrapped(outgoing: Outgoing) -> dict[str, Any]:
+    side = {"vin": outgoing.vin, "sid": outgoing.sid, "out": True, "mid": outgoing.mid, "cid": outgoing.cid}
+    return {
+        "id": outgoing.id,
+        "kind": "act",
+        "origin": outgoing.sid,
+        "track": [outgoing.sid],
+        "time": {} if outgoing.sent_ms is None else {"client_sent": outgoing.sent_ms},
+        "act": {**outgoing.members, "custom$": outgoing.custom},
+        "sync": outgoing.sync,
+        "msg$": side | {"snc": outgoing.sync, "pat": outgoing.pattern},
+    }
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
+
+
+class Reply(msgspec.Struct):
+    """What a listener answered; what its dialect does not say is None.
+
+    `payload` is an object, an array or null. `hops` is `trk` of a responder that keeps it, `children` are the calls
+    that one of W made, `trace` the same as it came. `accepted`: nothing comes back in-band. `several`: the answers to
+    a call with `multiple`.
+    """
+
+    payload: bytes = NULL
+    failure: Failure | None = None
+    mid: str | None = None
+    cid: str | None = None
+    rid: str | None = None
+    custom: Members | None = None
+    hops: Hops | None = None
+    children: Hops = ()
+    trace: bytes | None = None
+    received_ms: int | None = None
+    answered_ms: int | None = None
+    accepted: bool = False
+    several: tuple[Reply, ...] = ()
+
+
+def filled_hops(hops: Hops, sid: str, mid: str, reply: Reply, stamp: Stamp) -> Hops:
+    """The history of an answered request: the responder's own, or, where it keeps none, what the stamp tells."""
+    if reply.hops is not None:
+        return reply.hops
+    hops = completed(hops, sid, mid, stamp.rid, stamp.received_ms, stamp.answered_ms)
+    return with_children(hops, [reply.children]) if reply.children else hops
+
+
+def read_http_answer(dialect: Dialect, status: int, headers: Headers, body: bytes) -> Reply:
+    """`dialect` is that of the request; a listener of unknown kind shows by its answer what it is."""
+    if dialect is SEED and status == 202:
+        return Reply(accepted=True)
+    document = _maybe_document(body)
+    tells_meta = dialect is not LEGACY and dialect is not BARE
+    if document is not None and tells_meta and (meta := _maybe_meta(document)) is not None:
+        return _with_meta(document, meta)
+    reply = Reply(body.strip()) if document is not None else _not_an_object(body, status)
+    if dialect is not WEB:
+        _take_legacy(reply, status, headers, document)
+    elif reply.failure is None and not kind_of(reply.payload):
+        return _no_result(status)
+    return reply
+
+
+def _maybe_document(body: bytes) -> Members | None:
+    try:
+        return read_members(body)
+    except DocumentError:
+        return None
+
+
+def _maybe_meta(document: Members) -> ReplyMeta | None:
+    value = document.get("meta$")
+    if value is None or (meta := reply_meta.maybe_strict(value)) is not None:
+        return None if value is None else meta
+    members = maybe_members(value)
+    return None if members is None else reply_meta.read_members(members)[0]
+
+
+def _not_an_object(body: bytes, status: int) -> Reply:
+    try:
+        return _plain(read_value(body) if body.strip() else None)
+    except DocumentError:
+        return _no_result(status)
+
+
+def _no_result(status: int) -> Reply:
+    message = f"seneca: the result is neither object nor array (status {status})."
+    return Reply(failure=Failure(RESULT_NOT_OBJARR, message, is_seneca=True))
+
+
+def _take_legacy(reply: Reply, status: int, headers: Headers, document: Members | None) -> None:
+    """Anything but 200 is an error, and headers tell the rest."""
+    if status != 200 and document is not None:
+        reply.failure = read_failure(document)
+    elif status != 200 and reply.failure is None:
+        reply.failure = Failure(ACT_EXECUTE, f"seneca: Response Error: {status}.", is_seneca=True)
+    accept = headers.get(b"seneca-accept")
+    reply.rid = accept.decode("utf-8", "replace") if accept else None
+    reply.mid, reply.cid = _maybe_ids((headers.get(b"seneca-id") or b"").decode("utf-8", "replace"))
+    reply.received_ms = _header_time(headers, b"seneca-time-listen-recv")
+    reply.answered_ms = _header_time(headers, b"seneca-time-listen-sent")
+
+
+def _header_time(headers: Headers, name: bytes) -> int | None:
+    value = headers.get(name)
+    return None if value is None else read_time(Raw(value))
+
+
+def _maybe_ids(identity: str) -> tuple[str | None, str | None]:
+    mid, _, cid = identity.partition("/")
+    return mid or None, cid.partition("/")[0] or None
+
+
+def _plain(value: Raw | None) -> Reply:
+    """A result without meta data."""
+    payload = NULL if value is None else bytes(value)
+    if kind_of(payload) in (b"{", b"[", b""):
+        return Reply(payload)
+    return _no_result(200)
+
+
+def _with_meta(document: Members, meta: ReplyMeta) -> Reply:
+    document.pop("meta$", None)
+    reply = _several(document) if meta.multiple else _result(document, meta)
+    reply.mid, reply.cid = meta.mid or meta.mi or None, meta.cid or meta.tx or None
+    reply.rid = meta.rid or meta.instance or None
+    reply.custom = merged_custom(meta.custom, meta.ctm, meta.usr)
+    reply.received_ms, reply.answered_ms = maybe_whole(meta.start) or None, maybe_whole(meta.end) or None
+    if meta.trk is not ABSENT:
+        reply.hops = read_trk(meta.trk)
+    if children := read_trace(meta.trace):
+        reply.trace, reply.children = bytes(meta.trace), children
+    return reply
+
+
+def _result(data: Members, meta: ReplyMeta) -> Reply:
+    if meta.error:
+        return Reply(failure=read_failure(data))
+    if "array$" in data:
+        return _plain(data["array$"])
+    return Reply(NULL if meta.empty else encode_json(data))
+
+
+def _several(document: Members) -> Reply:
+    documents = [maybe_members(each) or {} for each in raw_items(document.get("array$"))]
+    return Reply(several=tuple([_with_meta(each, _maybe_meta(each) or ReplyMeta()) for each in documents]))
+
+
+# ---- answers on lines and return paths ------------------------------------------------------------------------------
+
+
+def read_answer_line(line: bytes) -> Reply | None:
+    """None for a line that is no answer. Raises MalformedError for one that is no JSON object."""
+    check_text(line)
+    wrapped = wrapped_reply.maybe_strict(line)
+    if wrapped is not None and wrapped.kind:
+        return _wrapped_reply(wrapped) if wrapped.kind == "res" else None
+    document = read_members(line)
+    if "kind" in document:
+        wrapped, _ = wrapped_reply.read_members(document)
+        return _wrapped_reply(wrapped) if wrapped.kind == "res" else None
+    return _maybe_response(document)
+
+
+def _wrapped_reply(line: WrappedReply) -> Reply:
+    if bytes(line.error) in _NO_ERRORS:
+        reply = _plain(line.res)
+    else:
+        reply = Reply(failure=read_failure(maybe_members(line.error) or {"message": line.error}))
+    reply.mid, reply.cid = _maybe_ids(line.id)
+    reply.rid = line.accept or None
+    if line.time is not None:
+        reply.received_ms = read_time(line.time.get("listen_recv"))
+        reply.answered_ms = read_time(line.time.get("listen_sent"))
+    return reply
+
+
+def read_returned(body: bytes) -> Reply:
+    """A response that came by the return path. Raises MalformedError for anything else."""
+    reply = _maybe_response(read_members(body))
+    if reply is None:
+        raise MalformedError("seneca: a return path takes responses only")
+    return reply
+
+
+def _maybe_response(document: Members) -> Reply | None:
+    """A document is a request unless it says `res: true`."""
+    meta = _maybe_meta(document)
+    return _with_meta(document, meta) if meta is not None and meta.res else None

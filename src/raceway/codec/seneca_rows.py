@@ -1,0 +1,254 @@
+"""Between the bus's rows, of whatever wire, and Seneca's documents.
+
+Seneca knows objects only. What else a payload of another wire is travels as a member, and an answer to it comes back
+as what it was:
+
+    JSON that is no object   {"data": value}
+    other text               {"data": "text"}
+    bytes                    {"data_base64": "…"}
+
+A Seneca service may answer anybody with `data_base64` alone: whoever is not Seneca gets the bytes.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from enum import Enum
+
+from msgspec import Raw
+
+from raceway.codec.mb_failure import maybe_failure
+from raceway.codec.seneca_answer import Outcome, Result, kind_of
+from raceway.codec.seneca_call import JSON_ENCODING, UNKNOWN_SENDER, VERSION_INCREMENT, Fresh
+from raceway.codec.seneca_custom import (
+    PARENTS,
+    PAT,
+    SCHEMA_COLUMNS,
+    TRACE,
+    VIN,
+    custom_of,
+    encoded_attributes,
+    texts_of,
+    unknown_of,
+)
+from raceway.codec.seneca_document import (
+    DocumentError,
+    Members,
+    maybe_text,
+    raw_of,
+    read_members,
+    read_value,
+    text_of,
+)
+from raceway.codec.seneca_failure import Failure, failure_of, failure_payload, read_failure_payload
+from raceway.codec.seneca_outgoing import Outgoing, Reply
+from raceway.codec.seneca_trk import started
+from raceway.errors import TooLargeError
+from raceway.model.envelope import (
+    MB,
+    REQUEST,
+    SENECA,
+    Batch,
+    decode_attributes,
+    decode_hops,
+    encode_hops,
+    encode_json,
+)
+from raceway.model.patterns import Pattern
+
+DATA, DATA_BASE64 = "data", "data_base64"
+
+
+class Form(Enum):
+    """What a payload was before it became a document."""
+
+    DOCUMENT = "document"
+    JSON = "json"
+    TEXT = "text"
+    BYTES = "bytes"
+
+
+def document_of(payload: bytes) -> tuple[bytes, Form]:
+    """A payload of another wire as a document."""
+    try:
+        value = bytes(read_value(payload))
+    except DocumentError:
+        return _wrapped(payload)
+    if kind_of(value) == b"{":
+        return value, Form.DOCUMENT
+    return b'{"data":%b}' % value, Form.JSON
+
+
+def _wrapped(payload: bytes) -> tuple[bytes, Form]:
+    try:
+        return encode_json({DATA: payload.decode()}), Form.TEXT
+    except UnicodeDecodeError:
+        return encode_json({DATA_BASE64: b64encode(payload).decode()}), Form.BYTES
+
+
+def payload_of(document: bytes, form: Form) -> bytes:
+    """An answer for a requester of another wire, whose request had this form."""
+    if kind_of(document) != b"{":
+        return document
+    members = read_members(document)
+    if len(members) != 1:
+        return document
+    if DATA_BASE64 in members:
+        return _maybe_bytes(members[DATA_BASE64]) or document
+    if DATA not in members or form not in (Form.JSON, Form.TEXT):
+        return document
+    text = maybe_text(members[DATA]) if form is Form.TEXT else None
+    return bytes(members[DATA]) if text is None else text.encode()
+
+
+def _maybe_bytes(value: Raw) -> bytes | None:
+    try:
+        return b64decode(maybe_text(value) or "", validate=True)
+    except (Base64Error, ValueError):
+        return None
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
+
+
+def outcome_of(batch: Batch, row: int) -> Outcome:
+    """The answer in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder."""
+    payload, error, wire = batch.item("payload", row) or b"", batch.item("error", row), batch.item("wire", row)
+    if wire != SENECA:
+        custom = _foreign_custom(batch, row) or None
+        if error is None:
+            return Result(document_of(payload)[0], custom)
+        failure = _foreign_failure(wire, error.decode("utf-8", "replace"), payload)
+        failure.custom = custom
+        return failure
+    attributes = decode_attributes(batch.item("attributes", row))
+    custom, hops = custom_of(attributes) or None, _maybe_raw(batch.item("hops", row))
+    if error is None:
+        trace = attributes.get(TRACE)
+        return Result(payload, custom, hops, None if trace is None else trace.encode())
+    failure = read_failure_payload(payload, error.decode("utf-8", "replace"))
+    failure.custom, failure.hops = custom, hops
+    return failure
+
+
+def _maybe_raw(column: bytes | None) -> Raw | None:
+    return None if column is None else Raw(column)
+
+
+def _foreign_failure(wire: bytes | None, code: str, payload: bytes) -> Failure:
+    told = maybe_failure(payload) if wire == MB else None
+    if told is None:
+        return Failure(code, payload.decode("utf-8", "replace") or code)
+    return Failure(told.code, told.message, None if told.details is None else raw_of(told.details))
+
+
+def _foreign_custom(batch: Batch, row: int) -> Members:
+    """Attributes of another wire are texts, whatever they are called: a stranger may have named them."""
+    custom = texts_of(decode_attributes(batch.item("attributes", row)))
+    for name in SCHEMA_COLUMNS:
+        if (number := batch.item(name, row)) is not None:
+            custom[name] = raw_of(number)
+    return custom
+
+
+def answer_batch(reply: Reply, message_id: bytes, form: Form | None = None) -> Batch:
+    """A service's reply as the row that answers. `form` is that of a request from another wire, None: from Seneca.
+
+    `hops` are only those of a responder that keeps them: the caller fills in what others do not tell.
+    """
+    failure = reply.failure
+    trace = {} if reply.trace is None else {TRACE: reply.trace.decode()}
+    try:
+        attributes = encoded_attributes(reply.custom or {}, {}, trace)
+    except TooLargeError as error:
+        attributes, failure = None, failure_of(error, {})
+    payload = reply.payload if failure is None else failure_payload(failure)
+    if form is not None and failure is None:
+        payload = payload_of(payload, form)
+    batch = Batch(1, wire=SENECA, message_id=[message_id], payload=[payload], encoding=JSON_ENCODING)
+    if failure is not None:
+        batch.error = [failure.code.encode()]
+    if attributes is not None:
+        batch.attributes = [attributes]
+    if reply.hops:
+        batch.hops = [encode_hops(reply.hops)]
+    if reply.rid:
+        batch.producer = [reply.rid.encode()]
+    return batch
+
+
+# ---- requests and publishes to services -----------------------------------------------------------------------------
+
+
+def outgoing_of(
+    batch: Batch, row: int, keys: Pattern, fresh: Fresh, now_ms: int, pattern: str | None = None
+) -> tuple[Outgoing, Form]:
+    """A row of any wire, for a service attached with a pin: `keys` are what a message to it must say, `pattern` is the
+    pin's text, for a message that names no pattern itself.
+
+    The bus passes ids on and adds no entry of its own; a message of another wire gets the entry it would have had. Its
+    return path and its wish for several answers are the bus's to fulfil, and do not go on.
+    """
+    if batch.item("wire", row) == SENECA:
+        return _own_outgoing(batch, row, keys, now_ms, pattern), Form.DOCUMENT
+    document, form = document_of(batch.item("payload", row) or b"")
+    mid, sent_ms = _safe_id(batch.item("message_id", row)) or fresh(), batch.item("sent_ms", row)
+    outgoing = Outgoing(
+        mid,
+        _safe_id(batch.item("correlation_id", row)) or mid,
+        _text(batch.item("producer", row)) or UNKNOWN_SENDER,
+        with_keys(read_members(document), keys),
+        batch.item("kind", row) == REQUEST,
+        _foreign_custom(batch, row),
+        sent_ms=now_ms if sent_ms is None else sent_ms,
+        pattern=pattern,
+    )
+    outgoing.hops = started((), outgoing.sid, mid, outgoing.sent_ms)
+    return outgoing, form
+
+
+def _own_outgoing(batch: Batch, row: int, keys: Pattern, now_ms: int, pattern: str | None) -> Outgoing:
+    """What `batch_of` put into a row."""
+    item = batch.item
+    sent_ms, column = item("sent_ms", row), item("attributes", row)
+    outgoing = Outgoing(
+        item("message_id", row).decode(),
+        item("correlation_id", row).decode(),
+        item("producer", row).decode(),
+        with_keys(read_members(item("payload", row)), keys),
+        item("kind", row) == REQUEST,
+        hops=decode_hops(item("hops", row)),
+        sent_ms=now_ms if sent_ms is None else sent_ms,
+        pattern=pattern,
+    )
+    if column is not None:
+        _take_attributes(outgoing, decode_attributes(column))
+    for name in SCHEMA_COLUMNS:
+        if (number := item(name, row)) is not None:
+            outgoing.custom[name] = raw_of(number)
+    return outgoing
+
+
+def _take_attributes(outgoing: Outgoing, attributes: dict[str, str]) -> None:
+    outgoing.pattern = attributes.pop(PAT, outgoing.pattern)
+    if attributes:
+        outgoing.custom = custom_of(attributes)
+        outgoing.vin = int(attributes.get(VIN, VERSION_INCREMENT))
+        outgoing.unknown = unknown_of(attributes)
+        outgoing.parents = attributes.get(PARENTS)
+
+
+def with_keys(members: Members, keys: Pattern) -> Members:
+    """Every key says what it must; one that says it already keeps its type."""
+    missing = {key: raw_of(value) for key, value in keys.items() if text_of(members, key) != value}
+    return members | missing if missing else members
+
+
+def _text(value: bytes | None) -> str:
+    return (value or b"").decode("utf-8", "replace")
+
+
+def _safe_id(value: bytes | None) -> str:
+    """Ids of other wires may have the sign that parts `mid/cid`."""
+    return _text(value).replace("/", ".")

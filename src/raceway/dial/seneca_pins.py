@@ -1,0 +1,235 @@
+"""Pins with the services behind them, as the broker sees them: who is asked, and who observes.
+
+A request goes to one service of the pin, each in turn; one that is down is passed over, and one that turns out to be
+gone before anything was sent is followed by the next. A publish goes to every service of the pin, each in topic order.
+
+The bus passes ids and custom data on and adds no hop of its own. Where a service writes no times the bus fills in who
+answered and when, by its own clock, and marks the row `seneca.times: bus`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import ClassVar
+
+import msgspec
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Peer, Pending, Responder
+from raceway.broker.runs import Run
+from raceway.broker.tracing import random_id
+from raceway.codec.seneca import (
+    Failure,
+    Form,
+    Outgoing,
+    Reply,
+    Stamp,
+    answer_batch,
+    filled_hops,
+    outgoing_of,
+    started,
+)
+from raceway.codec.seneca_trk import Hops
+from raceway.dial.courier import Courier, Parcel, Tried
+from raceway.dial.seneca_service import ServiceLine
+from raceway.errors import BusyError, RacewayError, UnreachableError
+from raceway.model.envelope import SENECA, Batch, Hop, decode_attributes, encode_attributes, encode_hops
+from raceway.model.intents import Respond
+from raceway.model.patterns import MISSING, Pin, PinTable
+
+# An answer after the deadline is still worth a row, so a service is listened to a little longer.
+GRACE_MS = 1000
+TIMES, BY_BUS = "seneca.times", "bus"
+
+
+def random_text() -> str:
+    return random_id().decode()
+
+
+def _no_copies(run: Run) -> bytes:
+    """Each service is told in its own dialect."""
+    return b""
+
+
+class Answerer(Peer):
+    """Somebody behind a pin who answers."""
+
+    wire: ClassVar[bytes] = SENECA
+
+    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int) -> None:
+        super().__init__(random_id().decode(), _no_copies, broker.clock_us())
+        self.broker, self.pin = broker, pin
+        self._timeout_ms = timeout_ms
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        raise AssertionError("it asks nothing")
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        raise AssertionError("it asks nothing")
+
+    def ask(self, request: Pending, batch: Batch, row: int, services: Iterator[Service]) -> None:
+        timeout_ms = max(batch.item("timeout_ms", row) or 0, self._timeout_ms) + GRACE_MS
+        outgoing, form = self.outgoing(batch, row, request.forwarded_id)
+        if batch.item("wire", row) == SENECA:
+            attempt = Attempt(self, request, outgoing, None, outgoing.hops, services, timeout_ms / 1000)
+        else:
+            hops = (Hop(request.sid, "", request.message_id.decode(), (request.accepted_us // 1000,)),)
+            attempt = Attempt(self, request, outgoing, form, hops, services, timeout_ms / 1000)
+        attempt.go_on(None)
+
+    def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
+        """A message of another wire is called by its masked id: the sender's own is for the bus alone."""
+        keys = self.pin.maybe_keys(batch.item("topic", row).decode()) or {}
+        outgoing, form = outgoing_of(batch, row, keys, random_text, self.broker.clock_us() // 1000, self.pin.text)
+        if batch.item("wire", row) != SENECA:
+            outgoing.mid = masked_id.decode()
+            outgoing.hops = started((), outgoing.sid, outgoing.mid, outgoing.sent_ms)
+        return outgoing, form
+
+
+class Attempt:
+    """A request on its way to a service, and on to the next one if that cannot be reached.
+
+    `hops` is its `trk` as the journal knows it: with the requester's own id.
+    """
+
+    __slots__ = (
+        "_answerer", "_form", "_handed_ms", "_hops", "_masked_id", "_mid", "_outgoing", "_service", "_services",
+        "_timeout_s",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        answerer: Answerer,
+        request: Pending,
+        outgoing: Outgoing,
+        form: Form | None,
+        hops: Hops,
+        services: Iterator[Service],
+        timeout_s: float,
+    ) -> None:
+        self._answerer, self._masked_id, self._mid = answerer, request.forwarded_id, request.message_id.decode()
+        self._outgoing, self._form, self._hops = outgoing, form, hops
+        self._services, self._timeout_s = services, timeout_s
+        self._service: Service | None = None
+        self._handed_ms = 0
+
+    def go_on(self, because: RacewayError | None) -> None:
+        """To the next service; `because` says why the last one was not it."""
+        service = next(self._services, None)
+        if service is not None:
+            self._service, self._handed_ms = service, self._now_ms()
+            service.line.call(self._outgoing, self._timeout_s, self._answered)
+        elif because is not None:
+            self._respond(_failed(because))
+        else:
+            reason = UnreachableError(f"every service of {self._answerer.pin.text}", "none has answered yet")
+            self._answerer.broker.loop.call_soon(partial(self._respond, _failed(reason)))
+
+    def _answered(self, reply: Reply | RacewayError) -> None:
+        if isinstance(reply, UnreachableError | BusyError):
+            self.go_on(reply)
+        else:
+            self._respond(_failed(reply) if isinstance(reply, RacewayError) else reply)
+
+    def _respond(self, reply: Reply) -> None:
+        batch = answer_batch(reply, self._masked_id, self._form)
+        rid = reply.rid or (self._service.line.address.url if self._service is not None else self._answerer.id)
+        batch.producer = [rid.encode()]
+        times = (reply.received_ms, reply.answered_ms)
+        if reply.hops is None and None in times:
+            times = (self._handed_ms, self._now_ms())
+            _mark(batch)
+        hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, Stamp(rid, *times))  # type: ignore[arg-type]
+        batch.hops = [encode_hops(self._with_own_id(hops))]
+        self._answerer.broker.perform(self._answerer, Respond(batch))
+
+    def _with_own_id(self, hops: Hops) -> Hops:
+        """A service knows a request of another wire by its masked id; the journal by its own."""
+        masked = self._outgoing.mid
+        if masked == self._mid:
+            return hops
+        return tuple(msgspec.structs.replace(hop, mid=self._mid) if hop.mid == masked else hop for hop in hops)
+
+    def _now_ms(self) -> int:
+        return self._answerer.broker.clock_us() // 1000
+
+
+def _failed(error: RacewayError) -> Reply:
+    """A service that gave no answer, or none that can be read."""
+    return Reply(failure=Failure(error.code, str(error)))
+
+
+def _mark(batch: Batch) -> None:
+    attributes = decode_attributes(batch.item("attributes", 0))
+    batch.attributes = [encode_attributes(attributes | {TIMES: BY_BUS})]
+
+
+class Service(Answerer):
+    """One attached service: a subscriber of its pin's topics, and a responder when everybody is asked."""
+
+    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, line: ServiceLine, settings: config.Seneca) -> None:
+        super().__init__(broker, pin, timeout_ms)
+        self.line = line
+        limits = (settings.observer_messages, settings.observer_bytes)
+        self.courier = Courier(broker.loop, settings.retries_ms, limits, self._hand, self._park)
+
+    def deliver(self, run: Run, data: bytes) -> None:
+        for row in range(run.span.start, run.span.stop):
+            self.courier.take(run.span.topic.name, Parcel(run.batch, row, run.ids[row]))
+
+    def _hand(self, parcel: Parcel, tried: Tried) -> None:
+        outgoing, _ = self.outgoing(parcel.batch, parcel.row, parcel.data)
+        outgoing.sync = False
+        self.line.tell(outgoing, self._timeout_ms / 1000, tried)
+
+    def _park(self, parcel: Parcel, reason: str) -> None:
+        self.broker.parking.park(parcel.batch, parcel.row, self.line.address.url, reason)
+
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        self.ask(request, batch, row, iter((self,) if self.line.can_be_asked else ()))
+
+    def members(self) -> Sequence[Responder]:
+        return (self,)
+
+    def close(self, reason: str) -> None:
+        self.courier.give_up(reason)
+        self.line.close()
+
+
+class PinGroup(Answerer):
+    """The responder of a pin: its services, each in turn."""
+
+    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, pins: PinTable[PinGroup]) -> None:
+        super().__init__(broker, pin, timeout_ms)
+        self.name, self.description = pin.text, "Seneca services"
+        self.services: list[Service] = []
+        self._pins = pins
+        self._turn = 0
+
+    def spells(self, name: str) -> bool:
+        """Where several pins share a name, the one that wins a message of that name is asked, and no other. A pin may
+        also be hidden from Seneca's router by one that does not match in the end: by its name it is reached."""
+        keys = self.pin.maybe_keys(name)
+        if keys is None or "+" not in self.pin.topic:
+            return keys is not None
+        winner = self._pins.maybe_find(lambda key: keys.get(key, MISSING))
+        return winner is None or winner[0] == self.pin
+
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        self.ask(request, batch, row, iter(self._in_turn()))
+
+    def members(self) -> Sequence[Responder]:
+        return self._in_turn()
+
+    def _in_turn(self) -> list[Service]:
+        """Those that are there, beginning with the next one; those that seem down if there is no other."""
+        services = [service for service in self.services if service.line.can_be_asked]
+        if len(services) > 1:
+            self._turn += 1
+            start = self._turn % len(services)
+            services = services[start:] + services[:start]
+            services = [service for service in services if service.line.state != "down"] or services
+        return services

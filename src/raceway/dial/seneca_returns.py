@@ -1,0 +1,125 @@
+"""Answers to the addresses that callers name (`rtn.urn`): only where that is allowed, never to the bus itself.
+
+A stranger chooses these addresses, so they are on the allow-list or nothing happens. An answer that is not taken is
+sent again a few times, as long as that may help (no connection, or the receiver's own fault), and is parked then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.codec.seneca import HttpRequest, http_request_bytes
+from raceway.dial.allowed import AllowList, Target
+from raceway.dial.courier import Courier, Parcel, Tried
+from raceway.dial.http_pool import HttpPool, PoolLimits
+from raceway.dial.seneca_address import Address, parse_address
+from raceway.dial.seneca_service import maybe_not_taken
+from raceway.errors import MalformedError
+from raceway.model.envelope import RESPONSE, SENECA, Batch
+
+log = structlog.get_logger("raceway.dial")
+
+# Return paths are many and each is used rarely: connections to one of them are few and go soon.
+CONNECTIONS = 4
+LINES = b"content-type: application/json\r\n"
+# Pools of addresses that callers name; the oldest goes first.
+KEPT_POOLS = 256
+
+
+class _Pool(NamedTuple):
+    pool: HttpPool
+    address: Address
+
+
+class Returns:
+    """`is_own` tells whether an address is the bus itself."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: config.Seneca,
+        loop: asyncio.AbstractEventLoop,
+        allowed: AllowList,
+        is_own: Callable[[Target], bool],
+    ) -> None:
+        self._broker, self._settings, self._loop = broker, settings, loop
+        self._allowed, self._is_own = allowed, is_own
+        self._pools: dict[str, _Pool] = {}
+        limits = (settings.observer_messages, settings.observer_bytes)
+        self._courier = Courier(loop, settings.retries_ms, limits, self._hand, self._park)
+        self._sent = 0
+
+    def allows(self, urn: str) -> bool:
+        """Refusals are logged and counted."""
+        reason = self._maybe_refusal(urn)
+        if reason is not None:
+            self._broker.meter.counts["bus.return_refused"] += 1
+            log.warning("return path refused", urn=urn, reason=reason)
+        return reason is None
+
+    def _maybe_refusal(self, urn: str) -> str | None:
+        try:
+            address = parse_address(urn)
+        except MalformedError as error:
+            return str(error)
+        if not address.is_http:
+            return "it is not http"
+        if self._is_own(address.target):
+            return "it is the bus itself"
+        if not self._allowed.allows(address.target):
+            return "it is not on the list (dial.allow)"
+        return None
+
+    def send(self, urn: str, document: bytes, call_id: str) -> None:
+        """`allows` comes first. Each answer takes its own way: none waits for another."""
+        mid, _, cid = call_id.partition("/")
+        row = Batch(
+            1, wire=SENECA, kind=RESPONSE, payload=[document], message_id=[mid.encode()],
+            correlation_id=[cid.encode()], reply_to=[urn.encode()],
+        )  # fmt: skip
+        self._sent += 1
+        self._courier.take(str(self._sent), Parcel(row, 0, urn.encode()))
+
+    def _hand(self, parcel: Parcel, tried: Tried) -> None:
+        pool, address = self._pool(parcel.data.decode())
+        request = HttpRequest(LINES, parcel.batch.item("payload", parcel.row))
+        data = http_request_bytes(request, address.host, address.path)
+        pool.send(data, self._settings.return_ms / 1000, lambda response: tried(maybe_not_taken(response)))
+
+    def _pool(self, urn: str) -> _Pool:
+        found = self._pools.get(urn)
+        if found is None:
+            address = parse_address(urn)
+            settings = self._settings
+            limits = PoolLimits(
+                connections=CONNECTIONS,
+                waiting=settings.waiting,
+                waiting_bytes=settings.waiting_bytes,
+                answer_bytes=settings.return_limit,
+                connect_s=settings.connect_ms / 1000,
+                idle_s=settings.idle_ms / 1000,
+            )
+            pool = HttpPool(address.target, self._loop, limits, address.maybe_tls())
+            found = self._pools[urn] = _Pool(pool, address)
+            if len(self._pools) > KEPT_POOLS:
+                self._pools.pop(next(iter(self._pools))).pool.close()
+        return found
+
+    def _park(self, parcel: Parcel, reason: str) -> None:
+        log.warning("return path did not take an answer", urn=parcel.data.decode(), reason=reason)
+        self._broker.parking.park(parcel.batch, parcel.row, parcel.data.decode(), reason)
+
+    async def drain(self, limit_s: float) -> None:
+        await self._courier.drain(limit_s)
+
+    def close(self) -> None:
+        """What has not reached its caller is undeliverable."""
+        self._courier.give_up("the bus stops")
+        for pool, _ in self._pools.values():
+            pool.close()

@@ -1,0 +1,263 @@
+"""The line to one Seneca service: how it is reached, in what dialect it is spoken to, whether it is there.
+
+Where the dialect was not said it is found out by asking something that every listener answers, if only with an error.
+A service that cannot be connected to counts as down: it is passed over, and looked for again after a pause that doubles
+each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+import structlog
+
+from raceway import config
+from raceway.broker.turn import Turn
+from raceway.codec.http_stream import Response
+from raceway.codec.seneca import (
+    Dialect,
+    Outgoing,
+    Reply,
+    call_http,
+    call_line,
+    http_request_bytes,
+    raw_members,
+    read_http_answer,
+)
+from raceway.dial.courier import NotTaken, Tried
+from raceway.dial.http_pool import HttpPool, PoolLimits
+from raceway.dial.line_link import LineLimits, LineLink
+from raceway.dial.seneca_address import Address
+from raceway.errors import MalformedError, RacewayError, UnreachableError
+
+log = structlog.get_logger("raceway.dial")
+
+Answered = Callable[[Reply | RacewayError], None]
+State = Literal["up", "down", "unknown"]
+
+# Every instance has this for itself; a listener that does not answer it says so, and that tells its dialect too.
+PROBE = Outgoing("probe", "probe", "raceway", raw_members({"role": "seneca", "cmd": "ping"}))
+
+
+class Transport(Protocol):
+    """Calls over HTTP or over lines."""
+
+    @property
+    def open_connections(self) -> int: ...
+
+    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None: ...
+    def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None: ...
+    def close(self) -> None: ...
+
+
+class OverHttp:
+    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop) -> None:
+        limits = PoolLimits(
+            connections=settings.connections,
+            waiting=settings.waiting,
+            waiting_bytes=settings.waiting_bytes,
+            answer_bytes=settings.answer_limit,
+            connect_s=settings.connect_ms / 1000,
+            idle_s=settings.idle_ms / 1000,
+        )
+        self._address = address
+        self.pool = HttpPool(address.target, loop, limits, address.maybe_tls())
+
+    @property
+    def open_connections(self) -> int:
+        return self.pool.open_connections
+
+    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+        def read(response: Response | RacewayError) -> None:
+            answered(response if isinstance(response, RacewayError) else read_response(dialect, response))
+
+        self.pool.send(self._request(dialect, outgoing), timeout_s, read)
+
+    def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
+        def read(response: Response | RacewayError) -> None:
+            tried(maybe_not_taken(response))
+
+        self.pool.send(self._request(dialect, outgoing), timeout_s, read)
+
+    def _request(self, dialect: Dialect, outgoing: Outgoing) -> bytes:
+        return http_request_bytes(call_http(dialect, outgoing), self._address.host, self._address.path)
+
+    def close(self) -> None:
+        self.pool.close()
+
+
+class OverLines:
+    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+        limits = LineLimits(settings.waiting, settings.waiting_bytes, settings.answer_limit, settings.connect_ms / 1000)
+        self._link = LineLink(address.target, loop, turn, limits)
+
+    @property
+    def open_connections(self) -> int:
+        return self._link.open_connections
+
+    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+        key = f"{outgoing.mid}/{outgoing.cid}"
+        self._link.send(key, call_line(dialect, outgoing), timeout_s, answered)
+
+    def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
+        """A written line counts as taken."""
+
+        def told(error: RacewayError | None) -> None:
+            tried(None if error is None else NotTaken(str(error), reached=False))
+
+        self._link.tell(call_line(dialect, outgoing), told)
+
+    def close(self) -> None:
+        self._link.close()
+
+
+def read_response(dialect: Dialect, response: Response) -> Reply | RacewayError:
+    if 300 <= response.status < 400:
+        return MalformedError(f"the service answered with a redirect ({response.status}), which is not followed")
+    try:
+        return read_http_answer(dialect, response.status, response.headers, response.body)
+    except MalformedError as error:
+        return error
+
+
+def maybe_not_taken(response: Response | RacewayError) -> NotTaken | None:
+    """Anything of 200 counts as taken; what the receiver itself faults in the message is not tried again."""
+    if isinstance(response, RacewayError):
+        return NotTaken(str(response), reached=not isinstance(response, UnreachableError))
+    if 200 <= response.status < 300:
+        return None
+    return NotTaken(f"answered with status {response.status}", again=response.status >= 500)
+
+
+class ServiceLine:
+    """`state` is `unknown` until the first connection. `came_up` is called each time it is found again."""
+
+    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+        self.address, self.dialect = address, address.dialect
+        self.state: State = "unknown"
+        self.reason = ""
+        self.calls = self.failures = 0
+        self._settings, self._loop = settings, loop
+        over_http = address.is_http
+        self._transport: Transport = (
+            OverHttp(address, settings, loop) if over_http else OverLines(address, settings, loop, turn)
+        )
+        self._pause_ms = settings.retry_ms
+        self._retry: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    @property
+    def open_connections(self) -> int:
+        return self._transport.open_connections
+
+    @property
+    def can_be_asked(self) -> bool:
+        return self.dialect is not None
+
+    def call(self, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+        """`answered` gets the reply, or why there is none: UnreachableError if nothing was sent."""
+        assert self.dialect is not None
+        self.calls += 1
+
+        def note(reply: Reply | RacewayError) -> None:
+            if isinstance(reply, UnreachableError):
+                self._went_down(str(reply))
+            elif self.state != "up":
+                self._is_up()
+            self.failures += isinstance(reply, RacewayError)
+            answered(reply)
+
+        self._transport.call(self.dialect, outgoing, timeout_s, note)
+
+    def tell(self, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
+        """A message without an answer."""
+        if self.dialect is None:
+            self._loop.call_soon(tried, NotTaken(self.reason or "not reached yet", reached=False))
+            return
+        self.calls += 1
+
+        def note(failure: NotTaken | None) -> None:
+            if failure is not None and not failure.reached:
+                self._went_down(failure.reason)
+            self.failures += failure is not None
+            tried(failure)
+
+        self._transport.tell(self.dialect, outgoing, timeout_s, note)
+
+    # ---- is it there? ------------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Connect, and find out the dialect if it is not known. Never fails: `state` and `reason` tell."""
+        try:
+            async with asyncio.timeout(self._settings.connect_ms / 1000):
+                if self.dialect is None:
+                    self.dialect = await self._ask_dialect()
+                else:
+                    await self._connect()
+        except (OSError, RacewayError) as error:
+            self._went_down(str(error) or "no answer in time")
+        else:
+            self._is_up()
+
+    async def _connect(self) -> None:
+        target = self.address.target
+        transport, _ = await self._loop.create_connection(asyncio.Protocol, target.host, target.port)
+        transport.close()
+
+    async def _ask_dialect(self) -> Dialect:
+        transport = self._transport
+        assert isinstance(transport, OverHttp)
+        heard: asyncio.Future[Response | RacewayError] = self._loop.create_future()
+
+        def hear(response: Response | RacewayError) -> None:
+            if not heard.done():
+                heard.set_result(response)
+
+        data = http_request_bytes(call_http(Dialect.ANY, PROBE), self.address.host, self.address.path)
+        transport.pool.send(data, self._settings.connect_ms / 1000, hear)
+        response = await heard
+        if isinstance(response, RacewayError):
+            raise response
+        return dialect_of(response)
+
+    def _is_up(self) -> None:
+        if self.state != "up":
+            log.info("service is up", url=self.address.url, dialect=self.dialect.value if self.dialect else None)
+        self.state, self.reason, self._pause_ms = "up", "", self._settings.retry_ms
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def _went_down(self, reason: str) -> None:
+        if self.state != "down":
+            log.warning("service is down", url=self.address.url, reason=reason)
+        self.state, self.reason = "down", reason
+        if self._retry is None:
+            self._retry = self._loop.call_later(self._pause_ms / 1000, self._look_again)
+            self._pause_ms = min(2 * self._pause_ms, self._settings.retry_max_ms)
+
+    def _look_again(self) -> None:
+        self._retry = None
+        self._looking = self._loop.create_task(self.look())
+
+    def close(self) -> None:
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+        self._transport.close()
+
+
+def dialect_of(response: Response) -> Dialect:
+    """By the meta data of an answer to a request that had all of it. Raises MalformedError for what is no listener."""
+    try:
+        document = msgspec.json.decode(response.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(f"no Seneca listener: its answer ({response.status}) is not JSON") from error
+    meta = document.get("meta$") if isinstance(document, dict) else None
+    if isinstance(meta, dict):
+        return Dialect.SEED if "mid" in meta or "rid" in meta else Dialect.WEB
+    return Dialect.LEGACY

@@ -1,0 +1,243 @@
+"""Services attached to the bus: by configuration at each start, by command until they are detached.
+
+What was attached by command is kept in the journal's state, so that a restart finds it again. A service is known by its
+pin and its address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import msgspec
+import structlog
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.codec.seneca import parse_pins
+from raceway.dial.allowed import AllowList, Target
+from raceway.dial.seneca_address import Address, parse_address
+from raceway.dial.seneca_pins import PinGroup, Service
+from raceway.dial.seneca_service import ServiceLine
+from raceway.errors import ConfigError, ForbiddenError, NameInvalidError, RacewayError
+from raceway.model.patterns import MISSING, Pattern, Pin, PinTable, canonical_text, is_internal
+
+SECTION = "seneca.services"
+
+log = structlog.get_logger("raceway.dial")
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """What is kept of a service that was attached by command."""
+
+    pin: str
+    url: str
+    dialect: str = "auto"
+
+    @property
+    def key(self) -> str:
+        return f"{self.pin} {self.url}"
+
+
+class ServiceRow(msgspec.Struct, frozen=True):
+    """What is shown of a service."""
+
+    pin: str
+    topic: str
+    url: str
+    dialect: str
+    state: str
+    reason: str
+    origin: str
+    calls: int
+    failures: int
+    waiting: int
+    connections: int
+
+
+class ServiceTable:
+    """`is_own` tells whether an address is the bus itself, where nothing can be attached."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: config.Seneca,
+        timeout_ms: int,
+        loop: asyncio.AbstractEventLoop,
+        allowed: AllowList,
+        is_own: Callable[[Target], bool],
+    ) -> None:
+        self.pins: PinTable[PinGroup] = PinTable()
+        self._broker, self._settings, self._timeout_ms, self._loop = broker, settings, timeout_ms, loop
+        self._allowed, self._is_own = allowed, is_own
+        self._names: dict[str, str] = {}
+        self._configured: set[Attachment] = set()
+        self._looking: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Attach what the settings and the journal name. Raises ConfigError for settings that cannot be used."""
+        for text, name in self._settings.names.items():
+            try:
+                self._names |= {canonical_text(pattern): name for pattern in parse_pins(text)}
+            except RacewayError as error:
+                raise ConfigError("seneca.names", str(error)) from error
+        for wanted in self._settings.services:
+            try:
+                services = self._add_all(wanted.pin, wanted.url, wanted.dialect)
+            except RacewayError as error:
+                raise ConfigError("seneca.services", f"{wanted.pin} at {wanted.url}: {error}") from error
+            self._configured.update(Attachment(one.pin.text, one.line.address.url) for one in services)
+        for kept in list(self._broker.journal.state.section(SECTION).values()):
+            self._restore(msgspec.convert(kept, Attachment))
+        for service in self:
+            self._look_at(service.line)
+
+    def _restore(self, kept: Attachment) -> None:
+        try:
+            self._add_all(kept.pin, kept.url, kept.dialect)
+        except RacewayError as error:  # settings have changed since
+            log.error("a service cannot be attached again", pin=kept.pin, url=kept.url, reason=str(error))
+
+    async def attach(self, pins: str, url: str, dialect: str = "auto") -> list[ServiceRow]:
+        """Attach for good, also over restarts; one that is attached already may change its dialect by it.
+
+        Raises the errors of pins, names and addresses, ForbiddenError for one that is not on the allow-list, and
+        UnavailableError if it could not be kept. Whether the service is there shows in the rows.
+        """
+        services = self._add_all(pins, url, dialect)
+        for service in services:
+            kept = Attachment(service.pin.text, service.line.address.url, dialect)
+            self._broker.set_state(SECTION, kept.key, msgspec.to_builtins(kept))
+        await self._committed()
+        await asyncio.gather(*(service.line.look() for service in services))
+        return [self._row(service) for service in services]
+
+    async def detach(self, pins: str, url: str) -> int:
+        """How many there were. One from the settings comes back at the next start."""
+        address = parse_address(url)
+        gone = 0
+        for pattern in parse_pins(pins):
+            group = self._maybe_group(pattern)
+            service = None if group is None else _maybe_service(group, address.url)
+            if group is not None and service is not None:
+                self._remove(group, service)
+                gone += 1
+        await self._committed()
+        return gone
+
+    def rows(self) -> list[ServiceRow]:
+        return [self._row(service) for service in self]
+
+    def __iter__(self) -> Iterator[Service]:
+        return (service for _, group in self.pins for service in group.services)
+
+    async def drain(self, limit_s: float) -> None:
+        """Let what was published reach its observers."""
+        await asyncio.gather(*(service.courier.drain(limit_s) for service in self))
+
+    def close(self) -> None:
+        """What has not reached its observer is undeliverable."""
+        for task in self._looking:
+            task.cancel()
+        for service in self:
+            service.close("the bus stops")
+
+    # ---- adding and removing -----------------------------------------------------------------------------------------
+
+    def _add_all(self, pins: str, url: str, dialect: str) -> list[Service]:
+        address = parse_address(url, dialect)
+        if self._is_own(address.target):
+            raise ForbiddenError("the bus", "be attached to itself")
+        if not self._allowed.allows(address.target):
+            raise ForbiddenError("the bus", f"connect to {address.target}: it is not on the list (dial.allow)")
+        wanted = [self._pin(pattern) for pattern in parse_pins(pins)]
+        if not wanted:
+            raise NameInvalidError(pins, "it names no pin")
+        return [self._add(pin, address) for pin in wanted]
+
+    def _pin(self, pattern: Pattern) -> Pin:
+        if is_internal(lambda key: pattern.get(key, MISSING)):
+            raise NameInvalidError(canonical_text(pattern), "it is Seneca's own and never exposed")
+        return Pin.of(pattern, self._names.get(canonical_text(pattern)))
+
+    def _add(self, pin: Pin, address: Address) -> Service:
+        group = self.pins.maybe_get(pin) or self._new_group(pin)
+        known = _maybe_service(group, address.url)
+        if known is not None:
+            if address.dialect is None or address.dialect is known.line.dialect:
+                return known
+            self._drop(group, known)
+        line = ServiceLine(address, self._settings, self._loop, self._broker.turn)
+        service = Service(self._broker, pin, self._timeout_ms, line, self._settings)
+        group.services.append(service)
+        self._broker.routing.subscribe(service, "publish", pin.topic, 0)
+        self._broker.note_subscriptions()
+        return service
+
+    def _new_group(self, pin: Pin) -> PinGroup:
+        group = PinGroup(self._broker, pin, self._timeout_ms, self.pins)
+        self.pins.add(pin, group)
+        self._broker.peers.add(group)
+        self._broker.routing.subscribe(group, "request", pin.topic, 0)
+        return group
+
+    def _remove(self, group: PinGroup, service: Service) -> None:
+        kept = Attachment(service.pin.text, service.line.address.url)
+        if self._broker.journal.state.get(SECTION, kept.key) is not None:
+            self._broker.set_state(SECTION, kept.key, None)
+        self._configured.discard(kept)
+        self._drop(group, service)
+        if not group.services:
+            self.pins.remove(group.pin)
+            self._broker.peers.remove(group)
+            self._broker.routing.remove(group)
+            # A pin that this one had hidden may be found under its names now.
+            self._broker.routing.forget_routes()
+        self._broker.note_subscriptions()
+
+    def _drop(self, group: PinGroup, service: Service) -> None:
+        group.services.remove(service)
+        self._broker.routing.remove(service)
+        service.close("the service was detached")
+
+    def _maybe_group(self, pattern: Pattern) -> PinGroup | None:
+        text = canonical_text(pattern)
+        return next((group for pin, group in self.pins if pin.text == text), None)
+
+    # ---- looking -----------------------------------------------------------------------------------------------------
+
+    def _look_at(self, line: ServiceLine) -> None:
+        task = self._loop.create_task(line.look())
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _committed(self) -> None:
+        done: asyncio.Future[None] = self._loop.create_future()
+
+        def tell() -> None:
+            if not done.done():
+                done.set_result(None)
+
+        self._broker.journal.after_commit(tell)
+        await done
+
+    def _row(self, service: Service) -> ServiceRow:
+        line = service.line
+        kept = Attachment(service.pin.text, line.address.url)
+        return ServiceRow(
+            pin=service.pin.text,
+            topic=service.pin.topic,
+            url=line.address.url,
+            dialect=line.dialect.value[0] if line.dialect is not None else "unknown",
+            state=line.state,
+            reason=line.reason,
+            origin="settings" if kept in self._configured else "command",
+            calls=line.calls,
+            failures=line.failures,
+            waiting=service.courier.waiting,
+            connections=line.open_connections,
+        )
+
+
+def _maybe_service(group: PinGroup, url: str) -> Service | None:
+    return next((service for service in group.services if service.line.address.url == url), None)

@@ -1,0 +1,64 @@
+"""The Danube wire: its services on the gRPC door.
+
+    DanubeGate ── Messages        SendMessage, ReceiveMessages, Ack, Nack: many at a time
+               ── Clients         discovery, producers, consumers, health
+               ── RegistryCalls   the schema registry
+               ── AdminCalls      the broker, namespaces, topics, subscriptions
+               ── SecurityCalls   roles and bindings
+
+Who calls is looked at before any of them: a token that is not good is refused, whatever is asked. What the caller may
+do is asked of the broker's `Security`, call by call. Nothing else of a call's metadata is trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.codec import danube_pb
+from raceway.codec.grpc import GrpcConnection
+from raceway.listen.danube_admin import AdminCalls
+from raceway.listen.danube_calls import Calls
+from raceway.listen.danube_clients import Clients
+from raceway.listen.danube_messages import Messages
+from raceway.listen.danube_registry import RegistryCalls
+from raceway.listen.danube_security import SecurityCalls
+from raceway.listen.grpc import GrpcGate, GrpcSession, Methods
+from raceway.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
+
+SERVICES = (
+    "danube.Discovery", "danube.ProducerService", "danube.ConsumerService", "danube.HealthCheck",
+    "danube_schema.SchemaRegistry", "danube_admin.BrokerAdmin", "danube_admin.NamespaceAdmin",
+    "danube_admin.TopicAdmin", "danube_admin.SecurityAdmin",
+)  # fmt: skip
+
+
+class DanubeSession(GrpcSession):
+    # A message says which version of a schema it follows; on a topic that wants one, none is a fault.
+    names_schema: ClassVar[bool] = True
+
+
+class DanubeGate(GrpcGate):
+    def __init__(
+        self,
+        broker: Broker,
+        listen: config.Listen,
+        loop: asyncio.AbstractEventLoop,
+        port: int,
+    ) -> None:
+        methods = Methods()
+        super().__init__(broker, listen, loop, methods)
+        calls = Calls(broker, listen, port)
+        self.authorize = calls.maybe_refusal
+        for service in (Messages, Clients, RegistryCalls, AdminCalls, SecurityCalls):
+            service(calls).join(methods)
+        self.health = HealthBoard()
+        for name in ("", *SERVICES):
+            self.health.set(name, True)
+        add_health(methods, self.health)
+        add_reflection(methods, lambda: list(SERVICES), PoolFiles(danube_pb.POOL))
+
+    def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> DanubeSession:
+        return DanubeSession(self, transport, codec)

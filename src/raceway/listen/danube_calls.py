@@ -1,0 +1,124 @@
+"""Calls one at a time: bytes to a request, the request to whoever serves it, its answer or its error back.
+
+An answer that promises something lasting leaves after the commit of what it promises.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.codec.danube_status import status_of
+from raceway.codec.grpc_head import CallHead, Status
+from raceway.errors import RacewayError, UnauthenticatedError
+from raceway.listen.grpc import Call, GrpcSession, Methods
+from raceway.model.envelope import DANUBE
+from raceway.model.security import ANONYMOUS, Permission, Principal
+
+WIRE = DANUBE.decode()
+NOBODY = Principal(ANONYMOUS, WIRE)
+
+# A method's name to the class of its requests and whoever serves them.
+Handlers = Mapping[str, tuple[type[Message], Callable[["Caller", Any], Message]]]
+
+
+class Caller(NamedTuple):
+    """Who asks, and over which connection."""
+
+    session: GrpcSession
+    principal: Principal
+
+
+class Calls:
+    """What the services share."""
+
+    def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
+        self.broker = broker
+        self.settings = listen.danube
+        self._scheme = "https" if listen.tls_certificate else "http"
+        self._advertised = listen.danube.advertised or _maybe_reachable(listen.host, port)
+        broker.danube.advertise(f"{self._scheme}://{self._advertised or f'{listen.host}:{port}'}")
+
+    # ---- who calls ---------------------------------------------------------------------------------------------------
+
+    def principal(self, head: CallHead) -> Principal:
+        """Raises UnauthenticatedError. A token's end is looked at anew each time."""
+        if not self.broker.security.enabled:
+            return NOBODY
+        if head.memo is None:
+            head.memo = head.get("authorization") or ""
+        return self.broker.security.identify(str(head.memo), WIRE)
+
+    def maybe_refusal(self, session: GrpcSession, head: CallHead) -> tuple[Status, str] | None:
+        """Before any service: is the token good?"""
+        try:
+            self.principal(head)
+        except UnauthenticatedError as error:
+            return status_of(error), str(error)
+        return None
+
+    def check(self, caller: Caller, permission: Permission, topic: str | None = None) -> None:
+        """Raises ForbiddenError."""
+        self.broker.security.check(caller.principal, permission, topic)
+
+    def by_principal(self, calls: list[Call]) -> Mapping[Principal, list[Call]]:
+        """Calls of one read, by who made them: almost always one."""
+        if not self.broker.security.enabled:
+            return {NOBODY: calls}
+        found: dict[Principal, list[Call]] = {}
+        for call in calls:
+            found.setdefault(self.principal(call[2]), []).append(call)
+        return found
+
+    def address(self, session: GrpcSession) -> str:
+        """The broker's own, as this connection should know it: never one that cannot be dialled."""
+        if self._advertised:
+            return f"{self._scheme}://{self._advertised}"
+        host, port = session.transport.get_extra_info("sockname")[:2]
+        return f"{self._scheme}://{_in_url(host)}:{port}"
+
+    # ---- serving -----------------------------------------------------------------------------------------------------
+
+    def serve(self, methods: Methods, service: str, handlers: Handlers, lasting: set[str]) -> None:
+        """Join a service's methods to the door; answers of the `lasting` ones wait for the commit."""
+        for name, (kind, handler) in handlers.items():
+            methods.unary(f"/{service}/{name}", partial(self._take, kind, handler, name in lasting))
+
+    def _take(
+        self, kind: type[Message], handler: Callable[[Caller, Any], Message], lasts: bool, session: GrpcSession,
+        calls: list[Call],
+    ) -> None:  # fmt: skip
+        for stream, data, head in calls:
+            try:
+                session.principal = self.principal(head)
+                answer = handler(Caller(session, session.principal), kind.FromString(data)).SerializeToString()
+            except DecodeError:
+                session.refuse(stream, Status.INVALID_ARGUMENT, f"the bytes are no {kind.DESCRIPTOR.name}")
+            except RacewayError as error:
+                self.refuse(session, stream, error)
+            else:
+                reply = partial(session.answer_many, [(stream, answer)])
+                self.broker.after_commit(reply) if lasts else reply()
+
+    def refuse(self, session: GrpcSession, stream: int, error: RacewayError, *, after_s: float = 0.0) -> None:
+        session.refuse(stream, status_of(error), str(error), after_s=after_s)
+
+
+def _maybe_reachable(host: str, port: int) -> str:
+    """`host:port`, unless the host stands for all addresses of the machine."""
+    try:
+        if ipaddress.ip_address(host).is_unspecified:
+            return ""
+    except ValueError:
+        pass
+    return f"{_in_url(host)}:{port}"
+
+
+def _in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

@@ -1,0 +1,117 @@
+"""What a client asks before and beside its messages: where a topic is, a producer, a consumer, whether it is alive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from raceway.codec.danube_pb.danube_api_pb2 import (
+    ConsumerRequest,
+    ConsumerResponse,
+    HealthCheckRequest,
+    HealthCheckResponse,
+    ProducerRequest,
+    ProducerResponse,
+    SchemaReference,
+    TopicLookupRequest,
+    TopicLookupResponse,
+    TopicPartitionsResponse,
+)
+from raceway.errors import InvalidValueError, UnknownTopicError
+from raceway.listen.danube_calls import Caller, Calls, Handlers
+from raceway.listen.grpc import Methods
+from raceway.model.subscriptions import SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted
+from raceway.model.topics import danube_topic, parse_danube_topic
+
+
+class Clients:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._danube = calls.broker.danube
+
+    def join(self, methods: Methods) -> None:
+        serve = self._calls.serve
+        lookups: Handlers = {
+            "TopicLookup": (TopicLookupRequest, self._look_up),
+            "TopicPartitions": (TopicLookupRequest, self._list_partitions),
+        }
+        serve(methods, "danube.Discovery", lookups, lasting=set())
+        producers: Handlers = {"CreateProducer": (ProducerRequest, self._create_producer)}
+        serve(methods, "danube.ProducerService", producers, lasting={"CreateProducer"})
+        serve(
+            methods, "danube.ConsumerService", {"Subscribe": (ConsumerRequest, self._subscribe)}, lasting={"Subscribe"}
+        )
+        serve(methods, "danube.HealthCheck", {"HealthCheck": (HealthCheckRequest, self._check_health)}, lasting=set())
+
+    # ---- discovery ---------------------------------------------------------------------------------------------------
+
+    def _look_up(self, caller: Caller, request: TopicLookupRequest) -> TopicLookupResponse:
+        topic = parse_danube_topic(request.topic)
+        self._calls.check(caller, "Lookup", topic)
+        if not self._danube.look_up(topic):
+            raise UnknownTopicError(request.topic)
+        address = self._calls.address(caller.session)
+        return TopicLookupResponse(
+            request_id=request.request_id, response_type=TopicLookupResponse.Connect, connect_url=address,
+            broker_url=address,
+        )  # fmt: skip
+
+    def _list_partitions(self, caller: Caller, request: TopicLookupRequest) -> TopicPartitionsResponse:
+        """A topic nobody made has none, and that is no error: so clients expect it."""
+        topic = parse_danube_topic(request.topic)
+        self._calls.check(caller, "Lookup", topic)
+        return TopicPartitionsResponse(
+            request_id=request.request_id, partitions=[danube_topic(name) for name in self._danube.partitions(topic)]
+        )
+
+    # ---- producers and consumers -------------------------------------------------------------------------------------
+
+    def _create_producer(self, caller: Caller, request: ProducerRequest) -> ProducerResponse:
+        topic = parse_danube_topic(request.topic_name)
+        self._calls.check(caller, "Produce", topic)
+        if request.dispatch_strategy not in (0, 1):
+            raise InvalidValueError("dispatch_strategy", f"there is no strategy {request.dispatch_strategy}")
+        if request.producer_access_mode not in (0, 1):
+            raise InvalidValueError("producer_access_mode", f"there is no mode {request.producer_access_mode}")
+        wanted = ProducerWanted(
+            topic=topic,
+            name=request.producer_name,
+            reliable=request.dispatch_strategy == 1,
+            exclusive=request.producer_access_mode == 1,
+            **(_schema(request.schema_ref) if request.HasField("schema_ref") else {}),
+        )
+        row = self._danube.create_producer(wanted)
+        return ProducerResponse(request_id=request.request_id, producer_id=row.id, producer_name=row.name)
+
+    def _subscribe(self, caller: Caller, request: ConsumerRequest) -> ConsumerResponse:
+        topic = parse_danube_topic(request.topic_name)
+        self._calls.check(caller, "Consume", topic)
+        if not 0 <= request.subscription_type < len(SUBSCRIPTION_TYPES):
+            raise InvalidValueError("subscription_type", f"there is no type {request.subscription_type}")
+        wanted = ConsumerWanted(
+            topic=topic,
+            name=request.consumer_name,
+            subscription=request.subscription,
+            type=SUBSCRIPTION_TYPES[request.subscription_type],
+            filters=tuple(request.key_filters),
+        )
+        row = self._danube.subscribe(wanted)
+        return ConsumerResponse(request_id=request.request_id, consumer_id=row.id, consumer_name=row.name)
+
+    def _check_health(self, caller: Caller, request: HealthCheckRequest) -> HealthCheckResponse:
+        if request.client == HealthCheckRequest.Producer:
+            known = self._danube.is_producer(request.id)
+        elif request.client == HealthCheckRequest.Consumer:
+            known = self._danube.is_consumer(request.id)
+        else:
+            raise InvalidValueError("client", f"there is no client type {request.client}")
+        return HealthCheckResponse(status=HealthCheckResponse.OK if known else HealthCheckResponse.CLOSE)
+
+
+def _schema(reference: SchemaReference) -> dict[str, Any]:
+    """Without a version the latest is meant, whatever it is."""
+    kind = reference.WhichOneof("version_ref")
+    return {
+        "subject": reference.subject,
+        "version": reference.pinned_version if kind == "pinned_version" else None,
+        "min_version": reference.min_version if kind == "min_version" else None,
+    }

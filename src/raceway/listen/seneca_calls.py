@@ -1,0 +1,184 @@
+"""One call of a Seneca client, as the broker sees it.
+
+Who asks is whom the document names, not the connection: a connection carries calls of many instances, and a chain is
+traced by their ids. So each call is a peer of its own. Its way:
+
+    asked ──answer──> told, in the dialect it came in
+      │
+      └──held too long, and it names a return path──> accepted (202) ──answer──> sent there
+
+A call with `multiple` gathers the answers of everybody who was asked and is told them together; with a return path each
+is sent there as it comes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Protocol
+
+import msgspec
+
+from raceway.broker.peers import Peer, Pending
+from raceway.broker.runs import Run
+from raceway.codec.seneca import Call, Outcome, Stamp, failure_of, outcome_of, response_document
+from raceway.codec.seneca_trk import maybe_own
+from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError
+from raceway.listen.seneca_repeats import Repeats, Settled
+from raceway.model.envelope import SENECA, Batch, Hop, decode_hops
+
+
+class Door(Protocol):
+    """The connection a call came by."""
+
+    id: str
+
+    def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None: ...
+    def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None: ...
+    def accept(self, call: SenecaCall, stamp: Stamp) -> None: ...
+
+
+class ReturnPath(Protocol):
+    """Brings answers to addresses that callers name."""
+
+    def allows(self, urn: str) -> bool:
+        """May the bus connect there? If not, that is logged and counted."""
+
+    def send(self, urn: str, document: bytes, call_id: str) -> None: ...
+
+
+class Desk(Protocol):
+    """What all calls share."""
+
+    instance: str
+    repeats: Repeats
+    returns: ReturnPath
+
+    def now_ms(self) -> int: ...
+    def count_error(self, call: SenecaCall) -> None: ...
+
+
+def no_copies(run: Run) -> bytes:
+    """Connections of this wire do not subscribe: services are attached."""
+    return b""
+
+
+class SenecaCall(Peer):
+    """`place` is the door's own: where in its output the answer goes. `pattern` is set when a pin has matched."""
+
+    wire: ClassVar[bytes] = SENECA
+
+    def __init__(self, desk: Desk, door: Door, sent: Call, place: Any = None) -> None:
+        self.received_ms = desk.now_ms()
+        super().__init__(door.id, no_copies, self.received_ms * 1000)
+        self.sid, self.producer = sent.sid, sent.sid.encode()
+        self.sent, self.key, self.place = sent, sent.id, place
+        self.pattern: str | None = None
+        # Does its answer, or do its answers, go to the return path?
+        self.is_returning = False
+        self._desk, self._door = desk, door
+        self._expected = 1
+        self._gathered: list[tuple[Outcome, Stamp]] = []
+        self._is_settled = False
+
+    # ---- what the broker says ----------------------------------------------------------------------------------------
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        rid, times = request.responder_id, None
+        if batch.item("wire", row) == SENECA:
+            rid = (batch.item("producer", row) or b"").decode("utf-8", "replace") or rid
+            times = self._maybe_times(decode_hops(batch.item("hops", row)))
+        received_ms, answered_ms = times or (request.handed_us // 1000, self._desk.now_ms())
+        self._gather((outcome_of(batch, row), Stamp(rid, received_ms, answered_ms, self.pattern)))
+
+    def _maybe_times(self, hops: tuple[Hop, ...]) -> tuple[int, int] | None:
+        """When the responder got the call and answered it, by its own clock, if it says so."""
+        own = maybe_own(hops, self.sent.mid)
+        times = () if own is None else hops[own].tms[1:3]
+        return (times[0], times[1]) if len(times) == 2 and times[0] is not None and times[1] is not None else None
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        if self.sent.multiple:
+            self._gather(None)
+        else:
+            self.refuse(error)
+
+    def expect(self, count: int) -> None:
+        """So many were asked, each of whom answers or fails."""
+        self._expected = count
+
+    def committed(self, error: RacewayError | None) -> None:
+        """A message that wants no answer is stored, or could not be."""
+        if error is not None:
+            self.refuse(error)
+        elif not self._is_settled:
+            self._desk.repeats.settle(self, Settled(accepted=True))
+            self.accept()
+
+    def refuse(self, error: RacewayError) -> None:
+        """Nothing came of it, and no service said so."""
+        self._is_settled = True
+        if not isinstance(error, NoRouteError):
+            self._desk.count_error(self)
+        failed = Settled(((failure_of(error, self.sent.members), self._own_stamp()),), by_services=False)
+        self._desk.repeats.forget(self, failed)
+        self._tell(failed)
+
+    # ---- what the caller is told -------------------------------------------------------------------------------------
+
+    def may_return(self) -> bool:
+        return self.sent.reply_to is not None and self._desk.returns.allows(self.sent.reply_to)
+
+    def let_go(self) -> None:
+        """It was held long enough: the answer will come by the return path, if that may be used."""
+        if not self._is_settled and self.may_return():
+            self.is_returning = True
+            self.accept()
+
+    def accept(self) -> None:
+        self._door.accept(self, self._own_stamp())
+
+    def tell_again(self, settled: Settled) -> None:
+        """This call repeats another one: the same result, but times of its own."""
+        if settled.accepted:
+            self.accept()
+            return
+        own = [
+            (msgspec.structs.replace(outcome, hops=None), self._stamp(stamp.rid)) for outcome, stamp in settled.answers
+        ]
+        self._tell(Settled(tuple(own), by_services=settled.by_services))
+
+    def _gather(self, answer: tuple[Outcome, Stamp] | None) -> None:
+        if answer is not None:
+            self._gathered.append(answer)
+            if self.is_returning and self.sent.multiple:
+                self._return(*answer)
+        self._expected -= 1
+        if self._expected > 0:
+            return
+        if not self._gathered:
+            self.refuse(RequestTimeoutError("", ""))
+            return
+        self._is_settled = True
+        settled = Settled(tuple(self._gathered))
+        self._desk.repeats.settle(self, settled)
+        if not (self.is_returning and self.sent.multiple):
+            self._tell(settled)
+
+    def _tell(self, settled: Settled) -> None:
+        if self.is_returning:
+            for outcome, stamp in settled.answers:
+                self._return(outcome, stamp)
+        elif self.sent.multiple and settled.by_services:
+            self._door.reply_several(self, settled.answers, self._own_stamp())
+        else:
+            self._door.reply(self, *settled.answers[0])
+
+    def _return(self, outcome: Outcome, stamp: Stamp) -> None:
+        assert self.sent.reply_to is not None
+        self._desk.returns.send(self.sent.reply_to, response_document(self.sent, outcome, stamp), self.key)
+
+    def _own_stamp(self) -> Stamp:
+        """The bus itself answers."""
+        return self._stamp(self._desk.instance)
+
+    def _stamp(self, rid: str) -> Stamp:
+        return Stamp(rid, self.received_ms, self._desk.now_ms(), self.pattern)

@@ -1,0 +1,203 @@
+"""Seneca over HTTP: `POST /act`, in the four dialects that share the port.
+
+Answers leave in the order of their requests, however many a client sends ahead. Connections stay open for minutes: a
+Node client does not notice in time that an idle one was closed, and its call fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import ClassVar, Final
+
+from raceway.codec.http_stream import CONTINUE_BYTES, Continue, HttpRefusal, Request, RequestReader
+from raceway.codec.seneca import (
+    HttpAnswer,
+    Outcome,
+    Refused,
+    Stamp,
+    accepted_http,
+    answer_http,
+    http_bytes,
+    read_http,
+    refusal_http,
+    several_http,
+)
+from raceway.listen.seneca import SenecaGate, SenecaSession, fresh_id
+from raceway.listen.seneca_calls import SenecaCall
+from raceway.listen.tcp import StreamProtocol
+
+PATH = b"/act"
+METHODS = {b"POST", b"PUT", b"PATCH", b"DELETE", b"GET"}
+# Requests that one client may send ahead of their answers; then it is not read from.
+MAX_AHEAD = 100
+# After a refusal that ends the connection: how long to read on what the client is still sending. Closing at once would
+# take the refusal away from under its eyes (TCP: data that nobody reads resets the connection).
+LAST_WORDS_S = 2.0
+# `Host` values that were found to be ours: the usual one costs one look.
+KNOWN_HOSTS = 100
+
+
+class Place:
+    """Where the answer to one request goes: behind those to the requests before it."""
+
+    __slots__ = ("closes", "data")
+
+    def __init__(self, closes: bool) -> None:
+        self.data: bytes | None = None
+        self.closes = closes
+
+
+class SenecaHttpGate:
+    """What the sessions of this door share beside the wire's gate."""
+
+    def __init__(self, wire: SenecaGate) -> None:
+        self.wire = wire
+        self._known_hosts: set[bytes | None] = {None}
+
+    def is_welcome(self, headers: dict[bytes, bytes]) -> bool:
+        host, origin, site = headers.get(b"host"), headers.get(b"origin"), headers.get(b"sec-fetch-site")
+        if origin is None and site is None and host in self._known_hosts:
+            return True
+        welcome = self.wire.is_ours(host, origin, site)
+        if welcome and len(self._known_hosts) < KNOWN_HOSTS:
+            self._known_hosts.add(host)
+        return welcome
+
+
+class SenecaHttp(StreamProtocol):
+    _session: SenecaHttpSession | None
+
+    def __init__(self, door: SenecaHttpGate) -> None:
+        settings = door.wire.settings
+        super().__init__(door.wire, RequestReader(settings.body_limit, settings.head_limit))
+        self._door = door
+
+    def open_session(self, transport: asyncio.Transport) -> SenecaHttpSession:
+        return SenecaHttpSession(self._door, transport, self.pending)
+
+    def data_received(self, data: bytes) -> None:
+        if self._session is not None and not self._session.is_over:
+            super().data_received(data)
+
+    def eof_received(self) -> bool:
+        """A client that has said all may still listen: it is closed when it has its answers."""
+        if self._session is None or self._session.is_tls:
+            return False
+        self._session.end_when_answered()
+        return True
+
+
+class SenecaHttpSession(SenecaSession):
+    is_brief: ClassVar[bool] = True
+
+    def __init__(self, door: SenecaHttpGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
+        super().__init__(door.wire, transport, pending)
+        self._is_welcome = door.is_welcome
+        self._places: deque[Place] = deque()
+        # Nothing more is read: what follows would not be answered.
+        self.is_over = False
+        self.handlers = {
+            Request: self._request,
+            Continue: lambda event: self._continue(),
+            HttpRefusal: self._break,
+        }
+
+    @property
+    def in_flight(self) -> int:  # type: ignore[override]
+        return len(self._places)
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def _request(self, request: Request) -> None:
+        if self.is_over:
+            return
+        place = Place(closes=not request.keep_alive)
+        self.is_over = place.closes
+        self._places.append(place)
+        if len(self._places) == MAX_AHEAD:
+            self.pause()
+        received = self._maybe_call(request)
+        if isinstance(received, HttpAnswer):
+            self.broker.count_error(self)
+            self._put(place, received)
+        else:
+            received.place = place
+            self.gate.take(received)
+
+    def _maybe_call(self, request: Request) -> SenecaCall | HttpAnswer:
+        if request.path != PATH:
+            return _refusal(404, "not_found", "there is nothing at this address; messages go to /act")
+        if request.method not in METHODS:
+            return _refusal(405, "method_not_allowed", "POST a message, or GET it as a query")
+        if not self._is_welcome(request.headers):
+            return _refusal(403, "forbidden", "requests from other sites are refused")
+        sent = read_http(request.headers, request.body, fresh_id, request.query)
+        if isinstance(sent, Refused):
+            return refusal_http(sent)
+        return SenecaCall(self.gate, self, sent)
+
+    def _continue(self) -> None:
+        """Only if nothing stands before it: an answer that is still to come would be taken for this request's."""
+        if not self._places:
+            self.write(CONTINUE_BYTES)
+
+    def _break(self, refusal: HttpRefusal) -> None:
+        """Where the next request begins is not known any more."""
+        if self.is_over:
+            return
+        self.is_over = True
+        self.broker.count_error(self)
+        place = Place(closes=True)
+        self._places.append(place)
+        self._put(place, _refusal(refusal.status, _CODES.get(refusal.status, "invalid_message"), refusal.reason))
+
+    # ---- answers -----------------------------------------------------------------------------------------------------
+
+    def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None:
+        self._put(call.place, answer_http(call.sent, outcome, stamp))
+
+    def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None:
+        self._put(call.place, several_http(call.sent, list(answers), stamp))
+
+    def accept(self, call: SenecaCall, stamp: Stamp) -> None:
+        self._put(call.place, accepted_http(call.sent, stamp))
+
+    def end_when_answered(self) -> None:
+        self.is_over = True
+        if self._places:
+            self._places[-1].closes = True
+        else:
+            self._end()
+
+    def _put(self, place: Place, answer: HttpAnswer) -> None:
+        if not self.open:
+            return
+        place.data = http_bytes(answer, place.closes)
+        self.hear()  # an answer may be followed by the next call: silence begins with it
+        places = self._places
+        while places and (data := places[0].data) is not None:
+            closes = places.popleft().closes
+            self.write(data)
+            if len(places) == MAX_AHEAD - 1:
+                self.resume()
+            if closes:
+                self._end()
+                return
+
+    def _end(self) -> None:
+        """Everything was said. A client that still sends must be able to read it."""
+        self.flush()
+        if self._pending() and self.transport.can_write_eof() and not self.transport.is_closing():
+            self.transport.write_eof()
+            self.broker.loop.call_later(LAST_WORDS_S, lambda: self.close("refused"))
+        else:
+            self.close("answered")
+
+
+_CODES: Final = {413: "too_large", 431: "too_large"}
+
+
+def _refusal(status: int, code: str, message: str) -> HttpAnswer:
+    return refusal_http(Refused(status, code, message))

@@ -1,0 +1,238 @@
+"""Is a payload a datum of an Avro schema? Three spellings are taken:
+
+    one datum in binary, and nothing behind it
+    an object container file, whose own schema the registered one can read
+    JSON: Avro's own encoding, or plain values (a union's branch unnamed), as many clients send
+
+Values are stepped over, not built. Depth is bounded, and so is the number of steps: every step but those for types
+without bytes moves on in the payload, and those types cannot be items.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+
+from raceway.errors import SchemaInvalidError
+from raceway.schema.avro_compatibility import refusals
+from raceway.schema.avro_json import fault_of, fits
+from raceway.schema.avro_nodes import Node
+from raceway.schema.avro_reader import read_schema
+from raceway.schema.definition import Fault
+from raceway.schema.json_text import decode_json, document_of
+
+MAX_DEPTH = 200
+MAGIC = b"Obj\x01"
+SYNC_BYTES = 16
+# What compressed blocks of one payload may unfold to.
+UNFOLDED_BYTES = 16 * 1024 * 1024
+WIDTHS = {"float": 4, "double": 8}
+# A JSON text begins with one of these.
+JSON_BEGINNINGS = b'{["-0123456789ntf \t\r\n'
+
+
+class _WrongError(Exception):
+    """The rule that is broken, and how. The path is put together on the way out."""
+
+    def __init__(self, rule: str, reason: str) -> None:
+        self.rule, self.reason = rule, reason
+        self.path: list[str] = []
+
+
+def maybe_fault(node: Node, payload: bytes) -> Fault | None:
+    """The first spelling in which the payload is a datum decides; if there is none, what the likeliest one lacks."""
+    if payload.startswith(MAGIC) and (fault := _maybe_wrong(_check_container, node, payload)) is None:
+        return None
+    if (binary := _maybe_wrong(_check_binary, node, payload)) is None:
+        return None
+    if payload.startswith(MAGIC):
+        return fault
+    if payload[:1] in JSON_BEGINNINGS:
+        try:
+            value = decode_json(payload)
+        except ValueError:
+            return binary
+        return None if fits(node, value) else fault_of(node, value)
+    return binary
+
+
+def _maybe_wrong(check: Callable[[Node, bytes], None], node: Node, payload: bytes) -> Fault | None:
+    try:
+        check(node, payload)
+    except _WrongError as wrong:
+        return Fault("/" + "/".join(reversed(wrong.path)), wrong.rule, wrong.reason)
+    return None
+
+
+def _check_binary(node: Node, payload: bytes) -> None:
+    end = _Steps(payload).step(node, 0, 0)
+    if end != len(payload):
+        raise _WrongError("end", f"the datum ends after {end} of {len(payload)} bytes")
+
+
+class _Steps:
+    """Steps over the datums in `data`. Each gives where it ends, or raises _WrongError."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def step(self, node: Node, at: int, depth: int) -> int:
+        kind = node.kind
+        if kind == "record":
+            return self._record(node, at, depth + 1)
+        if kind == "string" or kind == "bytes":
+            return self.text(kind, at)
+        if kind == "int" or kind == "long":
+            value, at = self.number(at)
+            if kind == "int" and not -(1 << 31) <= value < 1 << 31:
+                raise _WrongError("int", f"{value} is no int")
+            return at
+        if kind == "union":
+            branch, at = self.number(at)
+            if not 0 <= branch < len(node.branches):
+                raise _WrongError("union", f"the union has no branch {branch}")
+            return self.step(node.branches[branch], at, depth)
+        if kind == "array" or kind == "map":
+            return self._blocks(node, at, depth + 1)
+        if kind == "enum":
+            value, at = self.number(at)
+            if not 0 <= value < len(node.symbols):
+                raise _WrongError("enum", f"the enum has no symbol {value}")
+            return at
+        if kind == "boolean":
+            if self._data[at : at + 1] not in (b"\x00", b"\x01"):
+                raise _WrongError("boolean", "neither 0 nor 1")
+            return at + 1
+        return self.within(at + (node.size if kind == "fixed" else WIDTHS.get(kind, 0)))
+
+    def number(self, at: int) -> tuple[int, int]:
+        """A zigzag varint of at most 64 bits, and where it ends."""
+        data, value, shift = self._data, 0, 0
+        while shift < 70:
+            if at >= len(data):
+                raise _WrongError("end", "the payload ends here")
+            byte = data[at]
+            at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80 and value < 1 << 64:
+                return (value >> 1) ^ -(value & 1), at
+            shift += 7 if byte >= 0x80 else 70
+        raise _WrongError("long", "a number of more than 64 bits")
+
+    def text(self, kind: str, at: int) -> int:
+        size, at = self.number(at)
+        if size < 0:
+            raise _WrongError(kind, f"a length of {size}")
+        end = self.within(at + size)
+        if kind == "string":
+            try:
+                self._data[at:end].decode()
+            except UnicodeDecodeError:
+                raise _WrongError("string", "not UTF-8") from None
+        return end
+
+    def within(self, end: int) -> int:
+        if end > len(self._data):
+            raise _WrongError("end", "the payload ends here")
+        return end
+
+    def _record(self, node: Node, at: int, depth: int) -> int:
+        if depth > MAX_DEPTH:
+            raise _WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
+        for field in node.fields:
+            try:
+                at = self.step(field.node, at, depth)
+            except _WrongError as wrong:
+                wrong.path.append(field.name)
+                raise
+        return at
+
+    def _blocks(self, node: Node, at: int, depth: int) -> int:
+        assert node.items is not None
+        if depth > MAX_DEPTH:
+            raise _WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
+        while True:
+            count, at = self.count(at)
+            if count == 0:
+                return at
+            for _ in range(count):
+                try:
+                    if node.kind == "map":
+                        at = self.text("string", at)
+                    at = self.step(node.items, at, depth)
+                except _WrongError as wrong:
+                    wrong.path.append("*")
+                    raise
+
+    def count(self, at: int) -> tuple[int, int]:
+        """Items of the next block. A negative count is followed by the block's size in bytes."""
+        count, at = self.number(at)
+        if count < 0:
+            count = -count
+            _, at = self.number(at)
+        if count > len(self._data) - at:
+            raise _WrongError("count", f"{count} items cannot be in the {len(self._data) - at} bytes left")
+        return count, at
+
+
+# ---- container files ------------------------------------------------------------------------------------------------
+
+
+def _check_container(node: Node, payload: bytes) -> None:
+    metadata, at = _metadata(payload)
+    try:
+        written = read_schema(document_of(metadata.get(b"avro.schema", b"")))
+    except SchemaInvalidError as error:
+        raise _WrongError("container", f"the file's own schema: {error}") from None
+    if reasons := refusals(node, written):
+        raise _WrongError("container", f"the file's own schema cannot be read: {reasons[0]}")
+    codec = metadata.get(b"avro.codec", b"null")
+    if codec not in (b"null", b"deflate"):
+        raise _WrongError("container", f"the codec {codec.decode('utf-8', 'replace')!r} is not known")
+    steps, sync, at, room = _Steps(payload), payload[at : at + SYNC_BYTES], at + SYNC_BYTES, UNFOLDED_BYTES
+    while at < len(payload):
+        count, at = steps.number(at)
+        size, at = steps.number(at)
+        end = steps.within(at + max(size, 0) + SYNC_BYTES)
+        if size < 0 or payload[end - SYNC_BYTES : end] != sync:
+            raise _WrongError("container", "a block is not followed by the sync marker")
+        block, at = payload[at : at + size], end
+        data = _inflated(block, room) if codec == b"deflate" else block
+        room -= len(data)
+        _check_block(written, data, count)
+
+
+def _check_block(node: Node, data: bytes, count: int) -> None:
+    if not 0 <= count <= max(len(data), 1):
+        raise _WrongError("container", f"{count} datums cannot be in {len(data)} bytes")
+    steps, at = _Steps(data), 0
+    for _ in range(count):
+        at = steps.step(node, at, 0)
+    if at != len(data):
+        raise _WrongError("container", "a block holds more than its datums")
+
+
+def _metadata(payload: bytes) -> tuple[dict[bytes, bytes], int]:
+    """The file's head, a map of bytes; and where it ends."""
+    found: dict[bytes, bytes] = {}
+    steps, at = _Steps(payload), len(MAGIC)
+    while True:
+        count, at = steps.count(at)
+        if count == 0:
+            return found, at
+        for _ in range(count):
+            size, start = steps.number(at)
+            key_end = steps.text("bytes", at)
+            value_size, value_start = steps.number(key_end)
+            at = steps.text("bytes", key_end)
+            found[payload[start : start + size]] = payload[value_start : value_start + value_size]
+
+
+def _inflated(block: bytes, limit: int) -> bytes:
+    try:
+        data = zlib.decompressobj(-15).decompress(block, limit + 1)
+    except zlib.error as error:
+        raise _WrongError("container", f"a block cannot be unfolded: {error}") from None
+    if len(data) > limit:
+        raise _WrongError("container", f"the blocks unfold to more than {UNFOLDED_BYTES} bytes")
+    return data

@@ -1,0 +1,176 @@
+"""Avro definitions read as the specification (1.12) says."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+from raceway.errors import SchemaInvalidError
+from raceway.schema.avro_json import fits
+from raceway.schema.avro_nodes import NAMED, PRIMITIVES, Field, Node
+
+_name = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
+
+
+def read_schema(document: Any) -> Node:
+    """Raises SchemaInvalidError."""
+    node = _Reader().read(document, "", "")
+    if _has_empty_cycle(node):
+        raise SchemaInvalidError("definition", "a record contains itself, so no datum of it can end")
+    _refuse_weightless_items(node)
+    return node
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self._named: dict[str, Node] = {}
+
+    def read(self, document: Any, namespace: str, path: str) -> Node:
+        if isinstance(document, str):
+            return self._by_name(document, namespace, path)
+        if isinstance(document, list):
+            return self._union(document, namespace, path)
+        if not isinstance(document, dict) or "type" not in document:
+            raise _invalid(path, "a schema is a name, a list of alternatives, or an object with a `type`")
+        kind = document["type"]
+        if isinstance(kind, (dict, list)):
+            return self.read(kind, namespace, path)
+        if kind in PRIMITIVES:
+            return Node(kind)
+        if kind == "array":
+            return Node("array", items=self.read(_member(document, "items", path), namespace, f"{path}[]"))
+        if kind == "map":
+            return Node("map", items=self.read(_member(document, "values", path), namespace, f"{path}{{}}"))
+        if kind in NAMED:
+            return self._definition(kind, document, namespace, path)
+        if isinstance(kind, str):
+            return self._by_name(kind, namespace, path)
+        raise _invalid(path, f"{kind!r} is no type")
+
+    def _by_name(self, name: str, namespace: str, path: str) -> Node:
+        if name in PRIMITIVES:
+            return Node(name)
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        found = self._named.get(full) or self._named.get(name)
+        if found is None:
+            raise _invalid(path, f"nothing is called {name!r}")
+        return found
+
+    def _union(self, document: list[Any], namespace: str, path: str) -> Node:
+        branches = [self.read(each, namespace, path) for each in document]
+        labels = [branch.label for branch in branches]
+        if "union" in labels:
+            raise _invalid(path, "a union stands directly in a union")
+        twice = [label for label, count in Counter(labels).items() if count > 1]
+        if twice:
+            raise _invalid(path, f"a union has {twice[0]!r} twice")
+        return Node("union", branches=branches)
+
+    def _definition(self, kind: str, document: dict[str, Any], namespace: str, path: str) -> Node:
+        full = _full_name(document, namespace, path)
+        if full in self._named:
+            raise _invalid(path, f"{full!r} is defined twice")
+        space = full.rpartition(".")[0]
+        aliases = tuple(a if "." in a or not space else f"{space}.{a}" for a in _strings(document, "aliases", path))
+        node = self._named[full] = Node("record" if kind == "error" else kind, name=full, aliases=aliases)
+        if kind == "enum":
+            self._enum(node, document, path)
+        elif kind == "fixed":
+            size = document.get("size")
+            if type(size) is not int or size < 0:
+                raise _invalid(path, f"{full!r} needs a size")
+            node.size = size
+        else:
+            node.fields = self._fields(document, space, path or full)
+        return node
+
+    def _enum(self, node: Node, document: dict[str, Any], path: str) -> None:
+        symbols = _strings(document, "symbols", path)
+        node.symbols = dict.fromkeys(symbols)
+        if not symbols or len(node.symbols) < len(symbols) or not all(map(_name, symbols)):
+            raise _invalid(path, f"the symbols of {node.name!r} must be different names")
+        if "default" in document:
+            node.default_symbol = document["default"]
+            if node.default_symbol not in node.symbols:
+                raise _invalid(path, f"the default of {node.name!r} is none of its symbols")
+
+    def _fields(self, document: dict[str, Any], namespace: str, path: str) -> list[Field]:
+        found: list[Field] = []
+        fields = _member(document, "fields", path)
+        if not isinstance(fields, list):
+            raise _invalid(path, "fields must be a list")
+        for each in fields:
+            if not isinstance(each, dict) or not isinstance(each.get("name"), str) or not _name(each["name"]):
+                raise _invalid(path, "each field needs a name")
+            at = f"{path}.{each['name']}"
+            node = self.read(_member(each, "type", at), namespace, at)
+            field = Field(each["name"], node, _strings(each, "aliases", at), "default" in each)
+            if field.has_default and not fits(node, each["default"], tagged=False):
+                raise _invalid(at, f"the default {each['default']!r} is no {node.label}")
+            found.append(field)
+        names = [field.name for field in found]
+        if len(set(names)) < len(names):
+            raise _invalid(path, "two fields have one name")
+        return found
+
+
+def _full_name(document: dict[str, Any], namespace: str, path: str) -> str:
+    name = document.get("name")
+    if not isinstance(name, str):
+        raise _invalid(path, f"a {document['type']} needs a name")
+    if "." not in name:
+        space = document.get("namespace", namespace)
+        name = f"{space}.{name}" if space else name
+    if not all(_name(part) for part in name.split(".")) or name in PRIMITIVES:
+        raise _invalid(path, f"{name!r} is not a valid name")
+    return name
+
+
+def _has_empty_cycle(root: Node) -> bool:
+    """Does a record contain itself with no array, map or union between?"""
+    open_nodes: set[int] = set()
+    closed: set[int] = set()
+
+    def visit(node: Node) -> bool:
+        if id(node) in open_nodes:
+            return True
+        if node.kind != "record" or id(node) in closed:
+            return False
+        open_nodes.add(id(node))
+        found = any(visit(field.node) for field in node.fields)
+        open_nodes.discard(id(node))
+        closed.add(id(node))
+        return found
+
+    return any(visit(node) for node in root.everything())
+
+
+def _refuse_weightless_items(root: Node) -> None:
+    """Items that take no bytes: a datum of six bytes could announce more of them than anybody can count."""
+    for node in root.everything():
+        if node.kind == "array" and node.items is not None and _is_weightless(node.items):
+            raise SchemaInvalidError("definition", f"array items of type {node.items.label} take no bytes")
+
+
+def _is_weightless(node: Node) -> bool:
+    if node.kind == "record":
+        return all(_is_weightless(field.node) for field in node.fields)
+    return node.kind == "null" or (node.kind == "fixed" and node.size == 0)
+
+
+def _member(document: dict[str, Any], key: str, path: str) -> Any:
+    if key not in document:
+        raise _invalid(path, f"`{key}` is missing")
+    return document[key]
+
+
+def _strings(document: dict[str, Any], key: str, path: str) -> tuple[str, ...]:
+    found = document.get(key, [])
+    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+        raise _invalid(path, f"`{key}` must be a list of names")
+    return tuple(found)
+
+
+def _invalid(path: str, reason: str) -> SchemaInvalidError:
+    return SchemaInvalidError("definition", f"is no Avro schema: {f'at {path}: ' if path else ''}{reason}")

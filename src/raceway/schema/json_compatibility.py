@@ -1,0 +1,365 @@
+"""Can one JSON Schema read what was written with another?
+
+The rule for members of an object, whichever of the two schemas is the older one:
+
+    declared by both            a member that the reader requires must be required of the writer; then its schemas are
+                                compared
+    declared by one of them     fine if it is optional there; refused if it is required there
+
+It holds at every depth: inside members, items and alternatives. A changed `type` is refused in both directions.
+Writers are taken to write only members that their schema declares; otherwise nothing could ever be added. Every other
+keyword of the reader must be no narrower than the writer's; where that cannot be shown, the answer is no.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from raceway.schema.effort import Effort, TooIntricateError
+from raceway.schema.json_refs import ANNOTATIONS, REFERENCES, References
+from raceway.schema.json_text import canonical_json
+
+# More are not worth reading.
+MAX_REASONS = 20
+# Looked at by rules of their own.
+STRUCTURAL = {
+    "type", "properties", "required", "additionalProperties", "items", "prefixItems", "additionalItems", "enum",
+    "const", "allOf", "anyOf", "oneOf",
+}  # fmt: skip
+NUMERIC_LIMITS: dict[str, Callable[[Any, Any], bool]] = {
+    "minimum": lambda reader, writer: reader <= writer,
+    "exclusiveMinimum": lambda reader, writer: reader <= writer,
+    "minLength": lambda reader, writer: reader <= writer,
+    "minItems": lambda reader, writer: reader <= writer,
+    "minProperties": lambda reader, writer: reader <= writer,
+    "maximum": lambda reader, writer: reader >= writer,
+    "exclusiveMaximum": lambda reader, writer: reader >= writer,
+    "maxLength": lambda reader, writer: reader >= writer,
+    "maxItems": lambda reader, writer: reader >= writer,
+    "maxProperties": lambda reader, writer: reader >= writer,
+    "multipleOf": lambda reader, writer: isinstance(reader, int) and isinstance(writer, int) and writer % reader == 0,
+}
+ONLY_FOR = {
+    "object": {"properties", "required", "additionalProperties", "minProperties", "maxProperties", "patternProperties",
+               "propertyNames", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"},
+    "array": {"items", "prefixItems", "additionalItems", "contains", "minContains", "maxContains", "minItems",
+              "maxItems", "uniqueItems", "unevaluatedItems"},
+    "string": {"minLength", "maxLength", "pattern"},
+    "number": {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"},
+}  # fmt: skip
+
+
+def refusals(reader: Any, writer: Any) -> list[str]:
+    """Why `reader` cannot read what was written with `writer`; empty when it can."""
+    if _equal(reader, writer):
+        return []
+    try:
+        return _Comparison(References(reader), References(writer), Effort()).compare(reader, writer, "")[:MAX_REASONS]
+    except (TooIntricateError, RecursionError):
+        return ["the two schemas are too intricate to be compared"]
+
+
+class _Comparison:
+    def __init__(self, reader: References, writer: References, effort: Effort) -> None:
+        self._reader, self._writer, self._effort = reader, writer, effort
+        # Pairs that are being compared, or were: a recursive schema comes back to them.
+        self._seen: dict[tuple[int, int], list[str]] = {}
+        self._kept: list[Any] = []
+
+    def compare(self, reader: Any, writer: Any, path: str) -> list[str]:
+        self._effort.spend()
+        reader, writer = self._reader.resolved(reader), self._writer.resolved(writer)
+        pair = (id(reader), id(writer))
+        if pair in self._seen:
+            return self._seen[pair]
+        self._seen[pair] = []
+        self._kept += (reader, writer)  # an id means something only while its object lives
+        found = self._seen[pair] = self._compare(reader, writer, path)
+        return found
+
+    def _compare(self, reader: Any, writer: Any, path: str) -> list[str]:
+        here = path or "/"
+        if reader is True or writer is False or reader == {}:
+            return []
+        if _equal(reader, writer) and not _holds_reference(reader):
+            return []
+        if reader is False:
+            return [f"{here}: no value is admitted any more"]
+        assert isinstance(reader, dict)
+        writer = {} if writer is True else writer
+        found = _types(reader, writer, here)
+        if found:
+            return found
+        kinds = _kinds(writer)
+        for rule in (self._members, self._items, self._alternatives):
+            found += rule(reader, writer, path)
+        found += _values(reader, writer, here)
+        for keyword in reader.keys() - STRUCTURAL - ANNOTATIONS:
+            if not _is_beside_the_point(keyword, kinds):
+                found += _keyword(keyword, reader, writer, here)
+        return found
+
+    # ---- members -----------------------------------------------------------------------------------------------------
+
+    def _members(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
+        if "object" not in _kinds(writer):
+            return []
+        found: list[str] = []
+        theirs, ours = _table(writer, "properties"), _table(reader, "properties")
+        required_there, required_here = _names(writer), _names(reader)
+        for name in dict.fromkeys((*theirs, *ours, *sorted(required_here))):
+            at = f"{path}/{name}"
+            if name in theirs and name in ours:
+                if name in required_here - required_there:
+                    found.append(f"{at}: required by the reader, optional for the writer")
+                found += self.compare(ours[name], theirs[name], at)
+            elif name in ours and name in required_here:
+                found.append(f"{at}: required, and the writer does not declare it")
+            elif name in theirs and name in required_there:
+                found.append(f"{at}: a required member of the writer that the reader does not declare")
+            elif name in theirs:
+                found += self._undeclared(reader, theirs[name], at)
+            elif name in ours:
+                found += self._unwritten(ours[name], writer, at)
+            elif name not in required_there:
+                found.append(f"{at}: required, and the writer does not declare it")
+        return found + self._rest(reader, writer, path)
+
+    def _undeclared(self, reader: dict[str, Any], theirs: Any, at: str) -> list[str]:
+        """An optional member that only the writer knows: may the reader find it?"""
+        for keyword in ("patternProperties", "unevaluatedProperties"):
+            if reader.get(keyword, True) not in (True, {}):
+                return [f"{at}: the reader does not declare it, and its {keyword} may not admit it"]
+        rest = reader.get("additionalProperties", True)
+        if rest is False:
+            return [f"{at}: the reader does not declare it, and admits no other members"]
+        return self.compare(rest, theirs, at)
+
+    def _unwritten(self, ours: Any, writer: dict[str, Any], at: str) -> list[str]:
+        """An optional member that only the reader knows: could the writer have written it as one of the others?"""
+        return [reason for rest in _other_members(writer) for reason in self.compare(ours, rest, at)]
+
+    def _rest(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
+        """Members that neither declares: only a writer that says what they are writes them."""
+        ours = reader.get("additionalProperties", True)
+        if _equal(reader.get("patternProperties"), writer.get("patternProperties")):
+            writer = {**writer, "patternProperties": {}}
+        return [reason for theirs in _other_members(writer) for reason in self.compare(ours, theirs, f"{path}/*")]
+
+    # ---- items -------------------------------------------------------------------------------------------------------
+
+    def _items(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
+        if "array" not in _kinds(writer):
+            return []
+        (our_first, our_rest), (their_first, their_rest) = _sequence(reader), _sequence(writer)
+        found: list[str] = []
+        for place in range(max(len(our_first), len(their_first))):
+            ours = our_first[place] if place < len(our_first) else our_rest
+            theirs = their_first[place] if place < len(their_first) else their_rest
+            found += self.compare(ours, theirs, f"{path}/{place}")
+        return found + self.compare(our_rest, their_rest, f"{path}/[]")
+
+    # ---- alternatives ------------------------------------------------------------------------------------------------
+
+    def _alternatives(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
+        found: list[str] = []
+        here = path or "/"
+        for branch in reader.get("allOf", ()):
+            if not any(self._reads(branch, theirs) for theirs in (*writer.get("allOf", ()), _bare(writer))):
+                found += [f"{here}: a part of `allOf` may be narrower than before"]
+        for keyword in ("anyOf", "oneOf"):
+            if keyword in reader and not self._covers(keyword, reader, writer):
+                found += [f"{here}: `{keyword}` does not admit everything that was written"]
+        return found
+
+    def _covers(self, keyword: str, reader: dict[str, Any], writer: dict[str, Any]) -> bool:
+        branches = reader[keyword]
+        theirs = writer.get(keyword)
+        if keyword == "oneOf" and not self._are_disjoint(branches):
+            # Exactly one of them must admit a value: that is kept only if nothing changed.
+            return theirs is not None and self._same(branches, theirs)
+        for written in theirs if theirs is not None else writer.get("anyOf", writer.get("oneOf", [_bare(writer)])):
+            if not any(self._reads(branch, written) for branch in branches):
+                return False
+        return True
+
+    def _are_disjoint(self, branches: list[Any]) -> bool:
+        kinds = [_kinds(self._reader.resolved(branch)) for branch in branches]
+        return sum(map(len, kinds)) == len(set().union(*kinds))
+
+    def _same(self, ours: list[Any], theirs: list[Any]) -> bool:
+        """The same alternatives, in order, and nothing that they refer to changed."""
+        return ours == theirs and all(
+            self._reads(a, b) and _Comparison(self._writer, self._reader, self._effort)._reads(b, a)
+            for a, b in zip(ours, theirs, strict=True)
+        )
+
+    def _reads(self, reader: Any, writer: Any) -> bool:
+        """`compare` without leaving traces: an assumption made on one branch must not vouch for another."""
+        return not _Comparison(self._reader, self._writer, self._effort)._within(self._seen, reader, writer)
+
+    def _within(self, seen: dict[tuple[int, int], list[str]], reader: Any, writer: Any) -> list[str]:
+        self._seen = {pair: found for pair, found in seen.items() if not found}
+        return self.compare(reader, writer, "")
+
+
+# ---- keywords -------------------------------------------------------------------------------------------------------
+
+
+def _types(reader: dict[str, Any], writer: dict[str, Any], here: str) -> list[str]:
+    ours, theirs = reader.get("type"), writer.get("type")
+    if ours is None:
+        return []
+    if theirs is None:
+        values = _maybe_values(writer)
+        if values is not None and all(_is_of(value, _type_names(ours)) for value in values):
+            return []
+        return [f"{here}: the reader wants type {_shown(ours)}, the writer may write any"]
+    if _type_names(ours) == _type_names(theirs):
+        return []
+    return [f"{here}: the type differs: {_shown(ours)} for the reader, {_shown(theirs)} for the writer"]
+
+
+def _values(reader: dict[str, Any], writer: dict[str, Any], here: str) -> list[str]:
+    """`enum` and `const`."""
+    ours, theirs = _maybe_values(reader), _maybe_values(writer)
+    if ours is None:
+        return []
+    if theirs is None:
+        return [f"{here}: the reader admits only certain values, the writer may write others"]
+    known = {_text(value) for value in ours}
+    missing = [value for value in theirs if _text(value) not in known]
+    return [f"{here}: the reader does not admit {_shown(missing[0])}"] if missing else []
+
+
+def _keyword(keyword: str, reader: dict[str, Any], writer: dict[str, Any], here: str) -> list[str]:
+    ours, theirs = reader[keyword], writer.get(keyword)
+    if keyword in REFERENCES and ours == theirs:
+        return []
+    if _equal(ours, theirs) and not _holds_reference(ours):
+        return []
+    wider = NUMERIC_LIMITS.get(keyword)
+    if wider is not None and _is_number(ours) and _is_number(theirs) and wider(ours, theirs):
+        return []
+    if keyword in ("uniqueItems", "unevaluatedProperties", "unevaluatedItems") and ours in (False, True):
+        return [] if (ours is False) == (keyword == "uniqueItems") else [f"{here}: `{keyword}` is narrower"]
+    if keyword in ("minLength", "minItems", "minProperties") and ours == 0:
+        return []
+    if theirs is None:
+        return [f"{here}: `{keyword}` is demanded by the reader, not by the writer"]
+    return [f"{here}: `{keyword}` cannot be shown to admit everything that was written"]
+
+
+def _is_beside_the_point(keyword: str, kinds: set[str]) -> bool:
+    """Does the keyword speak only of types that the writer never writes?"""
+    return any(keyword in words and kind not in kinds for kind, words in ONLY_FOR.items())
+
+
+ALL_KINDS = {"null", "boolean", "object", "array", "string", "number"}
+
+
+def _kinds(node: Any) -> set[str]:
+    """The types a schema admits, as far as it names them; an integer is a number."""
+    if not isinstance(node, dict):
+        return set(ALL_KINDS)
+    if "type" in node:
+        return {"number" if name == "integer" else name for name in _type_names(node["type"])}
+    values = _maybe_values(node)
+    return {_kind_of(value) for value in values} if values is not None else set(ALL_KINDS)
+
+
+def _type_names(named: Any) -> set[str]:
+    return {named} if isinstance(named, str) else set(named)
+
+
+def _is_of(value: Any, names: set[str]) -> bool:
+    if "integer" in names and _is_number(value) and value == int(value):
+        return True
+    return _kind_of(value) in names
+
+
+def _kind_of(value: Any) -> str:
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "boolean"
+    if isinstance(value, (int, float)):
+        return "number"
+    return "string" if isinstance(value, str) else "array" if isinstance(value, list) else "object"
+
+
+def _sequence(node: dict[str, Any]) -> tuple[list[Any], Any]:
+    """Schemas of the first items, and that of all others."""
+    if isinstance(node.get("prefixItems"), list):
+        return node["prefixItems"], node.get("items", True)
+    items = node.get("items", True)
+    return (items, node.get("additionalItems", True)) if isinstance(items, list) else ([], items)
+
+
+def _table(node: dict[str, Any], key: str) -> dict[str, Any]:
+    found = node.get(key)
+    return found if isinstance(found, dict) else {}
+
+
+def _other_members(node: dict[str, Any]) -> list[Any]:
+    """Schemas of members that are not declared by name, as far as the schema speaks of them."""
+    rest = node.get("additionalProperties")
+    return [*_table(node, "patternProperties").values(), *([rest] if isinstance(rest, dict) else [])]
+
+
+def _names(node: dict[str, Any]) -> set[str]:
+    found = node.get("required")
+    return set(found) if isinstance(found, list) else set()
+
+
+def _bare(node: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in node.items() if key != "allOf"}
+
+
+def _maybe_values(node: dict[str, Any]) -> list[Any] | None:
+    if "const" in node:
+        return [node["const"]]
+    found = node.get("enum")
+    return found if isinstance(found, list) else None
+
+
+def _equal(a: Any, b: Any) -> bool:
+    """Equal as JSON: true is not 1."""
+    if isinstance(a, bool) or isinstance(b, bool):
+        return a is b
+    if isinstance(a, list) and isinstance(b, list):
+        return len(a) == len(b) and all(map(_equal, a, b))
+    if isinstance(a, dict) and isinstance(b, dict):
+        return a.keys() == b.keys() and all(_equal(a[key], b[key]) for key in a)
+    return bool(a == b)
+
+
+def _text(value: Any) -> bytes:
+    """The same for values that are equal as JSON: 1.0 is 1."""
+    return canonical_json(_with_whole_numbers(value))
+
+
+def _with_whole_numbers(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [_with_whole_numbers(each) for each in value]
+    return {key: _with_whole_numbers(each) for key, each in value.items()} if isinstance(value, dict) else value
+
+
+def _holds_reference(node: Any) -> bool:
+    """What is equal to the letter may still refer to something that changed."""
+    if isinstance(node, dict):
+        return any(key in REFERENCES or _holds_reference(value) for key, value in node.items())
+    return isinstance(node, list) and any(map(_holds_reference, node))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _shown(value: Any) -> str:
+    return (
+        "/".join(map(str, value)) if isinstance(value, list) else repr(value) if isinstance(value, str) else str(value)
+    )

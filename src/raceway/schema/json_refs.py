@@ -1,0 +1,123 @@
+"""Where a JSON Schema's references lead, inside its own document. Nothing is ever fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
+# Drafts in which `$ref` hides everything that stands beside it.
+REF_ALONE = ("draft-04", "draft-06", "draft-07")
+# They say something about values and demand nothing of them.
+ANNOTATIONS = {
+    "$schema", "$id", "id", "$comment", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$recursiveAnchor",
+    "$vocabulary", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "format",
+    "contentEncoding", "contentMediaType", "contentSchema",
+}  # fmt: skip
+
+
+class References:
+    """Finds the schema that a reference names: `#`, `#/pointer`, `#anchor`, and `$id`s embedded in the document."""
+
+    def __init__(self, root: Any) -> None:
+        self.root = root
+        self.ref_stands_alone = isinstance(root, dict) and any(
+            draft in str(root.get("$schema", "")) for draft in REF_ALONE
+        )
+        self._named: dict[str, Any] = {}
+        # Kept, so that a schema met again is the same object again.
+        self._resolved: dict[int, Any] = {}
+        for node in walk(root):
+            for key in ("$anchor", "$dynamicAnchor"):
+                if isinstance(name := node.get(key), str):
+                    self._named[f"#{name}"] = node
+            for key in ("$id", "id"):
+                if isinstance(name := node.get(key), str):
+                    self._named[name.removesuffix("#")] = node
+
+    def maybe_find(self, reference: str) -> Any | None:
+        """None if it leads out of the document (a published meta-schema) or is spelled in a way we do not follow."""
+        if reference in self._named:
+            return self._named[reference]
+        base, _, fragment = reference.partition("#")
+        start = self._named.get(base) if base else self.root
+        if start is None:
+            return None
+        return _pointed(start, fragment) if fragment else start
+
+    def target(self, node: dict[str, Any]) -> Any | None:
+        """What the reference of this schema leads to; None without one, or if it cannot be followed."""
+        for key in REFERENCES:
+            if isinstance(reference := node.get(key), str):
+                return self.maybe_find(reference)
+        return None
+
+    def resolved(self, node: Any) -> Any:
+        """The schema itself, where a reference stood. From 2019-09 on, what stands beside a reference holds as well."""
+        if not isinstance(node, dict) or self.target(node) is None:
+            return node
+        if id(node) not in self._resolved:
+            self._resolved[id(node)] = self._follow(node)
+        return self._resolved[id(node)]
+
+    def _follow(self, node: dict[str, Any]) -> Any:
+        rest = {key: value for key, value in node.items() if key not in REFERENCES and key not in ANNOTATIONS}
+        target = self.target(node)
+        if rest and not self.ref_stands_alone:
+            return {**rest, "allOf": [*rest.get("allOf", ()), target]}
+        return self.resolved(target)
+
+
+def walk(root: Any) -> Iterator[dict[str, Any]]:
+    """Every object of a document, schema or not."""
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, dict):
+            yield node
+            waiting += node.values()
+        elif isinstance(node, list):
+            waiting += node
+
+
+def nesting(document: Any) -> int:
+    """How deep lists and objects lie in one another."""
+    level, depth = [document], 0
+    while level:
+        below: list[Any] = []
+        for node in level:
+            if isinstance(node, dict):
+                below += node.values()
+            elif isinstance(node, list):
+                below += node
+        level = [node for node in below if isinstance(node, (dict, list))]
+        depth += 1
+    return depth
+
+
+def _pointed(node: Any, pointer: str) -> Any | None:
+    if not pointer.startswith("/"):
+        return None
+    for part in pointer[1:].split("/"):
+        name = _unescaped(part)
+        if isinstance(node, dict) and name in node:
+            node = node[name]
+        elif isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+            node = node[int(name)]
+        else:
+            return None
+    return node
+
+
+def _unescaped(part: str) -> str:
+    if "%" in part:
+        raw = part.encode()
+        pieces = raw.split(b"%")
+        decoded = pieces[0]
+        for piece in pieces[1:]:
+            try:
+                decoded += bytes((int(piece[:2], 16),)) + piece[2:]
+            except ValueError:
+                decoded += b"%" + piece
+        part = decoded.decode("utf-8", "replace")
+    return part.replace("~1", "/").replace("~0", "~")

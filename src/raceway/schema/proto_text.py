@@ -1,0 +1,420 @@
+"""Protobuf definitions as text: `.proto` files of syntax proto2 and proto3, read into a file descriptor.
+
+Written here, because the compiler (`protoc`) is a program of many megabytes that reads files, and no light library
+reads the language. All of it is read; what says nothing about the bytes of a message (services, options other than
+`packed`, extensions) is stepped over. Names are resolved and numbers compared by the descriptor pool that takes the
+result. A definition is one file: it may import the well-known types (google/protobuf/….proto) and nothing else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+)
+
+from raceway.errors import SchemaInvalidError
+from raceway.schema.definition import MAX_NESTING
+
+FILE_NAME = "definition.proto"
+MAX_FIELD_NUMBER = 536_870_911
+SCALARS = {
+    name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
+    for name in (
+        "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "bytes", "uint32",
+        "sfixed32", "sfixed64", "sint32", "sint64",
+    )
+}  # fmt: skip
+LABELS = {
+    "optional": FieldDescriptorProto.LABEL_OPTIONAL,
+    "required": FieldDescriptorProto.LABEL_REQUIRED,
+    "repeated": FieldDescriptorProto.LABEL_REPEATED,
+}
+MAP_KEYS = SCALARS.keys() - {"double", "float", "bytes"}
+
+_token = re.compile(
+    r"(?P<space>\s++|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)"
+    r"|(?P<name>\.?[A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)"
+    r"|(?P<number>[0-9][0-9A-Za-z.]*+(?:(?<=[eE])[+-][0-9]++)?+|\.[0-9][0-9A-Za-z]*+)"
+    r"|(?P<text>\"(?:[^\"\\\n]|\\.)*+\"|'(?:[^'\\\n]|\\.)*+')"
+    r"|(?P<sign>[{}\[\]()<>;=,:+/-])"
+)
+
+
+class Token(NamedTuple):
+    kind: str
+    text: str
+    at: int
+
+
+def read_file(text: str) -> FileDescriptorProto:
+    """Raises SchemaInvalidError, with the line, if the text is not a definition."""
+    return _Reader(text).file()
+
+
+class _Reader:
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = self._split(text)
+        self._at = 0
+        self._depth = 0
+        self._is_proto3 = False
+
+    # ---- tokens ------------------------------------------------------------------------------------------------------
+
+    def _split(self, text: str) -> list[Token]:
+        tokens: list[Token] = []
+        at = 0
+        while at < len(text):
+            match = _token.match(text, at)
+            if match is None:
+                raise self._invalid(f"{text[at]!r} is not understood", at)
+            if match.lastgroup != "space":
+                tokens.append(Token(match.lastgroup or "", match.group(), at))
+            at = match.end()
+        tokens.append(Token("end", "the end", len(text)))
+        return tokens
+
+    def _invalid(self, reason: str, at: int | None = None) -> SchemaInvalidError:
+        line = self._text.count("\n", 0, self._tokens[self._at].at if at is None else at) + 1
+        return SchemaInvalidError("definition", f"is no Protobuf definition: line {line}: {reason}")
+
+    def _peek(self) -> str:
+        return self._tokens[self._at].text
+
+    def _next(self, kind: str, what: str) -> str:
+        token = self._tokens[self._at]
+        if token.kind != kind:
+            raise self._invalid(f"{what} is expected, not {token.text!r}")
+        self._at += 1
+        return token.text
+
+    def _take(self, text: str) -> bool:
+        if self._tokens[self._at].text != text or self._tokens[self._at].kind == "text":
+            return False
+        self._at += 1
+        return True
+
+    def _expect(self, text: str) -> None:
+        if not self._take(text):
+            raise self._invalid(f"{text!r} is expected, not {self._peek()!r}")
+
+    def _name(self) -> str:
+        name = self._next("name", "a name")
+        if "." in name:
+            raise self._invalid(f"{name!r} is not a simple name")
+        return name
+
+    def _number(self) -> int:
+        sign = -1 if self._take("-") else 1
+        text = self._next("number", "a number")
+        try:
+            return sign * (int(text, 8) if text.isdigit() and text[0] == "0" and len(text) > 1 else int(text, 0))
+        except ValueError:
+            raise self._invalid(f"{text!r} is no whole number") from None
+
+    def _string(self) -> str:
+        return self._next("text", "a text in quotes")[1:-1]
+
+    # ---- the file ----------------------------------------------------------------------------------------------------
+
+    def file(self) -> FileDescriptorProto:
+        file = FileDescriptorProto(name=FILE_NAME)
+        file.syntax = self._syntax()
+        self._is_proto3 = file.syntax == "proto3"
+        while self._tokens[self._at].kind != "end":
+            self._top(file)
+        return file
+
+    def _syntax(self) -> str:
+        if self._peek() == "edition":
+            raise self._invalid('editions are not supported; say `syntax = "proto3";`')
+        if not self._take("syntax"):
+            return "proto2"
+        self._expect("=")
+        syntax = self._string()
+        self._expect(";")
+        if syntax not in ("proto2", "proto3"):
+            raise self._invalid(f"the syntax {syntax!r} is not known")
+        return syntax
+
+    def _top(self, file: FileDescriptorProto) -> None:
+        if self._take(";"):
+            return
+        if self._take("package"):
+            file.package = self._next("name", "a package name")
+            self._expect(";")
+        elif self._take("import"):
+            if self._peek() in ("public", "weak"):
+                self._at += 1
+            file.dependency.append(self._string())
+            self._expect(";")
+        elif self._take("option"):
+            self._option()
+            self._expect(";")
+        elif self._take("message"):
+            self._message(file.message_type.add())
+        elif self._take("enum"):
+            self._enum(file.enum_type.add())
+        elif self._take("service"):
+            self._name()
+            self._step_over_block()
+        elif self._take("extend"):
+            self._extend()
+        else:
+            raise self._invalid(f"{self._peek()!r} is not understood here")
+
+    def _step_over_block(self) -> None:
+        self._expect("{")
+        depth = 1
+        while depth:
+            token = self._tokens[self._at]
+            if token.kind == "end":
+                raise self._invalid("a block is not closed")
+            self._at += 1
+            if token.kind == "sign":
+                depth += (token.text == "{") - (token.text == "}")
+
+    def _extend(self) -> None:
+        """Extensions are other fields of somebody else's message: a reader without them keeps their bytes."""
+        self._next("name", "a message name")
+        self._body(DescriptorProto(), self._field_of)
+
+    # ---- messages ----------------------------------------------------------------------------------------------------
+
+    def _message(self, message: DescriptorProto) -> None:
+        message.name = self._name()
+        self._message_body(message)
+
+    def _message_body(self, message: DescriptorProto) -> None:
+        self._body(message, self._member)
+        # A field that may be absent is, below the surface, alone in a oneof; such oneofs come last.
+        for field in message.field:
+            if field.proto3_optional:
+                field.oneof_index = len(message.oneof_decl)
+                message.oneof_decl.add(name=f"_{field.name}")
+
+    def _body(self, message: DescriptorProto, member: Callable[[DescriptorProto], None]) -> None:
+        self._depth += 1
+        if self._depth > MAX_NESTING:
+            raise self._invalid(f"nested more than {MAX_NESTING} deep")
+        self._expect("{")
+        while not self._take("}"):
+            member(message)
+        self._depth -= 1
+
+    def _member(self, message: DescriptorProto) -> None:
+        if self._take(";"):
+            return
+        following = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else None
+        is_keyword = following is not None and following.kind != "sign"
+        word = self._peek()
+        if word == "message" and is_keyword:
+            self._at += 1
+            self._message(message.nested_type.add())
+        elif word == "enum" and is_keyword:
+            self._at += 1
+            self._enum(message.enum_type.add())
+        elif word == "oneof" and is_keyword:
+            self._at += 1
+            self._oneof(message)
+        elif word == "option":
+            self._at += 1
+            self._option()
+            self._expect(";")
+        elif word in ("reserved", "extensions") and is_keyword:
+            self._at += 1
+            self._ranges(message, word)
+        elif word == "extend" and is_keyword:
+            self._at += 1
+            self._extend()
+        else:
+            self._field_of(message)
+
+    def _oneof(self, message: DescriptorProto) -> None:
+        place = len(message.oneof_decl)
+        message.oneof_decl.add(name=self._name())
+
+        def choice(inner: DescriptorProto) -> None:
+            if self._take(";"):
+                return
+            if self._take("option"):
+                self._option()
+                self._expect(";")
+                return
+            before = len(inner.field)
+            self._typed_field(inner, LABELS["optional"])
+            for field in inner.field[before:]:
+                field.oneof_index = place
+
+        self._body(message, choice)
+
+    def _ranges(self, message: DescriptorProto, word: str) -> None:
+        while True:
+            if self._tokens[self._at].kind in ("text", "name"):
+                self._at += 1
+            else:
+                first = self._number()
+                last = first
+                if self._take("to"):
+                    last = MAX_FIELD_NUMBER if self._take("max") else self._number()
+                if word == "reserved" and first <= last:
+                    message.reserved_range.add(start=first, end=last + 1)
+                elif word == "extensions" and first <= last:
+                    message.extension_range.add(start=first, end=last + 1)
+            if not self._take(","):
+                break
+        if self._peek() == "[":
+            self._options()
+        self._expect(";")
+
+    # ---- fields ------------------------------------------------------------------------------------------------------
+
+    def _field_of(self, message: DescriptorProto) -> None:
+        if self._take(";"):
+            return
+        word = self._peek()
+        if word in LABELS and self._tokens[self._at + 1].kind == "name":
+            self._at += 1
+            if word == "required" and self._is_proto3:
+                raise self._invalid("proto3 has no required fields")
+            self._typed_field(message, LABELS[word], says_optional=word == "optional")
+        elif word == "map" and self._tokens[self._at + 1].text == "<":
+            self._map(message)
+        elif self._is_proto3:
+            self._typed_field(message, LABELS["optional"])
+        else:
+            raise self._invalid(f"{word!r}: a proto2 field begins with optional, required or repeated")
+
+    def _typed_field(self, message: DescriptorProto, label: int, says_optional: bool = False) -> None:
+        field = message.field.add(label=label)
+        if self._peek() == "group" and self._tokens[self._at + 1].kind == "name":
+            self._group(message, field)
+            return
+        self._type(field)
+        field.name = self._name()
+        self._number_and_options(field)
+        field.proto3_optional = self._is_proto3 and says_optional
+
+    def _type(self, field: FieldDescriptorProto) -> None:
+        name = self._next("name", "a type")
+        if name in SCALARS:
+            field.type = SCALARS[name]
+        else:
+            field.type_name = name  # the pool finds out whether it is a message or an enum
+
+    def _number_and_options(self, field: FieldDescriptorProto) -> None:
+        self._expect("=")
+        number = self._number()
+        if not 1 <= number <= MAX_FIELD_NUMBER:
+            raise self._invalid(f"{number} is no field number")
+        field.number = number
+        if self._peek() == "[":
+            packed = self._options().get("packed")
+            if packed is not None and field.label == LABELS["repeated"]:
+                field.options.packed = packed == "true"
+        self._expect(";")
+
+    def _group(self, message: DescriptorProto, field: FieldDescriptorProto) -> None:
+        """A field and its message type in one; proto2 only."""
+        if self._is_proto3:
+            raise self._invalid("proto3 has no groups")
+        self._at += 1
+        nested = message.nested_type.add(name=self._name())
+        field.name, field.type, field.type_name = nested.name.lower(), FieldDescriptorProto.TYPE_GROUP, nested.name
+        self._expect("=")
+        field.number = self._number()
+        if self._peek() == "[":
+            self._options()
+        self._message_body(nested)
+
+    def _map(self, message: DescriptorProto) -> None:
+        """Below the surface a list of entries with a key and a value."""
+        self._at += 2
+        key = self._next("name", "a type")
+        if key not in MAP_KEYS:
+            raise self._invalid(f"{key!r} cannot be the key of a map")
+        entry = message.nested_type.add()
+        entry.options.map_entry = True
+        optional = FieldDescriptorProto.LABEL_OPTIONAL
+        entry.field.add(name="key", number=1, label=optional, type=SCALARS[key])
+        self._expect(",")
+        self._type(entry.field.add(name="value", number=2, label=optional))
+        self._expect(">")
+        field = message.field.add(label=FieldDescriptorProto.LABEL_REPEATED, name=self._name())
+        entry.name = "".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry"
+        field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, entry.name
+        self._number_and_options(field)
+
+    # ---- enums and options -------------------------------------------------------------------------------------------
+
+    def _enum(self, enum: EnumDescriptorProto) -> None:
+        enum.name = self._name()
+        self._expect("{")
+        while not self._take("}"):
+            if self._take(";"):
+                continue
+            if self._take("option"):
+                name, value = self._option()
+                if name == "allow_alias":
+                    enum.options.allow_alias = value == "true"
+                self._expect(";")
+            elif self._peek() == "reserved" and self._tokens[self._at + 1].text != "=":
+                self._at += 1
+                self._ranges_of_enum()
+            else:
+                value_proto = enum.value.add(name=self._name())
+                self._expect("=")
+                value_proto.number = self._enum_number()
+                if self._peek() == "[":
+                    self._options()
+                self._expect(";")
+
+    def _enum_number(self) -> int:
+        number = self._number()
+        if not -(1 << 31) <= number < 1 << 31:
+            raise self._invalid(f"{number} is no value of an enum")
+        return number
+
+    def _ranges_of_enum(self) -> None:
+        while not self._take(";"):
+            if self._tokens[self._at].kind == "end":
+                raise self._invalid("a statement is not closed")
+            self._at += 1
+
+    def _options(self) -> dict[str, str]:
+        self._expect("[")
+        found = {}
+        while True:
+            name, value = self._option()
+            found[name] = value
+            if self._take("]"):
+                return found
+            self._expect(",")
+
+    def _option(self) -> tuple[str, str]:
+        """`name = value`; the name of an extension stands in parentheses."""
+        name = ""
+        while not self._take("="):
+            token = self._tokens[self._at]
+            if token.kind not in ("name", "number") and token.text not in ("(", ")"):
+                raise self._invalid(f"{token.text!r} is not understood in an option")
+            name += token.text
+            self._at += 1
+        if self._peek() == "{":
+            self._step_over_block()
+            return name, ""
+        self._take("-")
+        token = self._tokens[self._at]
+        if token.kind not in ("name", "number", "text"):
+            raise self._invalid(f"{token.text!r} is no value of an option")
+        self._at += 1
+        while self._tokens[self._at].kind == "text":  # adjacent texts are one
+            self._at += 1
+        return name, token.text

@@ -1,0 +1,152 @@
+"""Protobuf definitions: messages are decoded by the `protobuf` library from descriptors made at run time.
+
+The library lets a field of the wrong wire type pass as an unknown one; here that is a fault, because the value would be
+lost to every reader. Fields with numbers that the definition does not have are what Protobuf calls unknown, and fine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any, ClassVar
+
+from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.unknown_fields import UnknownFieldSet
+
+from raceway.errors import SchemaInvalidError
+from raceway.model.schemas import SchemaType
+from raceway.schema.definition import Definition, Fault, text_of
+from raceway.schema.proto_text import read_file
+from raceway.schema.protobuf_compatibility import refusals
+
+WELL_KNOWN = {
+    f"google/protobuf/{name}.proto": f"google.protobuf.{name}_pb2"
+    for name in (
+        "any", "api", "descriptor", "duration", "empty", "field_mask", "source_context", "struct", "timestamp", "type",
+        "wrappers",
+    )
+}  # fmt: skip
+VARINT = 0
+WIRE_TYPES = {
+    FieldDescriptor.TYPE_DOUBLE: 1,
+    FieldDescriptor.TYPE_FIXED64: 1,
+    FieldDescriptor.TYPE_SFIXED64: 1,
+    FieldDescriptor.TYPE_STRING: 2,
+    FieldDescriptor.TYPE_BYTES: 2,
+    FieldDescriptor.TYPE_MESSAGE: 2,
+    FieldDescriptor.TYPE_GROUP: 3,
+    FieldDescriptor.TYPE_FLOAT: 5,
+    FieldDescriptor.TYPE_FIXED32: 5,
+    FieldDescriptor.TYPE_SFIXED32: 5,
+}
+
+
+class Protobuf(Definition):
+    schema_type: ClassVar[SchemaType] = "protobuf"
+
+    def __init__(self, definition: bytes) -> None:
+        self._definition = definition
+        file = read_file(text_of(definition))
+        if not file.message_type:
+            raise SchemaInvalidError("definition", "has no message type")
+        self.messages = _build(file)
+        self._by_index: dict[tuple[int, ...], str] = {}
+        _note_indices(file.message_type, file.package, (), self._by_index)
+        self._classes: dict[str, Any] = {}
+
+    @property
+    def canonical(self) -> bytes:
+        return self._definition
+
+    @property
+    def first(self) -> Descriptor:
+        """The message type that payloads are of, unless they say otherwise."""
+        return self.messages[self._by_index[(0,)]]
+
+    def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
+        name = self._by_index.get(index or (0,))
+        if name is None:
+            return Fault("", "message", f"the definition has no message type {'.'.join(map(str, index))}")
+        if name not in self._classes:
+            self._classes[name] = GetMessageClass(self.messages[name])
+        try:
+            message = self._classes[name].FromString(payload)
+        except (DecodeError, ValueError) as error:
+            return Fault("", name, f"cannot be decoded: {error}")
+        if not message.IsInitialized():
+            missing = ", ".join(message.FindInitializationErrors())
+            return Fault("", "required", f"required fields are missing: {missing}")
+        return _maybe_misfit(message, "")
+
+    def refusals(self, writer: Definition) -> list[str]:
+        assert isinstance(writer, Protobuf)
+        shared = [(self.messages[name], writer.messages[name]) for name in self.messages if name in writer.messages]
+        return refusals([(self.first, writer.first), *shared])
+
+
+def _build(file: FileDescriptorProto) -> dict[str, Descriptor]:
+    """Every message type by its full name."""
+    pool = DescriptorPool()
+    for dependency in file.dependency:
+        _add_well_known(pool, dependency)
+    try:
+        pool.Add(file)
+        built = pool.FindFileByName(file.name)
+    except (TypeError, KeyError, ValueError) as error:
+        reason = str(error).removeprefix("Couldn't build proto file into descriptor pool: ")
+        raise SchemaInvalidError("definition", f"is no Protobuf definition: {reason}") from error
+    found: dict[str, Descriptor] = {}
+    waiting = list(built.message_types_by_name.values())
+    while waiting:
+        message = waiting.pop()
+        found[message.full_name] = message
+        waiting += message.nested_types
+    return found
+
+
+def _add_well_known(pool: DescriptorPool, name: str) -> None:
+    if name not in WELL_KNOWN:
+        raise SchemaInvalidError(
+            "definition", f"imports {name!r}: only google/protobuf/….proto can be imported, put the rest in one file"
+        )
+    descriptor = import_module(WELL_KNOWN[name]).DESCRIPTOR
+    for dependency in descriptor.dependencies:
+        _add_well_known(pool, dependency.name)
+    pool.AddSerializedFile(descriptor.serialized_pb)
+
+
+def _note_indices(messages: Any, scope: str, path: tuple[int, ...], into: dict[tuple[int, ...], str]) -> None:
+    """How Confluent's prefix names message types: places in the file, from the outside in."""
+    for place, message in enumerate(messages):
+        assert isinstance(message, DescriptorProto)
+        name = f"{scope}.{message.name}" if scope else message.name
+        into[(*path, place)] = name
+        _note_indices(message.nested_type, name, (*path, place), into)
+
+
+def _maybe_misfit(message: Message, path: str) -> Fault | None:
+    """A field of the definition that came with another wire type, however deep."""
+    fields = message.DESCRIPTOR.fields_by_number
+    unknown_fields: Iterable[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # its stub is incomplete
+    for unknown in unknown_fields:
+        field = fields.get(unknown.field_number)
+        if field is not None and unknown.wire_type != WIRE_TYPES.get(field.type, VARINT):
+            return Fault(f"{path}/{field.name}", "wire type", f"field {field.number} came with another wire type")
+    for field, value in message.ListFields():
+        if field.message_type is not None:
+            for part in _messages_in(field, value):
+                if (fault := _maybe_misfit(part, f"{path}/{field.name}")) is not None:
+                    return fault
+    return None
+
+
+def _messages_in(field: FieldDescriptor, value: Any) -> list[Message]:
+    assert field.message_type is not None
+    if field.message_type.GetOptions().map_entry:
+        inner = field.message_type.fields_by_name["value"]
+        return list(value.values()) if inner.message_type is not None else []
+    return list(value) if field.is_repeated else [value]

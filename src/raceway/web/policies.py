@@ -1,0 +1,58 @@
+"""Limits of namespaces and topics over the console port. Danube's administration can show them, and set none."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from raceway.broker.broker import Broker
+from raceway.errors import InvalidValueError
+from raceway.model.subscriptions import Policies
+from raceway.web.answers import check_admin, committed, read_json, refusing
+
+BODY_LIMIT = 64 * 1024
+
+
+def policy_routes(broker: Broker, admin_token: str) -> list[Route]:
+    admin = broker.danube_admin
+
+    async def change(request: Request, scope: Literal["namespace", "topic"], name: str) -> None:
+        check_admin(request, admin_token)
+        admin.set_policies(scope, name, _policies(await read_json(request, BODY_LIMIT)))
+        await committed(broker)
+
+    async def namespace(request: Request) -> Response:
+        name = request.path_params["name"]
+        if request.method == "PUT":
+            await change(request, "namespace", name)
+        return JSONResponse(_shown(admin.policies(name)))
+
+    async def topic(request: Request) -> Response:
+        name = request.path_params["name"]
+        if request.method == "PUT":
+            await change(request, "topic", name)
+        return JSONResponse(_shown(admin.topic_policies(name)))
+
+    return [
+        Route("/api/policies/namespaces/{name}", refusing(namespace), methods=["GET", "PUT"]),
+        Route("/api/policies/topics/{name:path}", refusing(topic), methods=["GET", "PUT"]),
+    ]
+
+
+def _policies(sent: dict[str, Any]) -> Policies:
+    """What is left out is decided by the namespace, else by the bus."""
+    unknown = sorted(sent.keys() - set(Policies.__struct_fields__))
+    if unknown:
+        raise InvalidValueError(unknown[0], f"there is no such limit, only {', '.join(Policies.__struct_fields__)}")
+    try:
+        return msgspec.convert(sent, Policies)
+    except msgspec.ValidationError as error:
+        raise InvalidValueError("a limit", str(error)) from error
+
+
+def _shown(policies: Policies) -> dict[str, int | None]:
+    return msgspec.structs.asdict(policies)

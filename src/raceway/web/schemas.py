@@ -1,0 +1,201 @@
+"""Schemas over the console port, with everything the registry knows of them: for `raceway schema` and the console.
+
+The form that serializers of other makers expect is in `registry.py`; it has no room for creators, tags, fingerprints,
+or for what topics are bound to.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from raceway.broker.broker import Broker
+from raceway.broker.topics import Topic
+from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
+from raceway.model.schemas import SchemaVersion
+from raceway.model.topics import refuse_reserved
+from raceway.web.answers import check_admin, committed, read_json, refusing
+
+# A definition as base64 inside JSON, and what stands around it.
+OVERHEAD = 128 * 1024
+
+
+class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is sent to register or to check: the text of a definition, or its bytes."""
+
+    type: str
+    definition: str | None = None
+    definition_base64: str | None = None
+    description: str = ""
+    created_by: str = ""
+    tags: tuple[str, ...] = ()
+    mode: str | None = None
+    version: int | None = None
+
+    @property
+    def content(self) -> bytes:
+        if self.definition_base64 is None:
+            return (self.definition or "").encode()
+        try:
+            return b64decode(self.definition_base64, validate=True)
+        except ValueError as error:
+            raise SchemaInvalidError("definition_base64", str(error)) from error
+
+
+class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What is left out stays as it is."""
+
+    subject: str | msgspec.UnsetType | None = msgspec.UNSET
+    policy: str | None = None
+    validate_payload: bool | None = None
+
+
+def schema_routes(broker: Broker, admin_token: str) -> list[Route]:
+    handlers = _Handlers(broker, admin_token)
+    return [
+        Route("/api/schemas", refusing(handlers.subjects)),
+        Route("/api/schemas/{subject:path}/versions/{version}", refusing(handlers.version), methods=["GET", "DELETE"]),
+        Route("/api/schemas/{subject:path}/versions", refusing(handlers.versions), methods=["GET", "POST"]),
+        Route("/api/schemas/{subject:path}/check", refusing(handlers.check), methods=["POST"]),
+        Route("/api/schemas/{subject:path}/differences", refusing(handlers.differences)),
+        Route("/api/schemas/{subject:path}/mode", refusing(handlers.mode), methods=["PUT"]),
+        Route("/api/topic-schemas", refusing(handlers.topics)),
+        Route("/api/topic-schemas/{topic:path}", refusing(handlers.topic), methods=["GET", "PUT", "DELETE"]),
+    ]
+
+
+class _Handlers:
+    def __init__(self, broker: Broker, admin_token: str) -> None:
+        self._broker = broker
+        self._schemas = broker.schemas
+        self._admin_token = admin_token
+        self._body_limit = 2 * broker.settings.schemas.definition_bytes + OVERHEAD
+
+    # ---- subjects ----------------------------------------------------------------------------------------------------
+
+    async def subjects(self, request: Request) -> Response:
+        return JSONResponse({"subjects": [msgspec.to_builtins(row) for row in self._schemas.subjects()]})
+
+    async def versions(self, request: Request) -> Response:
+        subject = request.path_params["subject"]
+        if request.method == "GET":
+            rows = [_shown(version, with_definition=False) for version in self._schemas.versions(subject)]
+            return JSONResponse({"subject": subject, "mode": self._schemas.mode(subject), "versions": rows})
+        check_admin(request, self._admin_token)
+        sent = await self._read(request, Definition)
+        version, is_new = self._schemas.register(
+            subject, sent.type, sent.content,
+            description=sent.description, created_by=sent.created_by, tags=sent.tags,
+        )  # fmt: skip
+        await committed(self._broker)
+        return JSONResponse(_shown(version) | {"is_new_version": is_new}, status_code=201 if is_new else 200)
+
+    async def version(self, request: Request) -> Response:
+        subject, wanted = request.path_params["subject"], request.path_params["version"]
+        found = self._find(subject, wanted)
+        if request.method == "DELETE":
+            check_admin(request, self._admin_token)
+            self._schemas.delete_version(subject, found.version)
+            await committed(self._broker)
+        return JSONResponse(_shown(found) | {"mode": self._schemas.mode(subject)})
+
+    async def check(self, request: Request) -> Response:
+        subject = request.path_params["subject"]
+        sent = await self._read(request, Definition)
+        reasons = self._schemas.check(subject, sent.type, sent.content, sent.mode, sent.version)
+        against = sent.version or self._schemas.latest(subject).version
+        return JSONResponse(
+            {"subject": subject, "version": against, "mode": sent.mode or self._schemas.mode(subject),
+             "is_compatible": not reasons, "reasons": reasons}
+        )  # fmt: skip
+
+    async def differences(self, request: Request) -> Response:
+        subject = request.path_params["subject"]
+        new = self._find(subject, request.query_params.get("new", "latest"))
+        old = self._find(subject, request.query_params.get("old", "latest"))
+        reasons = self._schemas.differences(subject, new.version, old.version)
+        return JSONResponse({"subject": subject, "old": _shown(old), "new": _shown(new), "reasons": reasons})
+
+    async def mode(self, request: Request) -> Response:
+        check_admin(request, self._admin_token)
+        subject = request.path_params["subject"]
+        self._schemas.set_mode(subject, str((await read_json(request, self._body_limit)).get("mode", "")))
+        await committed(self._broker)
+        return JSONResponse({"subject": subject, "mode": self._schemas.mode(subject)})
+
+    # ---- topics ------------------------------------------------------------------------------------------------------
+
+    async def topics(self, request: Request) -> Response:
+        names = sorted(self._schemas.bound_topics())
+        found = [self._schemas.topic_schema(self._broker.topics.own(name)) for name in names]
+        return JSONResponse({"topics": [msgspec.to_builtins(each) for each in found]})
+
+    async def topic(self, request: Request) -> Response:
+        name = request.path_params["topic"]
+        if request.method == "PUT":
+            check_admin(request, self._admin_token)
+            sent = await self._read(request, TopicSettings)
+            topics = self._topics(name, make=True)
+            for topic in topics:
+                self._configure(topic, sent)
+        else:
+            topics = self._topics(name, make=False)
+        if request.method == "DELETE":
+            check_admin(request, self._admin_token)
+            for topic in topics:
+                self._schemas.forget(topic)
+        if request.method != "GET":
+            await committed(self._broker)
+        return JSONResponse(msgspec.to_builtins(self._schemas.topic_schema(topics[0])))
+
+    def _configure(self, topic: Topic, sent: TopicSettings) -> None:
+        known = self._schemas.topic_schema(topic)
+        self._schemas.configure(
+            topic,
+            known.subject if sent.subject is msgspec.UNSET else sent.subject,
+            sent.policy or known.policy,
+            known.validate_payload if sent.validate_payload is None else sent.validate_payload,
+        )
+
+    def _topics(self, name: str, make: bool) -> tuple[Topic, ...]:
+        """The topic, or the partitions it stands for. A topic that is configured exists."""
+        if make:
+            refuse_reserved(name)
+        topic = self._broker.topics.maybe_get(name)
+        if topic is None:
+            if not make:
+                raise UnknownTopicError(name)
+            topic = self._broker.topics.spelled(name.encode(), folds_case=False)
+        return topic.partitions or (topic,)
+
+    # ---- reading -----------------------------------------------------------------------------------------------------
+
+    def _find(self, subject: str, version: str) -> SchemaVersion:
+        if version == "latest":
+            return self._schemas.latest(subject)
+        if not (version.isascii() and version.isdigit() and len(version) < 10):
+            raise MalformedError(f"{version!r} is no version: a number, or latest")
+        return self._schemas.find(subject, int(version))
+
+    async def _read(self, request: Request, kind: Any) -> Any:
+        try:
+            return msgspec.convert(await read_json(request, self._body_limit), kind)
+        except msgspec.ValidationError as error:
+            raise MalformedError(str(error)) from error
+
+
+def _shown(version: SchemaVersion, with_definition: bool = True) -> dict[str, Any]:
+    """Definitions are text, except those of the plain types, which may be anything."""
+    row: dict[str, Any] = msgspec.to_builtins(version)
+    encoded = row.pop("definition")
+    if with_definition:
+        try:
+            row["definition"] = version.definition.decode()
+        except UnicodeDecodeError:
+            row["definition_base64"] = encoded
+    return row

@@ -1,0 +1,75 @@
+"""Seneca services over the console port: list them with their health, attach one, detach one.
+
+Where the bus has an admin token it is wanted for all of this, as `Authorization: Bearer …`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from raceway.errors import MalformedError
+from raceway.web.answers import check_admin, refusing
+
+# A pin and an address; more is no order to attach something.
+MAX_BODY = 64 * 1024
+
+
+class ServiceTable(Protocol):
+    """Where services are attached. A row is a record that becomes JSON."""
+
+    def rows(self) -> Sequence[Any]: ...
+    async def attach(self, pins: str, url: str, dialect: str = "auto") -> Sequence[Any]: ...
+    async def detach(self, pins: str, url: str) -> int: ...
+
+
+class Attach(msgspec.Struct, forbid_unknown_fields=True):
+    pin: str
+    url: str
+    dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
+
+
+def seneca_routes(services: ServiceTable, admin_token: str) -> list[Route]:
+    async def handle(request: Request) -> Response:
+        check_admin(request, admin_token)
+        return await actions[request.method](request)
+
+    async def list_services(request: Request) -> Response:
+        return _rows(services.rows())
+
+    async def attach(request: Request) -> Response:
+        wanted = await _read(request)
+        return _rows(await services.attach(wanted.pin, wanted.url, wanted.dialect))
+
+    async def detach(request: Request) -> Response:
+        wanted = await _read(request)
+        return JSONResponse({"detached": await services.detach(wanted.pin, wanted.url)})
+
+    actions: dict[str, Callable[[Request], Awaitable[Response]]] = {
+        "GET": list_services, "HEAD": list_services, "POST": attach, "DELETE": detach
+    }  # fmt: skip
+    return [Route("/api/seneca/services", refusing(handle), methods=["GET", "POST", "DELETE"])]
+
+
+async def _read(request: Request) -> Attach:
+    """From the body, or from the query where a client cannot send one. Raises MalformedError."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MAX_BODY:
+            raise MalformedError("the body is too large")
+    try:
+        if body:
+            return msgspec.json.decode(body, type=Attach)
+        return msgspec.convert(dict(request.query_params), Attach)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise MalformedError(str(error)) from error
+
+
+def _rows(rows: Sequence[Any]) -> Response:
+    return JSONResponse({"services": msgspec.to_builtins(list(rows))})

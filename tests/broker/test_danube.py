@@ -1,0 +1,92 @@
+"""The calls of Danube in the order in which the usual client makes them."""
+
+from __future__ import annotations
+
+import pytest
+
+from raceway.errors import ReadOnlyError
+from raceway.model.subscriptions import ConsumerWanted, ProducerWanted
+from tests.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
+
+
+@pytest.fixture
+def bench() -> SubscribingBench:
+    return SubscribingBench()
+
+
+def test_a_producer_and_a_consumer(bench: SubscribingBench) -> None:
+    danube = bench.broker.danube
+    assert not danube.look_up(TOPIC)
+    row = danube.create_producer(ProducerWanted(TOPIC, "p", reliable=True))
+    assert row.name == "p"
+    assert danube.is_producer(row.id)
+    assert danube.partitions(TOPIC) == [TOPIC]
+    consumer = danube.subscribe(ConsumerWanted(TOPIC, "c", NAME))
+    assert danube.is_consumer(consumer.id), "also before its stream is open"
+    sink = RecordingSink()
+    stream = danube.open_stream(consumer.id, sink)
+    bench.sent(row.id, b"a")
+    assert sink.payloads == [b"a"]
+    bench.ack(0)
+    stream.close()
+    stream.close()
+    stream.resume()
+    assert danube.is_consumer(consumer.id)
+
+
+def test_what_is_promised_to_last_is_in_the_journal_when_it_is_answered(bench: SubscribingBench) -> None:
+    answered: list[int] = []
+    bench.broker.danube.create_producer(ProducerWanted(TOPIC, "p", reliable=True))
+    bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", NAME))
+    bench.broker.after_commit(lambda: answered.append(bench.journal.committed))
+    assert answered == []
+    bench.settle()
+    (committed,) = answered
+    rows = [row for rows in bench.journal.read(0, committed + 1) for row in rows.to_pylist()]
+    sections = {bytes(row["payload"]).split(b'"')[1] for row in rows}
+    assert sections >= {b"topics", b"producers", b"subscriptions", b"consumers", b"cursors"}
+
+
+def test_with_nothing_to_write_the_answer_is_immediate(bench: SubscribingBench) -> None:
+    bench.settle()
+    answered: list[None] = []
+    bench.broker.after_commit(lambda: answered.append(None))
+    assert answered == [None]
+
+
+def test_a_journal_that_takes_nothing_refuses_producers_and_consumers(bench: SubscribingBench) -> None:
+    bench.producer()
+    bench.faulty.refuse_writes()
+    with pytest.raises(ReadOnlyError):
+        bench.producer(name="other")
+    with pytest.raises(ReadOnlyError):
+        bench.subscribe()
+    bench.faulty.take_writes()
+    consumer = bench.member()
+    bench.sent(bench.producer(name="other"), b"a")
+    assert consumer.payloads == [b"a"]
+    bench.restart()
+    assert bench.open(consumer.id).payloads == [b"a"]
+
+
+def test_partitions_that_could_not_be_kept_may_be_made_later(bench: SubscribingBench) -> None:
+    bench.faulty.refuse_writes()
+    with pytest.raises(ReadOnlyError):
+        bench.producer("t-part-0")
+    assert not bench.broker.danube.look_up("t")
+    assert not bench.broker.danube.look_up("t-part-0")
+    bench.faulty.take_writes()
+    bench.producer("t-part-0")
+
+
+def test_consumers_go_on_while_the_journal_takes_nothing(bench: SubscribingBench) -> None:
+    producer, consumer = bench.producer(), bench.member()
+    bench.sent(producer, *(b"%d" % number for number in range(120)))
+    bench.faulty.refuse_writes()
+    told: list[object] = []
+    bench.ack(*range(50), done=told.append)
+    assert len(consumer.payloads) == 120
+    assert [type(error) for error in told] == [ReadOnlyError], "the cursor is not kept"
+    bench.faulty.take_writes()
+    bench.ack(*range(50, 120))
+    assert bench.kept_cursor() == 120

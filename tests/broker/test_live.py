@@ -1,0 +1,151 @@
+"""Non-reliable topics: what comes while a consumer is there, once; nobody waits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from raceway.errors import UnknownConsumerError, UnknownSubscriptionError
+from raceway.model.subscriptions import SubscriptionType
+from tests.doubles import Message
+from tests.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench
+
+
+@pytest.fixture
+def bench() -> SubscribingBench:
+    return SubscribingBench()
+
+
+@pytest.fixture
+def p(bench: SubscribingBench) -> int:
+    return bench.producer(reliable=False)
+
+
+def test_senders_are_answered_at_once_and_deliveries_wait_for_the_commit(bench: SubscribingBench, p: int) -> None:
+    consumer, told = bench.member(), list[Any]()
+    assert bench.send(p, b"a", b"b", done=told.append).early == ((0, 2),)
+    assert (consumer.sink.payloads, told) == ([], [])
+    bench.settle()
+    assert (consumer.sink.got, told) == ([(0, b"a"), (1, b"b")], [None])
+
+
+def test_what_comes_while_nobody_is_there_is_gone(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    consumer.leave()
+    bench.sent(p, b"lost")
+    consumer = bench.open(consumer.id)
+    bench.sent(p, b"kept")
+    assert consumer.payloads == [b"kept"]
+
+
+def test_acknowledgements_are_taken_and_mean_nothing(bench: SubscribingBench, p: int) -> None:
+    bench.member()
+    bench.sent(p, b"a")
+    assert bench.ack(0).refused == bench.nack(0).refused == ()
+    assert bench.kept_cursor() is None
+
+
+def test_a_full_stream_loses_messages_and_that_is_counted(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member(sink=RecordingSink(room=600))
+    bench.sent(p, *(b"%d" % number for number in range(5)))
+    assert consumer.payloads == [b"0", b"1", b"2"]
+    assert (bench.status().dropped, bench.counted("bus.live_dropped")) == (2, 2)
+    consumer.make_room()
+    bench.sent(p, b"5")
+    assert consumer.payloads[3:] == [b"5"]
+
+
+def test_where_consumers_share_the_one_with_room_gets_it(bench: SubscribingBench, p: int) -> None:
+    full, free = bench.member("shared", "full", sink=RecordingSink(room=0)), bench.member("shared", "free")
+    bench.sent(p, b"a", b"b")
+    assert (full.payloads, free.payloads) == ([], [b"a", b"b"])
+
+
+def test_shared_is_round_robin(bench: SubscribingBench, p: int) -> None:
+    members = [bench.member("shared", f"c{number}") for number in range(2)]
+    bench.sent(p, *(b"%d" % number for number in range(6)))
+    assert sorted(len(member.payloads) for member in members) == [3, 3]
+
+
+def test_failover_and_exclusive_have_one_active_consumer(bench: SubscribingBench, p: int) -> None:
+    first, second = bench.member("failover", "first"), bench.member("failover", "second")
+    bench.sent(p, b"a")
+    first.leave()
+    bench.sent(p, b"b")
+    assert (first.payloads, second.payloads) == ([b"a"], [b"b"])
+
+
+def test_keys_choose_the_consumer(bench: SubscribingBench, p: int) -> None:
+    east: Member = bench.member("key_shared", "east", filters=("e*",))
+    west: Member = bench.member("key_shared", "west", filters=("w*",))
+    for key in (b"e1", b"w1", b"x1", b"e1"):
+        bench.sent(p, key, key=key)
+    assert (east.payloads, west.payloads) == ([b"e1", b"e1"], [b"w1"])
+    assert bench.status().dropped == 1
+
+
+def test_publishes_of_other_wires_come_too_and_requests_do_not(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    assert bench.publish(bench.foreign_peer(), Message(payload=b"mb")).refused == ()
+    bench.request(b"1" * 36)
+    assert consumer.payloads == [b"mb"]
+
+
+def test_a_subscription_without_consumers_goes_after_a_minute(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    bench.loop.advance(100)
+    consumer.leave()
+    bench.loop.advance(59)
+    assert bench.status().consumers == ("c",)
+    bench.loop.advance(2)
+    with pytest.raises(UnknownSubscriptionError):
+        bench.status()
+    with pytest.raises(UnknownConsumerError):
+        bench.open(consumer.id)
+    bench.restart()
+    assert bench.broker.danube_admin.subscriptions(TOPIC) == []
+
+
+def test_one_that_comes_back_in_time_keeps_it(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    for _ in range(5):
+        consumer.leave()
+        bench.loop.advance(50)
+        consumer = bench.open(consumer.id)
+    bench.sent(p, b"a")
+    assert consumer.payloads == [b"a"]
+
+
+def test_consumers_may_come_back_after_a_restart(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    bench.restart()
+    bench.loop.advance(50)
+    consumer = bench.open(consumer.id)
+    bench.loop.advance(50)
+    bench.sent(p, b"a")
+    assert consumer.payloads == [b"a"]
+    assert bench.status(TOPIC, NAME).reliable is False
+
+
+def test_after_a_restart_without_consumers_it_goes_too(bench: SubscribingBench, p: int) -> None:
+    bench.member()
+    bench.restart()
+    bench.loop.advance(61)
+    assert bench.broker.danube_admin.subscriptions(TOPIC) == []
+
+
+@pytest.mark.parametrize("kind", ["exclusive", "shared", "failover", "key_shared"])
+def test_the_second_of_a_name_takes_over(bench: SubscribingBench, p: int, kind: SubscriptionType) -> None:
+    first, second = bench.member(kind), bench.member(kind)
+    bench.sent(p, b"a")
+    second.leave()
+    bench.sent(p, b"b")
+    assert (second.payloads, first.payloads) == ([b"a"], [b"b"])
+
+
+def test_a_stopping_bus_hands_out_nothing(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    bench.broker.danube.pause()
+    bench.sent(p, b"a")
+    assert consumer.payloads == []

@@ -1,0 +1,119 @@
+"""The process is killed and started again while producers and consumers of the published Danube client are busy.
+
+Nobody tells the client: it sends, receives and acknowledges all the time, in a process of its own, on subscriptions of
+every type. Whatever it was told is stored must reach it, and for the first time in order: on the whole topic where one
+consumer is active, for each key where keys are shared. Messages may come twice. The client never has to be told that
+its producers or consumers are unknown; all it may see is that the bus is away for a moment.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from tests.danube_process import Came, DanubeProcess, danube_process
+from tests.danube_wire import danube_url
+from tests.recovery.test_kill import ROLLING, START_S
+from tests.rounds import rounds, seeded
+from tests.server import Server, running_server, wait_until
+
+KEYS = tuple(f"key-{number}" for number in range(7))
+
+
+class Scene(NamedTuple):
+    """A topic, its producer, and the consumers of one subscription. Producers are called as their topic."""
+
+    type: str
+    consumers: tuple[str, ...]
+    keys: tuple[str, ...] = ()
+    reliable: bool = True
+
+    @property
+    def name(self) -> str:
+        return self.type.lower() if self.reliable else "live"
+
+    @property
+    def topic(self) -> str:
+        return f"/default/kill.{self.name}"
+
+    def begin(self, client: DanubeProcess) -> None:
+        client.create(self.name, self.topic, reliable=self.reliable)
+        for consumer in self.consumers:
+            client.subscribe(consumer, self.topic, "s", self.type)
+        client.keep_receiving(*self.consumers)
+        client.keep_sending(self.name, self.keys)
+
+
+EXCLUSIVE = Scene("EXCLUSIVE", ("only",))
+SHARED = Scene("SHARED", ("shared-1", "shared-2"))
+FAILOVER = Scene("FAILOVER", ("active", "standby"))
+KEYED = Scene("KEY_SHARED", ("keyed-1", "keyed-2"), KEYS)
+LIVE = Scene("EXCLUSIVE", ("live",), reliable=False)
+SCENES = (EXCLUSIVE, SHARED, FAILOVER, KEYED, LIVE)
+
+
+def first_times(came: list[Came]) -> list[int]:
+    """The numbers of messages in the order in which each came for the first time."""
+    return list(dict.fromkeys(each.number for each in came))
+
+
+def is_at_work(client: DanubeProcess, before: tuple[dict[str, int], dict[str, int]], wanted: int) -> bool:
+    """Have all producers and all subscriptions got on by so many messages?"""
+    sent, received = client.progress()
+    more_sent = [sent[scene.name] - before[0].get(scene.name, 0) for scene in SCENES]
+    more_received = [sum(received.get(c, 0) - before[1].get(c, 0) for c in scene.consumers) for scene in SCENES]
+    return min(more_sent + more_received) >= wanted
+
+
+def check(scene: Scene, stored: int, came: list[Came]) -> None:
+    """`stored` messages and perhaps the one that was on its way at the end; offsets tell them from repetitions."""
+    numbers = first_times(came)
+    assert set(range(stored)) <= set(numbers), f"{scene.type}: {stored - len(numbers)} messages are missing"
+    by_offset: dict[int, int] = {}
+    assert all(by_offset.setdefault(each.offset, each.number) == each.number for each in came), scene.type
+    offsets = list(dict.fromkeys(each.offset for each in came))
+    assert sorted(offsets) == list(range(len(offsets))), f"{scene.type}: an offset is missing"
+    if scene in (EXCLUSIVE, FAILOVER):
+        assert offsets == sorted(offsets), f"{scene.type}: out of order"
+    for key in scene.keys:
+        mine = list(dict.fromkeys(each.offset for each in came if each.key == key))
+        assert mine == sorted(mine), f"{scene.type}: {key} is out of order"
+
+
+def kill_and_start(server: Server, client: DanubeProcess, chosen: random.Random, number: int) -> None:
+    before = client.progress()
+    wanted = chosen.randrange(1, 60)
+    wait_until(lambda: is_at_work(client, before, wanted), 60, f"{wanted} more messages on every topic")
+    server.kill()
+    server.env = ROLLING if number % 2 == 0 else {}
+    server.start(START_S)
+
+
+@pytest.mark.timeout(120 + 30 * rounds(10))
+def test_a_client_that_keeps_working_never_notices(tmp_path: Path) -> None:
+    chosen = seeded("danube kill")
+    with running_server(tmp_path / "data") as server, danube_process(danube_url(server)) as client:
+        for scene in SCENES:
+            scene.begin(client)
+        for number in range(rounds(10)):
+            kill_and_start(server, client, chosen, number)
+        at_last = client.progress()
+        wait_until(lambda: is_at_work(client, at_last, 20), 60, "all to be at work after the last start")
+        raised = client.stop_sending()
+        assert set(raised) <= {"UNAVAILABLE"}, "a producer was told that it is unknown"
+        stored, _ = client.progress()
+        for scene in SCENES:
+            if scene.reliable:
+                wait_until(lambda scene=scene: is_complete(client, scene, stored), 60, f"all of {scene.type}")
+                check(scene, stored[scene.name], client.came(*scene.consumers))
+        wait_until(lambda: server.metric("raceway_subscriptions_lag") == 0, what="all to be acknowledged")
+        live = [each.offset for each in client.came(*LIVE.consumers)]
+        assert live == sorted(set(live)), "what is not reliable came twice or out of order"
+        print(f"{sum(stored.values()):,} messages stored, {len(raised)} times a producer was told to try again")
+
+
+def is_complete(client: DanubeProcess, scene: Scene, stored: dict[str, int]) -> bool:
+    return stored[scene.name] <= len(first_times(client.came(*scene.consumers)))

@@ -1,0 +1,71 @@
+"""Programs that tests drive: from the system's packages, or fetched by the versions and hashes beside the tests.
+
+A machine that has one neither before nor after trying skips its tests; with CI=true that is a failure.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+FOLDER = HERE.parent / ".tools"
+INSTALL_S = FETCH_S = 400
+
+
+def installed(program: str, package: str) -> str:
+    """A program of the system, installed if it is not there and we may."""
+    if (found := shutil.which(program)) is None and os.geteuid() == 0 and shutil.which("apt-get"):
+        env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
+        for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", package]):
+            subprocess.run(command, check=False, capture_output=True, timeout=INSTALL_S, env=env)
+        found = shutil.which(program)
+    if found is None:
+        pytest.skip(f"there is no {program}, and `apt-get install {package}` did not help")
+    return found
+
+
+def h2spec() -> Path:
+    """The conformance tester of HTTP/2, built from its Go module."""
+    go = installed("go", "golang-go")
+    program = _place(HERE / "h2spec", "go.sum") / "h2spec"
+    if not program.exists():
+        command = [
+            go,
+            "build",
+            "-mod=readonly",
+            "-buildvcs=false",
+            "-o",
+            str(program),
+            "github.com/summerwind/h2spec/cmd/h2spec",
+        ]
+        _run(command, HERE / "h2spec")
+    return program
+
+
+def grpc_js() -> Path:
+    """A folder whose `node_modules` holds the gRPC client of Node."""
+    npm = installed("npm", "npm")
+    folder = _place(HERE / "grpc_js", "package-lock.json")
+    if not (folder / "node_modules" / "@grpc").exists():
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / "grpc_js" / name, folder)
+        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+    return folder
+
+
+def _place(source: Path, lock: str) -> Path:
+    """A folder for what a lock file names; another lock, another folder."""
+    folder = FOLDER / f"{source.name}-{hashlib.sha256((source / lock).read_bytes()).hexdigest()[:12]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def _run(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=FETCH_S, check=False)
+    assert done.returncode == 0, f"{' '.join(command)}:\n{done.stdout}{done.stderr}"

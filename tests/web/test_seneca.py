@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import MutableMapping
+from typing import Any
+
+import msgspec
+import pytest
+from starlette.applications import Starlette
+
+from raceway.errors import ForbiddenError, NameInvalidError, PinTakenError, RacewayError
+from raceway.web.app import build_app
+from tests.doubles import Bench
+from tests.web.asgi import Answer, ask
+
+PATH = "/api/seneca/services"
+TOKEN = {"Authorization": "Bearer s3cret"}
+
+
+class Row(msgspec.Struct):
+    pin: str
+    url: str
+    state: str = "up"
+
+
+class Table:
+    """A table of services that writes down what it is told, or refuses it."""
+
+    def __init__(self, error: RacewayError | None = None) -> None:
+        self.told: list[tuple[str, ...]] = []
+        self._error = error
+
+    def rows(self) -> list[Row]:
+        return [Row("role:a", "http://127.0.0.1:1"), Row("role:b", "tcp://127.0.0.1:2", "down")]
+
+    async def attach(self, pins: str, url: str, dialect: str = "auto") -> list[Row]:
+        self.told.append(("attach", pins, url, dialect))
+        if self._error is not None:
+            raise self._error
+        return [Row(pins, url)]
+
+    async def detach(self, pins: str, url: str) -> int:
+        self.told.append(("detach", pins, url))
+        return 1
+
+
+@pytest.fixture
+def table() -> Table:
+    return Table()
+
+
+@pytest.fixture
+def app(table: Table) -> Starlette:
+    return build_app(Bench().broker, (), services=table)
+
+
+def send(app: Starlette, method: str, body: bytes, headers: dict[str, str] | None = None) -> Answer:
+    """A request with a body, in two pieces."""
+    sent: list[MutableMapping[str, Any]] = []
+    pieces = [body[: len(body) // 2], body[len(body) // 2 :]]
+
+    async def receive() -> MutableMapping[str, Any]:
+        return {"type": "http.request", "body": pieces.pop(0), "more_body": bool(pieces)}
+
+    async def write(message: MutableMapping[str, Any]) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": method, "scheme": "http",
+        "path": PATH, "raw_path": PATH.encode(), "query_string": b"", "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
+    }  # fmt: skip
+    asyncio.run(app(scope, receive, write))
+    return Answer(sent[0]["status"], {}, b"".join(part.get("body", b"") for part in sent[1:]))
+
+
+def test_services_are_listed(app: Starlette) -> None:
+    services = ask(app, PATH).json()["services"]
+    assert [(row["pin"], row["state"]) for row in services] == [("role:a", "up"), ("role:b", "down")]
+
+
+def test_a_service_is_attached_by_body_or_by_query(app: Starlette, table: Table) -> None:
+    wanted = {"pin": "role:a", "url": "http://127.0.0.1:1", "dialect": "L"}
+    assert json.loads(send(app, "POST", json.dumps(wanted).encode()).body)["services"][0]["pin"] == "role:a"
+    assert ask(app, f"{PATH}?pin=role:b&url=tcp://h:2", "POST").status == 200
+    assert table.told == [("attach", "role:a", "http://127.0.0.1:1", "L"), ("attach", "role:b", "tcp://h:2", "auto")]
+
+
+def test_a_service_is_detached(app: Starlette, table: Table) -> None:
+    assert ask(app, f"{PATH}?pin=role:b&url=tcp://h:2", "DELETE").json() == {"detached": 1}
+    assert table.told == [("detach", "role:b", "tcp://h:2")]
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"x", b"[]", b'{"pin":1,"url":"u"}', b'{"pin":"p"}', b'{"pin":"p","url":"u","dialect":"Q"}',
+     b'{"pin":"p","url":"u","more":1}', b"\xff", b" " * 100_000],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused(app: Starlette, table: Table, body: bytes) -> None:
+    assert send(app, "POST", body).status == 400
+    assert table.told == []
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (NameInvalidError("role:seneca", "it is Seneca's own"), 400),
+        (PinTakenError("a:1", "1", "b:1", "1"), 409),
+        (ForbiddenError("the bus", "connect there"), 403),
+    ],
+)
+def test_a_refusal_says_why(error: RacewayError, status: int) -> None:
+    app = build_app(Bench().broker, (), services=Table(error))
+    answer = ask(app, f"{PATH}?pin=p&url=u", "POST")
+    assert (answer.status, answer.json()["error"]["code"]) == (status, error.code)
+
+
+def test_where_the_bus_has_a_token_it_is_wanted(table: Table) -> None:
+    app = build_app(Bench().broker, (), "s3cret", table)
+    for method in ("GET", "POST", "DELETE"):
+        assert ask(app, f"{PATH}?pin=p&url=u", method).status == 403
+    assert table.told == []
+    assert ask(app, PATH, headers=TOKEN).status == 200
+    assert ask(app, f"{PATH}?pin=p&url=u", "POST", TOKEN).status == 200
+
+
+def test_pages_of_other_sites_attach_nothing(app: Starlette, table: Table) -> None:
+    assert ask(app, f"{PATH}?pin=p&url=u", "POST", {"Origin": "http://evil.example"}).status == 403
+    assert table.told == []
+
+
+def test_figures_count_services_by_state(app: Starlette) -> None:
+    lines = ask(app, "/metrics").body.decode().splitlines()
+    assert 'raceway_seneca_services{state="up"} 1.0' in lines
+    assert 'raceway_seneca_services{state="down"} 1.0' in lines
