@@ -28,7 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "dial": {"errors", "model", "config", "codec", "broker"},
     "web": {"errors", "model", "config", "codec", "schema", "journal", "broker"},
     "client": {"errors", "model", "codec"},
-    "pipeline": {"errors", "model", "config", "journal", "schema"},
+    "pipeline": {"errors", "model", "config", "journal", "schema", "codec"},
 }
 TOP_LAYERS = {"cli", "__main__", "__init__"}  # these join the parts and may import everything
 PURE = {"model", "codec", "schema"}

@@ -14,7 +14,10 @@ from raceway.cli.pipeline_options import Conf, Form, Master, Memory, TablesFolde
 
 def import_captures(
     paths: Annotated[
-        list[Path], typer.Argument(metavar="PATH…", help="Files of captured traffic, or folders of them.")
+        list[Path],
+        typer.Argument(
+            metavar="PATH…", help="Files of captured traffic, folders of them, or patterns with `*` and `**`."
+        ),
     ],
     wire: Annotated[Literal["mb", "zbus", "seneca", "danube"], typer.Option(help="The protocol they hold.")],
     data: options.Data = None,
@@ -32,22 +35,24 @@ def import_captures(
     """
     chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
     from raceway.journal.lock import FolderLock
-    from raceway.pipeline.imports import captures, import_capture
+    from raceway.pipeline.imports.importing import import_capture
+    from raceway.pipeline.imports.capture import capture_files, capture_of
     from raceway.pipeline.opening import open_lake
     from raceway.pipeline.recompute import refresh
 
+    files = capture_files(paths)
     chosen.folders.root.mkdir(parents=True, exist_ok=True)
     lock = FolderLock(chosen.folders.root)
     try:
-        found = captures(wire, paths)
         lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
         lake.sweep()
-        with progress("files", len(found)) as bar:
+        with progress("files", len(files)) as bar:
             done = []
-            for capture in found:
-                done.append(import_capture(lake, capture))
+            for file in files:
+                done.append(import_capture(lake, capture_of(wire, file), chosen.config))
                 bar.advance(bar.task_ids[0])
-        note("bringing the tables up to date")
+        if any(each.state == "imported" for each in done):
+            note("bringing the tables up to date")
         refresh(lake)
         lake.spark.stop()
     finally:

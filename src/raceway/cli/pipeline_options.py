@@ -35,6 +35,7 @@ class Chosen(NamedTuple):
     folders: Folders
     settings: config.Pipeline
     extra: dict[str, str]
+    config: config.Config
 
 
 def choose(
@@ -65,7 +66,7 @@ def choose(
     kept = maybe_kept_format(folders)
     if kept is not None and loaded.origins["pipeline.format"] == "default":
         settings = msgspec.structs.replace(settings, format=kept)
-    return Chosen(folders, settings, _pairs(conf or []))
+    return Chosen(folders, settings, _pairs(conf or []), loaded.config)
 
 
 def _pairs(conf: list[str]) -> dict[str, str]:
