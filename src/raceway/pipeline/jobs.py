@@ -161,13 +161,7 @@ class Job:
         )  # fmt: skip
         self._append(staged)
         self._steps[MESSAGES] = time.monotonic() - began
-        marked = time.monotonic()
-
-        def done(table: str) -> None:
-            nonlocal marked
-            self._steps[table], marked = time.monotonic() - marked, time.monotonic()
-
-        refresh(self.lake, self.order.tables, done)
+        refresh(self.lake, self.order.tables, self._steps.__setitem__)
         self._compact()
         batch.seconds = time.monotonic() - began
         batch.steps = {name: round(seconds, 3) for name, seconds in self._steps.items()}

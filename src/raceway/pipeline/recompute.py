@@ -15,7 +15,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import msgspec
@@ -32,22 +35,40 @@ from raceway.pipeline.registry import DERIVED
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived, Earlier, Inputs
 from raceway.pipeline.transforms.rejected import rejected
 
+# Tables computed at the same time. Each holds a part of the driver's memory meanwhile.
+_AT_A_TIME = 3
 # The newest, and the one before it in case the newest part has to be done again.
 _KEPT_ACTIVE = 2
 
 
 def refresh(
-    lake: Lake, tables: Sequence[Derived] = DERIVED, done: Callable[[str], None] = lambda _: None
+    lake: Lake, tables: Sequence[Derived] = DERIVED, done: Callable[[str, float], None] = lambda *_: None
 ) -> dict[str, dict[str, Written]]:
-    """Compute what is out of date; what was written for each table. `done` hears of each table when it is ready."""
+    """Compute what is out of date; what was written for each table. `done` hears of each table and its seconds.
+
+    Tables that do not depend on one another are computed at the same time: with small batches most of the time is
+    spent planning and starting jobs, not in them.
+    """
     work = _Work(lake)
     work.update_rejected()
-    written = {}
-    for table in tables:
-        written[table.name] = work.update(table)
-        done(table.name)
+    written: dict[str, dict[str, Written]] = {}
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        for wave in _waves(tables):
+            for table, (found, seconds) in zip(wave, pool.map(work.timed_update, wave), strict=True):
+                written[table.name] = found
+                done(table.name, seconds)
     work.write_notes()
     return written
+
+
+def _waves(tables: Sequence[Derived]) -> Iterator[list[Derived]]:
+    """Tables in groups, none of which needs another of its group."""
+    waiting = list(tables)
+    while waiting:
+        names = {table.name for table in waiting}
+        wave = [table for table in waiting if names.isdisjoint(table.inputs)]
+        yield wave
+        waiting = [table for table in waiting if table not in wave]
 
 
 class _Work:
@@ -58,6 +79,7 @@ class _Work:
         lost = [part for part in lake.parts(MESSAGES) if not lake.notes.of(MESSAGES, part).source]
         self.notes: dict[tuple[str, str], Note] = {(MESSAGES, part): observed(lake, part) for part in lost}
         self.changed: dict[str, set[str]] = {}
+        self._lock = threading.Lock()  # of `notes`: several tables are told what the same part feeds
         self.horizons = self._horizons()
 
     def note(self, table: str, part: str) -> Note:
@@ -89,7 +111,7 @@ class _Work:
             for part in wanted:
                 self._append_rejected(part, found.filter(pc.field("part") == part).drop_columns(["part"]))
         for part in unseen:
-            self._feeds(MESSAGES, part)[REJECTED_MESSAGES] = []
+            self._note_feeds(MESSAGES, part, REJECTED_MESSAGES, [])
 
     def _append_rejected(self, part: str, rows: pa.Table) -> None:
         if rows.num_rows:
@@ -99,6 +121,10 @@ class _Work:
             self.notes[REJECTED_MESSAGES, part] = Note(rows=rows.num_rows)
 
     # ---- tables -----------------------------------------------------------------------------------------------------
+
+    def timed_update(self, table: Derived) -> tuple[dict[str, Written], float]:
+        began = time.monotonic()
+        return self.update(table), time.monotonic() - began
 
     def update(self, table: Derived) -> dict[str, Written]:
         unseen = {name: self._unseen(table, name) for name in table.inputs}
@@ -111,11 +137,12 @@ class _Work:
             return {}
         rows = table.transform(self._inputs(table, {name: self._feeding(table, name, dirty) for name in table.inputs}))
         written = self.lake.replace(table, dirty, rows)
-        for bucket in dirty:
-            kept = self.note(table.name, bucket)
-            found = written.get(bucket, Written(0, None))
-            # What it fed before stays noted until the tables behind have looked at it.
-            self.notes[table.name, bucket] = Note(rows=found.rows, due_us=found.due_us, feeds=dict(kept.feeds))
+        with self._lock:
+            for bucket in dirty:
+                found = written.get(bucket, Written(0, None))
+                # What it fed before stays noted until the tables behind have looked at it.
+                kept = dict(self.note(table.name, bucket).feeds)
+                self.notes[table.name, bucket] = Note(rows=found.rows, due_us=found.due_us, feeds=kept)
         self.changed[table.name] = dirty
         return written
 
@@ -143,22 +170,22 @@ class _Work:
             fed[part].add(bucket)
         dirty: set[str] = set()
         for part, buckets in fed.items():
-            feeds = self._feeds(name, part)
-            dirty |= buckets | set(feeds.get(table.name, ()))
-            feeds[table.name] = sorted(buckets)
+            dirty |= buckets | self._note_feeds(name, part, table.name, buckets)
         return dirty
 
-    def _feeds(self, name: str, part: str) -> dict[str, list[str]]:
-        """What a part feeds, to be changed: its note is then written at the end."""
-        note = self.note(name, part)
-        kept = msgspec.structs.replace(note, feeds=dict(note.feeds))
-        self.notes[name, part] = kept
-        return kept.feeds
+    def _note_feeds(self, name: str, part: str, target: str, buckets: Iterable[str]) -> set[str]:
+        """Note which buckets of `target` a part feeds; the ones it fed before."""
+        with self._lock:
+            note = self.note(name, part)
+            self.notes[name, part] = msgspec.structs.replace(note, feeds=note.feeds | {target: sorted(buckets)})
+        return set(note.feeds.get(target, ()))
 
     def _feeding(self, table: Derived, name: str, dirty: set[str]) -> list[str]:
         """The parts of an input that feed any of these buckets."""
         found = set(self.lake.notes.feeding(name, table.name, dirty))
-        for (known, part), note in self.notes.items():
+        with self._lock:
+            notes = list(self.notes.items())
+        for (known, part), note in notes:
             if known == name:
                 fed = note.feeds.get(table.name, ())
                 (found.discard if dirty.isdisjoint(fed) else found.add)(part)
