@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations, product
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,17 @@ from tests.wire.mb import HEADERS, VECTORS, I, P, frame
 
 LIMITS = MbLimits()
 IDS = [I, P, I.upper(), "", "zzz", I[:-1], I + "0", I.replace("-", "x"), "5" * 36, "-" * 36]
-hostile = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+ACTIONS = ["publish", "Request", "RESPONSE", "subscribe", "pub", "ПУБЛ", "İ", ""]
+TOPICS = [
+    *VECTORS["topics_ok"], *VECTORS["topics_bad"], *VECTORS["patterns_ok"], *VECTORS["patterns_bad"],
+    "system.heartbeat", "System.Topic.Subscribe", "system.nothing", "system.service.register", "a" * 255, "a" * 256,
+]  # fmt: skip
+VERSIONS = [
+    "1.0.0", "01.0.0", "9007199254740991.0.0", "9007199254740992.0.0", "0.9007199254740992.0", "0.0.9007199254740992",
+    "1.2", "1.0.0\r", "1" * 40, "123456789012345678901.0.0", "0.0.99999999999999999", "",
+]  # fmt: skip
+TIMEOUTS = ["", "0", "5000", "3600000", "3600001", "00000001", "0000001", "1.5", "-5", "99999999999999", "٣"]
+hostile = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def expected(message: bytes) -> Verdict:
@@ -81,14 +92,12 @@ headers: st.SearchStrategy[bytes] = st.one_of(
     st.sampled_from([header.encode() for header, _, _ in HEADERS]),
     st.lists(fields, max_size=8).map(b":".join),
     st.tuples(
-        st.sampled_from(["publish", "Request", "RESPONSE", "subscribe", "pub", "ПУБЛ", "İ"]),
-        st.sampled_from([*VECTORS["topics_ok"], *VECTORS["topics_bad"], *VECTORS["patterns_ok"], "system.heartbeat",
-                         "System.Topic.Subscribe", "system.nothing", "system.service.register", "a" * 255, "a" * 256]),
-        st.sampled_from(["1.0.0", "01.0.0", "9007199254740991.0.0", "9007199254740992.0.0", "1.2", "1.0.0\r", "1" * 40,
-                         "123456789012345678901.0.0", "0.0.99999999999999999"]),
+        st.sampled_from(ACTIONS),
+        st.sampled_from(TOPICS),
+        st.sampled_from(VERSIONS),
         st.sampled_from(IDS),
         st.sampled_from(IDS),
-        st.sampled_from(["", "0", "5000", "3600000", "3600001", "00000001", "0000001", "1.5", "-5", "99999999999999"]),
+        st.sampled_from(TIMEOUTS),
     ).map(lambda each: ":".join(each).encode()),
 )  # fmt: skip
 payloads: st.SearchStrategy[bytes] = st.one_of(
@@ -109,6 +118,19 @@ def test_every_header_of_the_specification_is_judged_as_it_says(
     (found,) = verdicts(capture(tmp_path, "mb", frame(header.encode() + b"\n{}")))
     assert (found.row is not None) == is_good
     assert is_good or (found.reason or "").startswith(start)
+
+
+def test_every_value_of_a_field_with_every_value_of_another_gets_the_codecs_verdict(tmp_path: Path) -> None:
+    """All pairs in one file: what is examined once for each spelling must not rub off on its neighbours."""
+    usual = ["request", "a.b", "1.0.0", I, P, "5000"]
+    odd = [ACTIONS, TOPICS, VERSIONS, IDS, IDS, TIMEOUTS]
+    spelled = []
+    for (one, ones), (other, others) in combinations(enumerate(odd), 2):
+        for first, second in product(ones, others):
+            header = [*usual]
+            header[one], header[other] = first, second
+            spelled.append(":".join(header).encode() + b"\n{}")
+    assert_agrees(tmp_path, [each for each in spelled if len(each) <= LIMITS.frame_limit])
 
 
 @hostile

@@ -6,19 +6,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raceway.pipeline.imports.parsed import Borders
+from raceway.pipeline.imports.parsed import Borders, Content
 from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES
 from raceway.pipeline.imports.slices import Bytes
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from raceway.pipeline.imports.slices import Mask, Places
 
 NEWLINE, BACKSLASH, LETTER_N = 0x0A, 0x5C, 0x6E
 
 
-def split_lines(data: Buffer, at: int) -> Borders:
+def split_lines(data: Content, at: int) -> Borders:
     """Lines from here on, as many as make a piece; empty ones are none. The last line of a file needs no end."""
     codes = np.frombuffer(data, np.uint8)
     stop = min(len(codes), at + PIECE_BYTES)

@@ -20,13 +20,11 @@ from raceway.codec.mb_failure import PREFIX, maybe_failure_code
 from raceway.codec.mb_header import ACTIONS, MALFORMED_MESSAGE, RESPONSE, MbLimits
 from raceway.pipeline.imports.lines import split_lines, unescaped
 from raceway.pipeline.imports.mb_rules import KINDS, MESSAGE_ID, PARENT_ID, Messages
-from raceway.pipeline.imports.parsed import Borders, Fault, Parsed
+from raceway.pipeline.imports.parsed import Borders, Content, Fault, Parsed
 from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.pipeline.imports.slices import Bytes, as_mask, sentence
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from raceway.pipeline.imports.slices import Mask
 
 
@@ -42,9 +40,9 @@ def form(settings: config.Config, first: bytes) -> Form:
 # ---- borders --------------------------------------------------------------------------------------------------------
 
 
-def split_frames(data: Buffer, at: int, limits: MbLimits) -> Borders:
+def split_frames(data: Content, at: int, limits: MbLimits) -> Borders:
     """Frames from here on, as many as make a piece."""
-    unpack, limit, size = LENGTH.unpack_from, limits.frame_limit, len(memoryview(data))
+    unpack, limit, size = LENGTH.unpack_from, limits.frame_limit, len(data)
     last, stop = size - LENGTH.size, min(size, at + PIECE_BYTES)
     places = [at]
     add = places.append
@@ -61,7 +59,7 @@ def split_frames(data: Buffer, at: int, limits: MbLimits) -> Borders:
     return Borders(edges[:-1] + LENGTH.size, edges[1:], at, fault)
 
 
-def _fault_of_frame(data: Buffer, at: int, size: int, limits: MbLimits) -> Fault:
+def _fault_of_frame(data: Content, at: int, size: int, limits: MbLimits) -> Fault:
     there = size - at - LENGTH.size
     if there < 0:
         return Fault(MALFORMED_MESSAGE, "the file ends inside the length of a frame")
@@ -87,9 +85,9 @@ def parse_lines(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
     """The same for lines; their borders stay certain, so one that is too long is refused and the next one is read."""
     changed, starts, stops, is_odd = unescaped(data, borders.starts, borders.stops)
     messages = Messages(changed, starts, stops, limits)
-    messages.refuse(is_odd, "a backslash stands before something else than n or a backslash")
+    messages.verdicts.refuse(is_odd, "a backslash stands before something else than n or a backslash")
     lengths = stops - starts
-    messages.refuse_each(
+    messages.verdicts.refuse_each(
         lengths > limits.frame_limit,
         lambda rows: sentence("frame of ", pa.array(lengths[rows]).cast(pa.string()), _over(limits)),
     )
@@ -98,7 +96,7 @@ def parse_lines(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
 
 def _parsed(messages: Messages) -> Parsed:
     messages.check()
-    rows = np.flatnonzero(messages.open)
+    rows = np.flatnonzero(messages.verdicts.open)
     message_id, parent_id = messages.maybe_text(MESSAGE_ID, rows), messages.maybe_text(PARENT_ID, rows)
     kinds, payload = messages.kinds[rows], messages.payloads(rows)
     columns = {

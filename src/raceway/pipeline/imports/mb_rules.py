@@ -11,7 +11,6 @@ talk of a connection's beginning, not its traffic.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,6 +36,7 @@ from raceway.codec.mb_header import (
 from raceway.model.topics import MAX_MB_LEVELS, MAX_NAME_LENGTH
 from raceway.pipeline.imports.parsed import Refusals
 from raceway.pipeline.imports.slices import Bytes, as_mask, first_from, matches, replaced_text, sentence
+from raceway.pipeline.imports.verdicts import Verdicts, where
 
 if TYPE_CHECKING:
     from raceway.pipeline.imports.slices import Mask, Places
@@ -79,42 +79,22 @@ class _Starts:
 
 
 class Messages:
-    """Messages under examination. `open`: which of them have broken no rule so far."""
+    """Messages under examination, and what is found of them in `verdicts`."""
 
     def __init__(self, data: Bytes, starts: Places, stops: Places, limits: MbLimits) -> None:
         self.data, self.starts, self.stops, self.limits = data, starts, stops, limits
-        self.open = np.ones(len(starts), np.bool_)
-        self._refused: list[tuple[Places, pa.Array, pa.Array]] = []  # rows, codes, reasons
+        self.verdicts = Verdicts(len(starts), MALFORMED_MESSAGE)
         self._calls: dict[int, tuple[bytes, bytes]] = {}  # `subscribe` spelled as the request it is short for
         self._cut()
 
-    # ---- verdicts ---------------------------------------------------------------------------------------------------
-
-    def refuse(self, mask: Mask, reason: str) -> None:
-        """Those of the mask that are still open."""
-        self.refuse_each(mask, lambda rows: pa.repeat(pa.scalar(reason), len(rows)))
-
-    def refuse_each(self, mask: Mask, reasons: Callable[[Places], pa.Array]) -> None:
-        rows = np.flatnonzero(mask & self.open)
-        if len(rows):
-            self._add(rows, pa.repeat(pa.scalar(MALFORMED_MESSAGE), len(rows)), reasons(rows))
+    def refusals(self) -> Refusals:
+        return self.verdicts.refusals(
+            lambda rows: where(self._has_topic[rows], replaced_text(self._field(TOPIC, rows)))
+        )
 
     def _refuse_field(self, mask: Mask, start: str, number: int) -> None:
         """With the field itself at the end of the sentence."""
-        self.refuse_each(mask, lambda rows: sentence(start, replaced_text(self._field(number, rows))))
-
-    def _add(self, rows: Places, codes: pa.Array, reasons: pa.Array) -> None:
-        self._refused.append((rows, codes, reasons))
-        self.open[rows] = False
-
-    def refusals(self) -> Refusals:
-        none = (np.empty(0, np.int64), pa.array([], pa.string()), pa.array([], pa.string()))
-        rows, codes, reasons = zip(*self._refused or [none], strict=True)
-        order = np.argsort(np.concatenate(rows))
-        ordered = np.concatenate(rows)[order]
-        topics = pc.if_else(pa.array(self._has_topic[ordered]), replaced_text(self._field(TOPIC, ordered)), None)
-        by_row = pa.array(order)
-        return Refusals(ordered, pa.concat_arrays(codes).take(by_row), pa.concat_arrays(reasons).take(by_row), topics)
+        self.verdicts.refuse_each(mask, lambda rows: sentence(start, replaced_text(self._field(number, rows))))
 
     # ---- fields -----------------------------------------------------------------------------------------------------
 
@@ -147,11 +127,9 @@ class Messages:
     def maybe_text(self, number: int, rows: Places) -> pa.Array:
         """A field that is NULL where it is empty."""
         starts, stops = (edge[rows] for edge in self._borders(number))
-        there = starts < stops
-        if not there.any():
+        if not (starts < stops).any():
             return pa.nulls(len(rows), pa.string())
-        text = self.data.parts(starts, stops).cast(pa.string())
-        return text if there.all() else pc.if_else(pa.array(there), text, None)
+        return where(starts < stops, self.data.parts(starts, stops).cast(pa.string()))
 
     def topics(self, rows: Places) -> pa.Array:
         return self._with_calls(rows, self._starts.topic.take(pa.array(self._starts.codes[rows])), 0).cast(pa.string())
@@ -176,13 +154,13 @@ class Messages:
 
     def check(self) -> None:
         limit = self.limits.header_limit
-        self.refuse(
+        self.verdicts.refuse(
             ~self._has_header,
             f"Invalid message format: no newline separator found within the maximum header length of {limit} bytes",
         )
-        self.refuse(self._colon_count < 2, "Invalid header format: missing action, topic, or version")
-        self.refuse(self._colon_count > 5, "Invalid header format: too many fields")
-        rows = np.flatnonzero(self.open)
+        self.verdicts.refuse(self._colon_count < 2, "Invalid header format: missing action, topic, or version")
+        self.verdicts.refuse(self._colon_count > 5, "Invalid header format: too many fields")
+        rows = np.flatnonzero(self.verdicts.open)
         self._starts = _Starts(self.data.parts(self.starts[rows], self._ends[VERSION][rows]), rows, len(self.starts))
         self._check_action()
         self._check_topic()
@@ -191,14 +169,14 @@ class Messages:
         self._check_parent_id()
         self._check_timeout()
         too_large = payload_refused(Head(REQUEST, b"", b""), 0, self.limits)
-        self.refuse(self.stops - self._newlines - 1 > self.limits.payload_limit, too_large.text)
+        self.verdicts.refuse(self.stops - self._newlines - 1 > self.limits.payload_limit, too_large.text)
         self._check_calls()
 
     def _check_action(self) -> None:
         self.kinds = np.full(len(self.starts), -1)
         for number, action in enumerate(ACTIONS):
             self.kinds[self._starts.has(matches(self._starts.action, rf"(?i)\A{as_text(action)}\z"))] = number
-        self.refuse_each(
+        self.verdicts.refuse_each(
             self.kinds < 0,
             lambda rows: pa.array(
                 [f"Invalid action: {text.lower()}" for text in replaced_text(self._field(ACTION, rows)).to_pylist()],
@@ -228,7 +206,7 @@ class Messages:
         is_there, is_uuid = self._examine_ids(MESSAGE_ID, of_version_4=True)
         self._refuse_field(is_there & ~is_uuid, "Invalid request ID format: ", MESSAGE_ID)
         needs_one = (self.kinds == _REQUEST) | (self.kinds == _SUBSCRIBE)
-        self.refuse(~is_there & needs_one, "Missing request ID for request action")
+        self.verdicts.refuse(~is_there & needs_one, "Missing request ID for request action")
 
     def _check_parent_id(self) -> None:
         is_there, is_uuid = self._examine_ids(PARENT_ID, of_version_4=False)
@@ -251,26 +229,28 @@ class Messages:
     def _check_timeout(self) -> None:
         starts, stops = self._borders(TIMEOUT)
         is_there = starts < stops
-        self.refuse(is_there & (self.kinds != _REQUEST), "Timeout is only allowed for request actions")
-        rows = np.flatnonzero(is_there & self.open)
+        self.verdicts.refuse(is_there & (self.kinds != _REQUEST), "Timeout is only allowed for request actions")
+        rows = np.flatnonzero(is_there & self.verdicts.open)
         field = self.data.parts(starts[rows], stops[rows])
         is_good = matches(field, rf"\A[0-9]{{1,{self.limits.timeout_digits}}}\z")
-        digits = pc.if_else(pa.array(is_good), field, None).cast(pa.string()).cast(pa.int64())
+        digits = where(is_good, field).cast(pa.string()).cast(pa.int64())
         is_good = as_mask(pc.less_equal(digits, self.limits.timeout_max_ms))
         is_bad = np.zeros(len(self.starts), np.bool_)
         is_bad[rows[~is_good]] = True
-        self.refuse(is_bad, "Invalid timeout value")
+        self.verdicts.refuse(is_bad, "Invalid timeout value")
 
     def _check_calls(self) -> None:
         """Calls to the broker; `subscribe` is short for one of them."""
         is_system = self._starts.has(matches(self._starts.topic, r"(?i)\Asystem\."))
         is_call = is_system | (self.kinds == _SUBSCRIBE)
-        rows = np.flatnonzero(is_call & self.open)
+        rows = np.flatnonzero(is_call & self.verdicts.open)
         refused = {row: found for row in rows.tolist() if (found := self._maybe_refused_call(row)) is not None}
         self.kinds[rows[self.kinds[rows] == _SUBSCRIBE]] = _REQUEST
         if refused:
             codes, reasons = zip(*((each.code, each.text) for each in refused.values()), strict=True)
-            self._add(np.array(list(refused)), pa.array(codes, pa.string()), pa.array(reasons, pa.string()))
+            self.verdicts.refuse_rows(
+                np.array(list(refused)), pa.array(codes, pa.string()), pa.array(reasons, pa.string())
+            )
 
     def _maybe_refused_call(self, row: int) -> Refused | None:
         one = np.array([row])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from mmap import mmap
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -13,6 +14,9 @@ from raceway.pipeline.imports.slices import Bytes
 
 if TYPE_CHECKING:
     from raceway.pipeline.imports.slices import Places
+
+# A file, or a piece of one.
+Content: TypeAlias = bytes | mmap
 
 # Of a refused message so many bytes are kept; the attribute `raw_bytes` tells how many there were.
 KEPT_BYTES = 64 * 1024
@@ -40,10 +44,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Refusals:
-    """Messages that are refused: `rows` are their numbers among those that were parsed, in order. `topics` may be NULL.
-
-    `stops`, if given: where the last of them really ends.
-    """
+    """Messages that are refused. `rows` are their numbers among those parsed, in order; `topics` may be NULL."""
 
     rows: Places
     codes: pa.Array
@@ -62,11 +63,6 @@ class Parsed:
     columns: dict[str, pa.Array]
     refused: Refusals
     broken: int | None = None
-
-
-NOTHING_REFUSED = Refusals(
-    np.empty(0, np.int64), pa.array([], pa.string()), pa.array([], pa.string()), pa.array([], pa.string())
-)
 
 
 class Origin(NamedTuple):

@@ -27,6 +27,7 @@ from raceway.pipeline.imports.capture import Capture
 from raceway.pipeline.imports.parsed import (
     KEPT_BYTES,
     Borders,
+    Content,
     Fault,
     Origin,
     Parsed,
@@ -39,8 +40,6 @@ from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from typing_extensions import Buffer
-
 # What one task parses at once: enough that starting it does not matter, little enough that many fit into memory.
 PIECE_MESSAGES, PIECE_BYTES = 65_536, 32 * MIB
 
@@ -66,7 +65,7 @@ class Form(NamedTuple):
     parse   (bytes, borders of messages in them) to what they say
     """
 
-    split: Callable[[Buffer, int], Borders]
+    split: Callable[[Content, int], Borders]
     parse: Callable[[Bytes, Borders], Parsed]
 
 

@@ -102,7 +102,8 @@ def replaced_text(values: pa.Array) -> pa.Array:
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
-        return pa.array([value.decode("utf-8", "replace") for value in values.to_pylist()], pa.string())
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
 
 
 def sentence(start: str, middle: pa.Array, end: str = "") -> pa.Array:
