@@ -17,13 +17,14 @@ from raceway.journal.identity import maybe_read_identity, new_identity, write_id
 from raceway.journal.lock import FolderLock
 from raceway.pipeline import progress, resetting
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.jobs import Job, Order
+from raceway.pipeline.jobs import Job, Order, check_version
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.notes import Note
 from raceway.pipeline.progress import Progress
 from raceway.pipeline.tables import MESSAGES
 from tests.journal_folder import UNSYNCED
 from tests.pipeline.journals import add, expected_positions, journal
+from tests.pipeline.test_lake import BUCKETED
 
 
 @pytest.fixture(autouse=True)
@@ -186,6 +187,23 @@ def test_two_runs_at_a_time_exclude_one_another(spark: SparkSession, tmp_path: P
         with pytest.raises(LockedError):
             run(spark, rig.folder)
         lock.release()
+
+
+def test_tables_of_another_release_are_computed_anew(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raceway.pipeline.registry.DERIVED", (BUCKETED,))
+    lake = ParquetLake(spark, Folders(tmp_path / "data"))
+    lake.folders.root.mkdir(parents=True)
+    lake.path(BUCKETED.name).mkdir(parents=True)
+    lake.notes.put(MESSAGES, "0-9", Note(rows=1, feeds={BUCKETED.name: ["a"]}))
+    check_version(lake)
+    assert lake.notes.of(MESSAGES, "0-9").feeds == {BUCKETED.name: ["a"]}
+    monkeypatch.setattr("raceway.pipeline.registry.VERSION", 2)
+    check_version(lake)
+    assert lake.notes.of(MESSAGES, "0-9").feeds == {}
+    assert not lake.path(BUCKETED.name).exists()
+    assert lake.folders.version.read_text() == "2"
 
 
 def test_a_note_of_a_part_that_never_came_is_dropped(spark: SparkSession, tmp_path: Path) -> None:

@@ -5,7 +5,9 @@
     tables/silver/…/bucket=<bucket>/data.parquet      replaced as a whole, one file each; gold likewise
     staging/                                          files that are not part of a table yet; swept at each start
     notes/  links/  active/                           what is known of parts and buckets (see `notes`, `recompute`)
+    schemas.json                                      every schema version the bus has had (see `schema_book`)
     checkpoint/v1/                                    Spark's own; may be deleted, the tables say where to go on
+    version  journal                                  of the tables (`registry`); whose journal they are made from
     progress.json  lock  log/  spark/                 for people and other processes; log4j file, Spark's scratch
 
 Staging lies outside every table, because readers walk into folders of any name.
@@ -35,7 +37,9 @@ class Folders:
         self.active = self.root / "active"
         self.checkpoints = self.root / "checkpoint"
         self.checkpoint = self.checkpoints / f"v{CHECKPOINT_VERSION}"
+        self.schemas = self.root / "schemas.json"
         self.progress = self.root / "progress.json"
+        self.version = self.root / "version"
         self.lock = self.root / "lock"
         self.log = self.root / "log"
         self.spark = self.root / "spark"

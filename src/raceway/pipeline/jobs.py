@@ -31,7 +31,7 @@ from raceway.pipeline.columns import JOURNAL
 from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note
 from raceway.pipeline.progress import Batch, Progress, TableProgress
-from raceway.pipeline.recompute import refresh
+from raceway.pipeline.recompute import forget, refresh
 from raceway.pipeline.spark import cores, said_by_us
 from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
 
@@ -91,6 +91,7 @@ class Job:
         for part in set(self.lake.notes.parts(MESSAGES)) - set(self.lake.parts(MESSAGES)):
             if maybe_positions(part):
                 self.lake.notes.drop(MESSAGES, part)  # staged, noted, and then the process was killed
+        check_version(self.lake)
         self._tell("starting")
         refresh(self.lake, self.order.tables)  # what the run before did not finish
 
@@ -232,6 +233,17 @@ def table_progress(lake: Lake) -> dict[str, TableProgress]:
 def lost_rows(lake: Lake) -> int:
     notes = (lake.notes.of(MESSAGES, part) for part in lake.notes.parts(MESSAGES) if maybe_positions(part))
     return sum(last - first + 1 for note in notes for first, last in note.gaps)
+
+
+def check_version(lake: Lake) -> None:
+    """Tables that another release computed in another way are computed anew."""
+    file = lake.folders.version
+    known = (maybe_read_file(Files(), file) or b"").decode().strip()
+    if known != str(registry.VERSION):
+        for table in registry.DERIVED if known else ():
+            lake.remove(table.name)
+            forget(lake, table.name)
+        write_file(Files(), file, str(registry.VERSION).encode())
 
 
 def check_identity(lake: Lake) -> None:

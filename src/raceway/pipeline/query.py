@@ -43,6 +43,7 @@ class DuckTables(Tables):
 
         with duckdb.connect(":memory:") as connection:
             connection.execute("SET TimeZone = 'UTC'")
+            connection.execute("CREATE MACRO size(list) AS len(list)")  # as Spark calls it
             for statement in self._views():
                 connection.execute(statement)
             try:

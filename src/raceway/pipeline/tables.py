@@ -8,7 +8,7 @@ spread each batch over all buckets, and all history would be computed with each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import NamedTuple, TypeAlias
@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeAlias
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from raceway.model.schemas import SchemaVersion
 from raceway.pipeline.columns import BRONZE, IMPORT, JOURNAL, REJECTED, ddl
 
 MESSAGES, REJECTED_MESSAGES = "bronze.messages", "bronze.rejected"
@@ -30,7 +31,8 @@ class Inputs(Mapping[str, DataFrame]):
     """What a transform is given: rows of each input, with a column `part` that says where they came from.
 
     `horizons` is the greatest `time_us` of each source so far, its "now". `links` are what `carry` left beside the
-    parts of bronze among these rows; None for a table without `carry` or when there are none.
+    parts of bronze among these rows; None for a table without `carry` or when there are none. `schemas` are all
+    schema versions that the bus has had.
     """
 
     def __init__(
@@ -39,9 +41,10 @@ class Inputs(Mapping[str, DataFrame]):
         frames: Mapping[str, DataFrame],
         horizons: Mapping[str, int] | None = None,
         links: DataFrame | None = None,
+        schemas: Sequence[SchemaVersion] = (),
     ) -> None:
         self.spark, self._frames = spark, frames
-        self.horizons, self.links = dict(horizons or {}), links
+        self.horizons, self.links, self.schemas = dict(horizons or {}), links, schemas
 
     def __getitem__(self, name: str) -> DataFrame:
         return self._frames[name]
@@ -83,7 +86,8 @@ class Derived:
     feeds      (input, rows of some of its parts, the same as Inputs) to distinct pairs (part, bucket)
     due        name of a bigint column, NULL in most rows: the bucket is computed again once its source's horizon has
                passed the smallest of them
-    expected   (words, SQL): a number over the tables that the count of rows must equal, for `verify`
+    expected   (words, SQL expression over the tables): what the count of rows must equal, for `verify`. In words
+               that DuckDB and Spark understand alike
     carry      (rows of one new part of bronze, what the part before handed on or None, the rows before it if there can
                be any) to Carried
     """

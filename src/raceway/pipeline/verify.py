@@ -180,7 +180,7 @@ def check_table(tables: Tables, name: str) -> TableVerdict:
     verdict = TableVerdict(table=name, rows=rows, doubled_keys=doubled)
     if name not in BRONZE_DDL and (expected := _derived(name).expected) is not None:
         verdict.explanation, sql = expected
-        verdict.expected = tables.number(sql)
+        verdict.expected = tables.number(f"SELECT {sql}")
     return verdict
 
 
@@ -192,7 +192,7 @@ def differing_rows(lake: Lake, table: Derived) -> int:
     """Rows that a computation from all of the inputs gives and the table has not, and the other way round."""
     frames = {name: lake.frame(name) for name in table.inputs}
     links = lake.links(table.name) if table.carry is not None else None
-    inputs = Inputs(lake.spark, frames, lake.notes.horizons(MESSAGES), links)
+    inputs = Inputs(lake.spark, frames, lake.notes.horizons(MESSAGES), links, lake.book.versions)
     names = [field.name for field in lake.spark.createDataFrame([], table.ddl).schema.fields]
     # Maps cannot be compared as they are.
     computed = table.transform(inputs).select(*names).toDF(*names).selectExpr("to_json(struct(*)) AS row")

@@ -60,5 +60,5 @@ TABLE = Derived(
     inputs=(MESSAGES,),
     transform=transform,
     feeds=own_position,
-    expected=("entries of all hop lists", "(SELECT coalesce(sum(len(hops)), 0) FROM bronze.messages)"),
+    expected=("entries of all hop lists", "(SELECT coalesce(sum(size(hops)), 0) FROM bronze.messages)"),
 )
