@@ -31,6 +31,7 @@ from raceway.pipeline import registry
 from raceway.pipeline.columns import BRONZE, IMPORT, REJECTED
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.notes import Note, Notes
+from raceway.pipeline.schema_book import SchemaBook
 from raceway.pipeline.staged import open_writer
 from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES, Derived
 
@@ -81,6 +82,7 @@ class Lake(ABC):
     def __init__(self, spark: SparkSession | None, folders: Folders) -> None:
         self._spark, self.folders = spark, folders
         self.notes = Notes(folders.notes)
+        self.book = SchemaBook(folders.schemas)
         self._keys: dict[int, list[int]] = {}
 
     @property

@@ -49,6 +49,7 @@ def refresh(
     Tables that do not depend on one another are computed at the same time: with small batches most of the time is
     spent planning and starting jobs, not in them.
     """
+    lake.book.follow(lake.folders.data)
     work = _Work(lake)
     work.update_rejected()
     written: dict[str, dict[str, Written]] = {}
@@ -194,7 +195,7 @@ class _Work:
     def _inputs(self, table: Derived, parts: Mapping[str, Sequence[str]]) -> Inputs:
         frames = {name: self.lake.frame(name, wanted) for name, wanted in parts.items()}
         links = self._maybe_links(table, parts.get(MESSAGES, ()))
-        return Inputs(self.lake.spark, frames, self.horizons, links)
+        return Inputs(self.lake.spark, frames, self.horizons, links, self.lake.book.versions)
 
     def write_notes(self) -> None:
         """Of buckets first, of bronze last: only they say that everything is done."""
