@@ -1,8 +1,9 @@
 """The pipeline beside Spark's own work on the same rows, in one run on one machine.
 
-    python -m bench.pipeline [bronze | tables | scale …] [--rows N] [--quick] [--memory 4g]
+    python -m bench.pipeline [bronze | import | tables | scale …] [--rows N] [--quick] [--memory 4g]
 
 bronze   journal → bronze.messages, alternating with Spark copying the same rows Parquet → Parquet
+import   raw MB frames → bronze.messages, beside a Python UDF and Polars (bench/pipeline_import.py)
 tables   journal → all tables, and where the time goes
 scale    the same for one, two, five and ten parts of N rows: seconds per million rows must not grow
 
@@ -26,6 +27,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.table import Table
 
+from bench import pipeline_import
 from bench.journal import RESULTS, Owner
 from bench.machine import describe
 from raceway import config
@@ -182,7 +184,7 @@ def journal(rows: int, console: Console) -> Iterator[Path]:
 
 
 def main(
-    what: Annotated[list[str] | None, typer.Argument(help="bronze, tables, scale. Default: all.")] = None,
+    what: Annotated[list[str] | None, typer.Argument(help="bronze, import, tables, scale. Default: all.")] = None,
     rows: Annotated[int, typer.Option(help="Rows of the journal.")] = 2 * MILLION,
     rounds: Annotated[int, typer.Option(help="Rounds of bronze.")] = 3,
     batch: Annotated[int, typer.Option(help="Rows of one batch.")] = 4 * BUCKET_ROWS,
@@ -192,13 +194,15 @@ def main(
     """Measure and print; nothing is kept."""
     if quick:
         rows, rounds, batch = 20_000, 1, 10_000
-    chosen, console = what or ["bronze", "tables", "scale"], Console()
+    chosen, console = what or ["bronze", "import", "tables", "scale"], Console()
     with journal(rows, console) as folder:
         for name, value in describe(folder).items():
             console.print(f"[dim]{name}:[/] {value}", highlight=False)
         spark = session(Folders(folder), master="local[*]", memory=memory)
         if "bronze" in chosen:
             measure_bronze(spark, folder, rows, rounds, batch, console)
+        if "import" in chosen:
+            pipeline_import.measure(spark, folder / "import", rows, rounds, console)
         if "tables" in chosen:
             measure_tables(spark, folder, rows, batch, console)
         if "scale" in chosen:

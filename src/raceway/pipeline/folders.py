@@ -30,7 +30,7 @@ class Folders:
         # Spark resolves relative paths in its own processes, which may run elsewhere.
         self.data = Path(data).absolute()
         self.root = self.data / "pipeline"
-        self.tables = tables or str(self.root / "tables")
+        self.tables = (tables or str(self.root / "tables")).removeprefix("file://").rstrip("/")
         self.staging = self.root / "staging"
         self.notes = self.root / "notes"
         self.links = self.root / "links"
