@@ -16,8 +16,11 @@ if TYPE_CHECKING:
 NEWLINE, BACKSLASH, LETTER_N = 0x0A, 0x5C, 0x6E
 
 
-def split_lines(data: Content, at: int) -> Borders:
-    """Lines from here on, as many as make a piece; empty ones are none. The last line of a file needs no end."""
+def split_lines(data: Content, at: int, blanks: bytes = b"") -> Borders:
+    """Lines from here on, as many as make a piece. The last line of a file needs no end.
+
+    Those that are empty, or have nothing but these blanks, are none.
+    """
     codes = np.frombuffer(data, np.uint8)
     stop = min(len(codes), at + PIECE_BYTES)
     ends = at + np.flatnonzero(codes[at:stop] == NEWLINE)
@@ -28,7 +31,8 @@ def split_lines(data: Content, at: int) -> Borders:
         ends = np.append(ends, stop)
     ends = ends[:PIECE_MESSAGES]
     starts = np.concatenate(([at], ends[:-1] + 1))[: len(ends)]
-    full = starts < ends
+    firsts, lasts = Bytes(codes).stripped(starts, ends, blanks) if blanks else (starts, ends)
+    full = firsts < lasts
     end = min(len(codes), int(ends[-1]) + 1) if len(ends) else stop
     return Borders(starts[full], ends[full], end)
 

@@ -18,9 +18,6 @@ if TYPE_CHECKING:
     Places = NDArray[np.int64]
     Mask = NDArray[np.bool_]
 
-BLANKS = np.zeros(256, np.bool_)
-BLANKS[[0x20, 0x09]] = True
-
 
 class Bytes:
     """`codes` are the bytes as numbers."""
@@ -45,17 +42,16 @@ class Bytes:
         both = pa.Array.from_buffers(pa.binary(), len(cuts) - 1, [None, pa.py_buffer(cuts), self._buffer])
         return both.take(pa.array(np.arange(0, len(cuts) - 1, 2)))
 
-    def stripped(self, starts: Places, stops: Places) -> tuple[Places, Places]:
-        """Without blanks and tabs at both ends. Goes on only with the parts that still have one."""
+    def stripped(self, starts: Places, stops: Places, blanks: bytes = b" \t") -> tuple[Places, Places]:
+        """Without blanks at both ends. Goes on only with the parts that still have one."""
+        is_blank = np.zeros(256, np.bool_)
+        is_blank[list(blanks)] = True
         starts, stops = starts.copy(), stops.copy()
-        rows = np.flatnonzero(starts < stops)
-        while len(rows := rows[BLANKS[self.codes[starts[rows]]]]):
-            starts[rows] += 1
-            rows = rows[starts[rows] < stops[rows]]
-        rows = np.flatnonzero(starts < stops)
-        while len(rows := rows[BLANKS[self.codes[stops[rows] - 1]]]):
-            stops[rows] -= 1
-            rows = rows[starts[rows] < stops[rows]]
+        for edge, step, place in ((starts, 1, 0), (stops, -1, -1)):
+            rows = np.flatnonzero(starts < stops)
+            while len(rows := rows[is_blank[self.codes[edge[rows] + place]]]):
+                edge[rows] += step
+                rows = rows[starts[rows] < stops[rows]]
         return starts, stops
 
 

@@ -16,11 +16,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.codec.zbus_head import ALIASES, First, ZbusLimits, read_first
+from raceway.codec.zbus_head import ALIASES, BLANK, First, ZbusLimits, read_first
 from raceway.errors import MalformedError
 from raceway.pipeline.imports.parsed import Borders
 from raceway.pipeline.imports.slices import (
-    BLANKS,
     Bytes,
     count_between,
     first_from,
@@ -90,7 +89,7 @@ class Heads:
         colons = first_from(self.data.places_of(b":"), starts, len(self.data.codes))
         has_name = colons < stops
         padded = np.append(self.data.codes, np.uint8(0))
-        folded = ~has_name & (starts < stops) & BLANKS[padded[starts]]
+        folded = ~has_name & (starts < stops) & np.isin(padded[starts], list(BLANK))
         self._odd_lines = [(owners[folded], np.flatnonzero(folded), "folded header line")]
         rows = np.flatnonzero(has_name)
         spelled = self.data.parts(starts[rows], colons[rows]).dictionary_encode()
