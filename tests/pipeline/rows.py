@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from raceway.model.schemas import SchemaVersion
 from raceway.pipeline.columns import BRONZE, JOURNAL
 from raceway.pipeline.tables import MESSAGES, Inputs
 
@@ -67,7 +68,9 @@ def frame(spark: SparkSession, rows: Iterable[Row], part: str = PART) -> DataFra
     return spark.createDataFrame(table.append_column("part", pa.array([part] * len(table), pa.string())))
 
 
-def inputs(spark: SparkSession, messages: Sequence[Row], **others: DataFrame) -> Inputs:
+def inputs(
+    spark: SparkSession, messages: Sequence[Row], schemas: Sequence[SchemaVersion] = (), **others: DataFrame
+) -> Inputs:
     """What a transform gets when all of bronze is these messages; "now" is the time of the last one of each source.
 
     Other inputs by name with `__` for the dot: `silver__messages=frame`.
@@ -76,4 +79,4 @@ def inputs(spark: SparkSession, messages: Sequence[Row], **others: DataFrame) ->
     for row in messages:
         horizons[row["source"]] = max(horizons.get(row["source"], 0), row["time_us"])
     frames = {MESSAGES: frame(spark, messages)} | {name.replace("__", "."): rows for name, rows in others.items()}
-    return Inputs(spark, frames, horizons)
+    return Inputs(spark, frames, horizons, schemas=schemas)

@@ -107,11 +107,11 @@ BRONZE_DDL = {MESSAGES: ddl(BRONZE), REJECTED_MESSAGES: ddl(REJECTED)}
 BRONZE_KEY = ("source", "partition", "sequence")
 
 
-def position_bucket(source: Column, sequence: Column, rows: int = BUCKET_ROWS) -> Column:
+def position_bucket(source: Column, sequence: Column) -> Column:
     """`journal-<first position>`; for a capture `import-<beginning of its sha256>-<first position>`."""
     capture = F.concat(F.lit("import-"), F.substring(source, len(IMPORT) + 1, _IMPORT_DIGITS))
     name = F.when(source == JOURNAL, F.lit(JOURNAL)).otherwise(capture)
-    return F.concat(name, F.lit("-"), F.lpad((sequence - sequence % rows).cast("string"), 20, "0"))
+    return F.concat(name, F.lit("-"), F.lpad((sequence - sequence % BUCKET_ROWS).cast("string"), 20, "0"))
 
 
 def time_bucket(time_us: Column, minutes: int) -> Column:
