@@ -25,7 +25,17 @@ def test_a_run_is_shown_verified_asked_compacted_and_stopped(tmp_path: Path) -> 
         data = rig.folder
         file = data / "pipeline" / "progress.json"
         with driver(
-            data, "run", "--master", "local[2]", "--memory", "1g", "--trigger", "0.2", "--max-records", "600"
+            data,
+            "run",
+            "--master",
+            "local[2]",
+            "--memory",
+            "1g",
+            "--trigger",
+            "0.2",
+            "--bronze-only",
+            "--max-records",
+            "600",
         ) as run:
             wait_until(lambda: (told := maybe_read(file)) and told.rows >= 1500, 120, "the first rows")
             add(rig, 300, 1500)

@@ -47,4 +47,5 @@ def test_verify_asks_in_words_that_every_engine_knows(any_lake: Lake) -> None:
     tables = open_tables(any_lake)
     assert check_table(tables, "bronze.messages").rows == 3
     for table in registry.DERIVED:
-        check_table(tables, table.name)
+        if table.expected is not None:
+            assert tables.number(f"SELECT {table.expected[1]}") >= 0

@@ -50,6 +50,9 @@ def run(
         bool,
         typer.Option("--accept-loss", help="Go on behind positions that are gone from the journal, and note them."),
     ] = False,
+    bronze_only: Annotated[
+        bool, typer.Option("--bronze-only", help="Leave the other tables for a later run, which then computes them.")
+    ] = False,
     master: Master = None,
     memory: Memory = None,
     form: Form = None,
@@ -71,6 +74,7 @@ def run(
         max_records=max_records, conf=conf,
     )  # fmt: skip
     _check_journal(chosen)
+    from raceway.pipeline import registry
     from raceway.pipeline.jobs import Job, Order
     from raceway.pipeline.opening import open_lake
 
@@ -78,7 +82,8 @@ def run(
         lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
     try:
         with _shown(as_json) as told:
-            job = Job(lake, Order(chosen.settings, once=once, accept_loss=accept_loss), told)
+            wanted = () if bronze_only else registry.DERIVED
+            job = Job(lake, Order(chosen.settings, once=once, accept_loss=accept_loss, tables=wanted), told)
             _stop_on_signals(job.stopping.set)
             final = job.run()
     finally:
