@@ -1,7 +1,8 @@
 """Raw MB frames into bronze: ours, a Python UDF called row by row, and Polars in one process.
 
 All three end with a Parquet file of the same fields; all three check action, topic, version, ids and timeout. The UDF
-is given frames that are cut already, which is to its advantage. Polars cuts them by the same loop as we do.
+is given frames that are cut already, which is to its advantage. Polars cuts them by the same loop as we do. There are
+no answers among the frames: an import pairs them with their requests, and the others do not.
 """
 
 from __future__ import annotations
@@ -35,15 +36,18 @@ FIELDS = (
 )
 HEADER = r"^([^:\n]*):([^:\n]*):([^:\n]*)(?::([^:\n]*))?(?::([^:\n]*))?(?::([^:\n]*))?\n([\s\S]*)$"
 UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+UUID_4 = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
+TOPIC = r"^[a-zA-Z][a-zA-Z0-9]*(\.[a-zA-Z][a-zA-Z0-9]*){0,4}$"
+VERSION = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
 
 
 def write_frames(path: Path, count: int) -> None:
-    """Publishes, requests and answers as a busy socket carries them, 200 bytes of payload; one in a thousand is bad."""
+    """Publishes and requests as a busy socket carries them, 200 bytes of payload; one in a thousand is bad."""
     payload = b'{"order":%010d,"note":"' + b"x" * 165 + b'"}'
     kinds = (
         b"publish:orders.created:1.0.0:%s",
         b"request:orders.price:1.0.0:%s::5000",
-        b"response:orders.price:1.0.0:%s",
+        b"publish:stock.moved:2.1.0:%s",
     )
     with path.open("wb") as file:
         for number in range(count):
@@ -101,14 +105,18 @@ def with_polars(file: Path, folder: Path) -> float:
     parsed = frames.select(
         "sequence", pl.col("frame").cast(pl.String).str.extract_groups(HEADER).struct.rename_fields(names).alias("m")
     ).unnest("m")
+    kind, timeout = pl.col("kind").str.to_lowercase(), pl.col("timeout").fill_null("")
     good = parsed.filter(
-        pl.col("kind").str.to_lowercase().is_in(["publish", "request", "response", "subscribe"])
-        & pl.col("topic").str.contains(r"^[a-zA-Z0-9_\-]+(\.[a-zA-Z0-9_\-]+){0,4}$")
-        & pl.col("version").str.contains(r"^\d+\.\d+\.\d+$")
-        & (pl.col("message_id").str.contains(UUID) | pl.col("message_id").fill_null("").eq(""))
+        kind.is_in(["publish", "request", "response"])
+        & pl.col("topic").str.contains(TOPIC)
+        & (pl.col("topic").str.len_bytes() <= 255)
+        & pl.col("version").str.contains(VERSION)
+        & (pl.col("version").str.len_bytes() <= 20)
+        & (pl.col("message_id").str.contains(UUID_4) | (pl.col("message_id").fill_null("").eq("") & kind.ne("request")))
         & (pl.col("parent_id").str.contains(UUID) | pl.col("parent_id").fill_null("").eq(""))
-        & (pl.col("timeout").str.contains(r"^\d{1,7}$") | pl.col("timeout").fill_null("").eq(""))
-    )
+        & (timeout.eq("") | (kind.eq("request") & timeout.str.contains(r"^[0-9]{1,7}$")))
+        & (pl.col("payload").str.len_bytes() <= 16_384)
+    ).with_columns(pl.col("timeout").replace("", None).cast(pl.Int64))
     bad = parsed.join(good.select("sequence"), on="sequence", how="anti")
     good.write_parquet(folder / "good.parquet", compression="zstd", compression_level=1)
     bad.write_parquet(folder / "bad.parquet", compression="zstd", compression_level=1)

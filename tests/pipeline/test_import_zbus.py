@@ -21,7 +21,7 @@ from tests.wire.zbus import SENT, corpus
 LIMITS = ZbusLimits()
 hostile = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 COMPARED = (
-    "topic", "kind", "message_id", "parent_id", "correlation_id", "reply_to", "routing_key", "schema_id",
+    "topic", "kind", "message_id", "parent_id", "reply_to", "routing_key", "schema_id",
     "schema_version", "encoding", "error", "attributes", "payload",
 )  # fmt: skip
 

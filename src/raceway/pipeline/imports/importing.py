@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from raceway import config
 from raceway.pipeline.columns import BRONZE, TIMESTAMP
 from raceway.pipeline.imports.capture import Capture
+from raceway.pipeline.imports.chains import complete
 from raceway.pipeline.imports.pieces import Told, cut, form_of, parse_pieces
 from raceway.pipeline.lake import IMPORT_PART, Lake
 from raceway.pipeline.staged import open_writer
@@ -41,11 +42,13 @@ def import_capture(lake: Lake, capture: Capture, settings: config.Config | None 
 def _import(lake: Lake, capture: Capture, settings: config.Config) -> None:
     form = form_of(capture.wire, settings, capture.path)
     pieces = cut(capture, form)
-    told = parse_pieces(lake.spark, capture, pieces, settings, lake.stage("import")) if pieces else []
+    folder = lake.stage("import")
+    told = parse_pieces(lake.spark, capture, pieces, settings, folder) if pieces else []
     raise_times(told)
+    complete(lake.spark, capture.wire, told, folder)
     messages = [Path(each.messages_file) for each in told if each.messages_file]
     rejected = [Path(each.rejected_file) for each in told if each.rejected_file]
-    lake.append_captured(capture.sha256, messages, rejected)
+    lake.append_capture(capture.sha256, messages, rejected)
 
 
 def raise_times(told: list[Told]) -> None:

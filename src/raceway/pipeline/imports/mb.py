@@ -104,7 +104,7 @@ def _parsed(messages: Messages) -> Parsed:
         "kind": KINDS.take(pa.array(kinds)),
         "message_id": message_id,
         "parent_id": parent_id,
-        # The nearest ancestor that the message itself names; `chains` finds the first where the file has it.
+        # The nearest ancestor, which is all that a message names; `chains` finds the first where the file has it.
         "correlation_id": pc.coalesce(parent_id, message_id),
         "timeout_ms": messages.timeouts(rows),
         "version": messages.versions(rows),

@@ -53,6 +53,7 @@ _TOLD = pa.schema(
         ("rejected", pa.int64()),
         ("first_us", pa.int64()),
         ("last_us", pa.int64()),
+        ("related", pa.bool_()),
         ("broken", pa.bool_()),
     ]
 )
@@ -82,7 +83,10 @@ class Piece(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a worker tells of a piece; the names of files are empty where there are no rows."""
+    """What a worker tells of a piece; the names of files are empty where there are no rows.
+
+    `related`: rows there may concern others (see `chains`).
+    """
 
     piece: int
     messages_file: str
@@ -91,6 +95,7 @@ class Told(NamedTuple):
     rejected: int
     first_us: int
     last_us: int
+    related: bool
     broken: bool
 
 
@@ -163,8 +168,16 @@ def parse_piece(capture: Capture, form: Form, number: int, piece: Piece, folder:
         len(rejected),
         times["min"],
         times["max"],
+        _are_related(messages),
         is_broken,
     )
+
+
+def _are_related(messages: pa.Table) -> bool:
+    """Is there an answer, a request that says where its answer goes, or a message that names another?"""
+    names_other = messages.column("parent_id").null_count < len(messages)
+    names_queue = messages.column("reply_to").null_count < len(messages)
+    return names_other or names_queue or bool(pc.any(pc.equal(messages.column("kind"), "response")).as_py())
 
 
 def piece_rows(capture: Capture, form: Form, piece: Piece) -> tuple[pa.Table, pa.Table, bool]:

@@ -81,15 +81,15 @@ class Columns:
         """The columns of these messages, which broke no rule."""
         index = pa.array(rows)
         kinds = [where(self._is((command,)), pa.repeat(kind, self._heads.count)) for command, kind in KINDS.items()]
-        message_id, subject = self._filled("msgid"), self._filled("topic")
+        message_id, parent_id, subject = (self._filled(name) for name in ("msgid", "msgid-raw", "topic"))
         schema_id, schema_version = self._number("schema-id"), self._number("schema-version")
         encoding, label, is_content_type = self._encoding()
         columns = {
             "topic": pc.fill_null(_text(self._heads, "mq"), ""),
             "kind": pc.coalesce(*kinds, pa.scalar(_CONTROL)),
             "message_id": message_id,
-            "correlation_id": message_id,
-            "parent_id": self._filled("msgid-raw"),
+            "correlation_id": pc.coalesce(where(self._carries, parent_id), message_id),
+            "parent_id": parent_id,
             "reply_to": self._filled("mq-reply"),
             "routing_key": self._filled("routing-key"),
             "schema_id": schema_id,
