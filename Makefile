@@ -55,8 +55,8 @@ check: setup ## Format, lint, types, import directions
 soak: setup ## Run all tests with ROUNDS repetitions of the random ones (default: 30)
 	@RACEWAY_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600
 
-bench: setup ## Measure codec, journal, start and the whole path beside other brokers
-	@for script in codec journal path zbus danube seneca start; do $(BIN)/python -m bench.$$script || exit 1; done
+bench: setup ## Measure codec, journal, start, pipeline and the whole path beside other brokers
+	@for script in codec journal path zbus danube seneca start pipeline; do $(BIN)/python -m bench.$$script || exit 1; done
 
 docs: setup ## Write the reference pages anew from the code
 	@$(BIN)/python -m docs.make_reference
@@ -67,7 +67,7 @@ protos: setup ## Write the modules of the Danube messages anew from their .proto
 lock: setup ## Resolve the lock files anew from pyproject.toml
 	@$(UV_COMPILE) --output-file requirements.lock
 	@$(UV_COMPILE) --extra spark --output-file requirements-spark.lock
-	@$(UV_COMPILE) --extra dev --output-file requirements-dev.lock
+	@$(UV_COMPILE) --extra spark --extra dev --output-file requirements-dev.lock
 
 clean: ## Remove .venv, caches and build output; data folders stay
 	@rm -rf $(VENV) .tools .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist

@@ -19,6 +19,9 @@ from raceway.cli.configuration import as_toml
 from raceway.cli.output import EXIT_CODE_MEANINGS
 from raceway.codec.mb_encode import MB_CODES
 from raceway.codec.seneca_failure import SENECA_CODES
+from raceway.pipeline import registry
+from raceway.pipeline.query import parted
+from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY
 
 FOLDER = Path(__file__).parent / "reference"
 MADE = "<!-- Made by `make docs` from the code; edit the code instead. -->\n"
@@ -30,6 +33,7 @@ def pages() -> dict[str, str]:
         "cli.md": cli_page(),
         "config.md": config_page(),
         "errors.md": errors_page(),
+        "tables.md": tables_page(),
         "conversions.md": conversions_page(MADE),
     }
 
@@ -192,6 +196,42 @@ def _error_classes(root: type[errors.RacewayError]) -> list[type[errors.RacewayE
     own = [root] if root not in (errors.RacewayError, errors.PeerError, errors.LocalError) else []
     below = [child for child in root.__subclasses__() if child.__module__ == errors.__name__]
     return own + [kind for child in below for kind in _error_classes(child)]
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+
+def tables_page() -> str:
+    lines = [
+        MADE,
+        "# Tables",
+        "",
+        "What `raceway pipeline run` keeps, in `DATA/pipeline/tables` or wherever `pipeline.tables` says. Types are",
+        "those of Spark. Bronze tables have one column more, `range`, the others `bucket`: the folder a row lies in.",
+        "Lists and maps are empty where there is nothing, never NULL.",
+        "",
+    ]
+    for name, columns in BRONZE_DDL.items():
+        lines += _one_table(name, columns, BRONZE_KEY, ())
+    for table in registry.DERIVED:
+        lines += _one_table(table.name, table.ddl, table.key, table.inputs)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _one_table(name: str, columns: str, key: tuple[str, ...], inputs: tuple[str, ...]) -> list[str]:
+    made_of = f" Computed from {', '.join(f'`{each}`' for each in inputs)}." if inputs else ""
+    parts = (part.partition(" ") for part in parted(columns))
+    rows = [f"| `{column.strip('`')}` | `{kind.strip()}` |" for column, _, kind in parts]
+    return [
+        f"## {name}",
+        "",
+        f"Key: {', '.join(f'`{each}`' for each in key)}.{made_of}",
+        "",
+        "| column | type |",
+        "|---|---|",
+        *rows,
+        "",
+    ]
 
 
 if __name__ == "__main__":

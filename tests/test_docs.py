@@ -33,7 +33,8 @@ DEFAULT_PORTS: dict[str, Door] = {
     "3001": "tcp", "3000": "websocket", "6650": "danube", "15555": "zbus", "10101": "seneca", "10201": "seneca_tcp",
     "8600": "console",
 }  # fmt: skip
-DEADLINE_S = 60
+# Ten times what the longest block, a run of Spark, takes on a quiet machine.
+DEADLINE_S = 150
 
 
 class Block(NamedTuple):
@@ -77,6 +78,7 @@ def maybe_bus(page: Path, folder: Path) -> Iterator[Server | None]:
         yield server
 
 
+@pytest.mark.timeout(3 * DEADLINE_S)
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_of)
 def test_the_blocks_of_a_page_do_what_it_says(page: Path, tmp_path: Path) -> None:
     with maybe_bus(page, tmp_path) as server:

@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = {
     "web": {"errors", "model", "config", "codec", "schema", "journal", "broker"},
     "client": {"errors", "model", "codec"},
     "telemetry": {"errors", "model", "config", "journal"},
-    "pipeline": {"errors", "model", "config", "journal", "schema"},
+    "pipeline": {"errors", "model", "config", "journal", "schema", "codec"},
 }
 TOP_LAYERS = {"cli", "__main__", "__init__"}  # these join the parts and may import everything
 PURE = {"model", "codec", "schema"}

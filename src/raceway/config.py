@@ -421,6 +421,26 @@ class Log(_Section, frozen=True):
     ] = "auto"
 
 
+class Pipeline(_Section, frozen=True):
+    master: Annotated[str, Meta(description="Spark's master: `local[N]`, `local[*]`, `spark://…`, any other.")] = (
+        "local[*]"
+    )
+    memory: Annotated[str, Meta(description="Memory of Spark's driver; with a local master, of all of Spark.")] = "2g"
+    format: Annotated[
+        Literal["parquet", "delta"], Meta(description="How tables are kept; `delta` also on object stores.")
+    ] = "parquet"
+    tables: Annotated[
+        str, Meta(description="Where tables are kept; empty: in the data folder. With `delta` also s3a:// and others.")
+    ] = ""
+    trigger_s: Annotated[Interval, Meta(description="How often a running pipeline looks for new rows.")] = 5.0
+    max_records: Annotated[Positive, Meta(description="Rows of one batch.")] = 1_048_576
+    max_bytes: Annotated[Positive, Meta(description="Bytes of the journal in one batch, about.")] = 512 * MIB
+    partitions: Annotated[Count, Meta(description="Tasks that read one batch; 0: as many as there are cores.")] = 0
+    compact_parts: Annotated[
+        Count, Meta(description="A run merges the small parts of bronze tables when there are so many; 0: never.")
+    ] = 64
+
+
 class Config(_Section, frozen=True):
     listen: Listen = Listen()
     broker: Broker = Broker()
@@ -430,6 +450,7 @@ class Config(_Section, frozen=True):
     security: Security = Security()
     telemetry: Telemetry = Telemetry()
     log: Log = Log()
+    pipeline: Pipeline = Pipeline()
 
 
 class Settings(msgspec.Struct, frozen=True):

@@ -50,7 +50,9 @@
         │   ├── LockedError           another process holds the data folder
         │   ├── FormatVersionError    written by a release this one cannot read
         │   ├── DamagedError          bytes that could not be repaired; names the positions
-        │   └── TrimmedError          the wanted position was removed by retention
+        │   ├── TrimmedError          the wanted position was removed by retention
+        │   └── MissingRowsError      positions that no file holds any more
+        ├── PipelineError           the tables, their checkpoint, Spark or Java
         └── ConnectionLostError     a client's connection ended with the call unanswered
 
 Codecs translate `code` into their wire's own words in a table (manual: understand/errors). `retriable` says
@@ -632,6 +634,27 @@ class TrimmedError(JournalError):
     def __str__(self) -> str:
         what = f"offset {self.wanted} of topic {self.topic!r}" if self.topic else f"position {self.wanted}"
         return f"{what} was removed by retention; the first one left is {self.first}"
+
+
+class MissingRowsError(JournalError):
+    """`rows` rows between the positions `first` and `last` did not come, for the `reason` given."""
+
+    code = "missing_rows"
+
+    def __init__(self, first: int, last: int, rows: int, reason: str) -> None:
+        super().__init__(first, last, rows, reason)
+        self.first, self.last, self.rows, self.reason = first, last, rows, reason
+
+    def __str__(self) -> str:
+        where = f"position {self.first} is" if self.first == self.last else f"positions {self.first} to {self.last} are"
+        some = "" if self.rows == self.last - self.first + 1 else f" in part ({self.rows} rows)"
+        return f"{where} missing from the journal{some}: {self.reason}"
+
+
+class PipelineError(LocalError):
+    """Something about the tables, their checkpoint, Spark or Java; the text says what to do."""
+
+    code = "pipeline"
 
 
 class ConnectionLostError(LocalError):

@@ -14,6 +14,7 @@ from raceway.cli.demo import demo
 from raceway.cli.doctor import doctor
 from raceway.cli.journal import journal_app
 from raceway.cli.messages import pub, request, sub, topics
+from raceway.cli.pipeline import pipeline_app
 from raceway.cli.queues import queue_app
 from raceway.cli.rejected import rejected_app
 from raceway.cli.schemas import schema_app
@@ -47,6 +48,7 @@ app.add_typer(seneca_app)
 app.add_typer(schema_app)
 app.add_typer(rejected_app)
 app.add_typer(journal_app)
+app.add_typer(pipeline_app)
 app.command("config")(show_config)
 app.command()(doctor)
 app.command()(demo)

@@ -17,7 +17,7 @@ from raceway.cli.output import ExitCode
 def bench(
     context: typer.Context,
     script: Annotated[
-        Literal["codec", "journal", "path", "zbus", "seneca", "start"],
+        Literal["codec", "danube", "journal", "path", "pipeline", "seneca", "start", "zbus"],
         typer.Argument(help="What to measure: bench/SCRIPT.py."),
     ] = "path",
 ) -> None:

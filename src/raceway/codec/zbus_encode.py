@@ -45,8 +45,6 @@ ZBUS_STATUSES = {
     "invalid": 400,
     "name_reserved": 400,
     "name_taken": 400,
-    "pattern_text": 400,
-    "pin_taken": 400,
     "too_large": 413,
     "schema_refused": 422,
     "schema_invalid": 422,

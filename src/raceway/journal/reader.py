@@ -53,6 +53,10 @@ class Reader:
     def damage(self) -> Sequence[Damage]:
         return self._log.reports
 
+    def follow(self) -> None:
+        """Take in what was written since; `segments` and `first_position` are then up to date."""
+        self._follow(self.committed())
+
     def read(
         self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:

@@ -12,6 +12,7 @@ from raceway.model.schemas import SchemaType
 from raceway.schema.avro_compatibility import refusals
 from raceway.schema.avro_datum import maybe_fault
 from raceway.schema.avro_reader import read_schema
+from raceway.schema.avro_values import json_of
 from raceway.schema.definition import Definition, Fault
 from raceway.schema.json_text import canonical_json, document_of
 
@@ -29,6 +30,9 @@ class Avro(Definition):
 
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
         return maybe_fault(self.node, payload)
+
+    def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
+        return json_of(self.node, payload)
 
     def refusals(self, writer: Definition) -> list[str]:
         assert isinstance(writer, Avro)

@@ -11,7 +11,7 @@ without bytes moves on in the payload, and those types cannot be items.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from raceway.errors import SchemaInvalidError
 from raceway.schema.avro_compatibility import refusals
@@ -31,7 +31,7 @@ WIDTHS = {"float": 4, "double": 8}
 JSON_BEGINNINGS = b'{["-0123456789ntf \t\r\n'
 
 
-class _WrongError(Exception):
+class WrongError(Exception):
     """The rule that is broken, and how. The path is put together on the way out."""
 
     def __init__(self, rule: str, reason: str) -> None:
@@ -59,19 +59,19 @@ def maybe_fault(node: Node, payload: bytes) -> Fault | None:
 def _maybe_wrong(check: Callable[[Node, bytes], None], node: Node, payload: bytes) -> Fault | None:
     try:
         check(node, payload)
-    except _WrongError as wrong:
+    except WrongError as wrong:
         return Fault("/" + "/".join(reversed(wrong.path)), wrong.rule, wrong.reason)
     return None
 
 
 def _check_binary(node: Node, payload: bytes) -> None:
-    end = _Steps(payload).step(node, 0, 0)
+    end = Steps(payload).step(node, 0, 0)
     if end != len(payload):
-        raise _WrongError("end", f"the datum ends after {end} of {len(payload)} bytes")
+        raise WrongError("end", f"the datum ends after {end} of {len(payload)} bytes")
 
 
-class _Steps:
-    """Steps over the datums in `data`. Each gives where it ends, or raises _WrongError."""
+class Steps:
+    """Steps over the datums in `data`. Each gives where it ends, or raises WrongError."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -85,64 +85,68 @@ class _Steps:
         if kind == "int" or kind == "long":
             value, at = self.number(at)
             if kind == "int" and not -(1 << 31) <= value < 1 << 31:
-                raise _WrongError("int", f"{value} is no int")
+                raise WrongError("int", f"{value} is no int")
             return at
         if kind == "union":
-            branch, at = self.number(at)
-            if not 0 <= branch < len(node.branches):
-                raise _WrongError("union", f"the union has no branch {branch}")
-            return self.step(node.branches[branch], at, depth)
+            return self.step(*self.branch(node, at), depth)
         if kind == "array" or kind == "map":
             return self._blocks(node, at, depth + 1)
         if kind == "enum":
             value, at = self.number(at)
             if not 0 <= value < len(node.symbols):
-                raise _WrongError("enum", f"the enum has no symbol {value}")
+                raise WrongError("enum", f"the enum has no symbol {value}")
             return at
         if kind == "boolean":
             if self._data[at : at + 1] not in (b"\x00", b"\x01"):
-                raise _WrongError("boolean", "neither 0 nor 1")
+                raise WrongError("boolean", "neither 0 nor 1")
             return at + 1
         return self.within(at + (node.size if kind == "fixed" else WIDTHS.get(kind, 0)))
+
+    def branch(self, node: Node, at: int) -> tuple[Node, int]:
+        """The one a union's value is of, and where that value begins."""
+        branch, at = self.number(at)
+        if not 0 <= branch < len(node.branches):
+            raise WrongError("union", f"the union has no branch {branch}")
+        return node.branches[branch], at
 
     def number(self, at: int) -> tuple[int, int]:
         """A zigzag varint of at most 64 bits, and where it ends."""
         data, value, shift = self._data, 0, 0
         while shift < 70:
             if at >= len(data):
-                raise _WrongError("end", "the payload ends here")
+                raise WrongError("end", "the payload ends here")
             byte = data[at]
             at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80 and value < 1 << 64:
                 return (value >> 1) ^ -(value & 1), at
             shift += 7 if byte >= 0x80 else 70
-        raise _WrongError("long", "a number of more than 64 bits")
+        raise WrongError("long", "a number of more than 64 bits")
 
     def text(self, kind: str, at: int) -> int:
         size, at = self.number(at)
         if size < 0:
-            raise _WrongError(kind, f"a length of {size}")
+            raise WrongError(kind, f"a length of {size}")
         end = self.within(at + size)
         if kind == "string":
             try:
                 self._data[at:end].decode()
             except UnicodeDecodeError:
-                raise _WrongError("string", "not UTF-8") from None
+                raise WrongError("string", "not UTF-8") from None
         return end
 
     def within(self, end: int) -> int:
         if end > len(self._data):
-            raise _WrongError("end", "the payload ends here")
+            raise WrongError("end", "the payload ends here")
         return end
 
     def _record(self, node: Node, at: int, depth: int) -> int:
         if depth > MAX_DEPTH:
-            raise _WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
+            raise WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
         for field in node.fields:
             try:
                 at = self.step(field.node, at, depth)
-            except _WrongError as wrong:
+            except WrongError as wrong:
                 wrong.path.append(field.name)
                 raise
         return at
@@ -150,7 +154,7 @@ class _Steps:
     def _blocks(self, node: Node, at: int, depth: int) -> int:
         assert node.items is not None
         if depth > MAX_DEPTH:
-            raise _WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
+            raise WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
         while True:
             count, at = self.count(at)
             if count == 0:
@@ -160,7 +164,7 @@ class _Steps:
                     if node.kind == "map":
                         at = self.text("string", at)
                     at = self.step(node.items, at, depth)
-                except _WrongError as wrong:
+                except WrongError as wrong:
                     wrong.path.append("*")
                     raise
 
@@ -171,7 +175,7 @@ class _Steps:
             count = -count
             _, at = self.number(at)
         if count > len(self._data) - at:
-            raise _WrongError("count", f"{count} items cannot be in the {len(self._data) - at} bytes left")
+            raise WrongError("count", f"{count} items cannot be in the {len(self._data) - at} bytes left")
         return count, at
 
 
@@ -179,43 +183,50 @@ class _Steps:
 
 
 def _check_container(node: Node, payload: bytes) -> None:
+    for _ in container_blocks(node, payload):
+        pass
+
+
+def container_blocks(node: Node, payload: bytes) -> Iterator[tuple[Node, bytes, int]]:
+    """The file's own schema, which `node` can read, the bytes of a good block, and how many datums they are."""
     metadata, at = _metadata(payload)
     try:
         written = read_schema(document_of(metadata.get(b"avro.schema", b"")))
     except SchemaInvalidError as error:
-        raise _WrongError("container", f"the file's own schema: {error}") from None
+        raise WrongError("container", f"the file's own schema: {error}") from None
     if reasons := refusals(node, written):
-        raise _WrongError("container", f"the file's own schema cannot be read: {reasons[0]}")
+        raise WrongError("container", f"the file's own schema cannot be read: {reasons[0]}")
     codec = metadata.get(b"avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
-        raise _WrongError("container", f"the codec {codec.decode('utf-8', 'replace')!r} is not known")
-    steps, sync, at, room = _Steps(payload), payload[at : at + SYNC_BYTES], at + SYNC_BYTES, UNFOLDED_BYTES
+        raise WrongError("container", f"the codec {codec.decode('utf-8', 'replace')!r} is not known")
+    steps, sync, at, room = Steps(payload), payload[at : at + SYNC_BYTES], at + SYNC_BYTES, UNFOLDED_BYTES
     while at < len(payload):
         count, at = steps.number(at)
         size, at = steps.number(at)
         end = steps.within(at + max(size, 0) + SYNC_BYTES)
         if size < 0 or payload[end - SYNC_BYTES : end] != sync:
-            raise _WrongError("container", "a block is not followed by the sync marker")
+            raise WrongError("container", "a block is not followed by the sync marker")
         block, at = payload[at : at + size], end
         data = _inflated(block, room) if codec == b"deflate" else block
         room -= len(data)
         _check_block(written, data, count)
+        yield written, data, count
 
 
 def _check_block(node: Node, data: bytes, count: int) -> None:
     if not 0 <= count <= max(len(data), 1):
-        raise _WrongError("container", f"{count} datums cannot be in {len(data)} bytes")
-    steps, at = _Steps(data), 0
+        raise WrongError("container", f"{count} datums cannot be in {len(data)} bytes")
+    steps, at = Steps(data), 0
     for _ in range(count):
         at = steps.step(node, at, 0)
     if at != len(data):
-        raise _WrongError("container", "a block holds more than its datums")
+        raise WrongError("container", "a block holds more than its datums")
 
 
 def _metadata(payload: bytes) -> tuple[dict[bytes, bytes], int]:
     """The file's head, a map of bytes; and where it ends."""
     found: dict[bytes, bytes] = {}
-    steps, at = _Steps(payload), len(MAGIC)
+    steps, at = Steps(payload), len(MAGIC)
     while True:
         count, at = steps.count(at)
         if count == 0:
@@ -232,7 +243,7 @@ def _inflated(block: bytes, limit: int) -> bytes:
     try:
         data = zlib.decompressobj(-15).decompress(block, limit + 1)
     except zlib.error as error:
-        raise _WrongError("container", f"a block cannot be unfolded: {error}") from None
+        raise WrongError("container", f"a block cannot be unfolded: {error}") from None
     if len(data) > limit:
-        raise _WrongError("container", f"the blocks unfold to more than {UNFOLDED_BYTES} bytes")
+        raise WrongError("container", f"the blocks unfold to more than {UNFOLDED_BYTES} bytes")
     return data

@@ -49,6 +49,10 @@ class Definition(ABC):
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
         """The first thing wrong with a payload. `index` chooses a message type where a definition has several."""
 
+    def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
+        """What a payload without fault says, as JSON; None for types that say nothing of their bytes."""
+        return None
+
     @abstractmethod
     def refusals(self, writer: Definition) -> list[str]:
         """Why this schema cannot read what was written with `writer`, of the same type; empty when it can."""

@@ -49,6 +49,9 @@ class JsonSchema(Definition):
         except ValueError as error:  # the library's own limit of nesting
             return Fault("", "nesting", _shortened(str(error)))
 
+    def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
+        return payload.decode()
+
     def refusals(self, writer: Definition) -> list[str]:
         assert isinstance(writer, JsonSchema)
         return refusals(self.document, writer.document)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from raceway.model.schemas import SchemaType
 from raceway.schema.definition import Definition, Fault
 
@@ -34,6 +36,9 @@ class String(Plain):
         except UnicodeDecodeError as error:
             return Fault("", "utf-8", f"byte {error.start} is not UTF-8")
         return None
+
+    def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
+        return msgspec.json.encode(payload.decode()).decode()
 
 
 class Number(Plain):

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 from google.protobuf.unknown_fields import UnknownFieldSet
@@ -71,16 +72,27 @@ class Protobuf(Definition):
         name = self._by_index.get(index or (0,))
         if name is None:
             return Fault("", "message", f"the definition has no message type {'.'.join(map(str, index))}")
-        if name not in self._classes:
-            self._classes[name] = GetMessageClass(self.messages[name])
         try:
-            message = self._classes[name].FromString(payload)
+            message = self._message(name, payload)
         except (DecodeError, ValueError) as error:
             return Fault("", name, f"cannot be decoded: {error}")
         if not message.IsInitialized():
             missing = ", ".join(message.FindInitializationErrors())
             return Fault("", "required", f"required fields are missing: {missing}")
         return _maybe_misfit(message, "")
+
+    def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
+        """Protobuf's own mapping, with the names of the definition. None if a part is of a type nobody has here."""
+        message = self._message(self._by_index[index or (0,)], payload)
+        try:
+            return MessageToJson(message, preserving_proto_field_name=True, indent=None, ensure_ascii=False)
+        except (TypeError, ValueError):  # an Any of an unknown type, a Timestamp of no year
+            return None
+
+    def _message(self, name: str, payload: bytes) -> Any:
+        if name not in self._classes:
+            self._classes[name] = GetMessageClass(self.messages[name])
+        return self._classes[name].FromString(payload)
 
     def refusals(self, writer: Definition) -> list[str]:
         assert isinstance(writer, Protobuf)

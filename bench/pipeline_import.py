@@ -1,0 +1,153 @@
+"""Raw MB frames into bronze: ours, a Python UDF called row by row, and Polars in one process.
+
+All three end with a Parquet file of the same fields; all three check action, topic, version, ids and timeout. The UDF
+is given frames that are cut already, which is to its advantage. Polars cuts them by the same loop as we do. There are
+no answers among the frames: an import pairs them with their requests, and the others do not.
+"""
+
+from __future__ import annotations
+
+import shutil
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+from rich.console import Console
+from rich.table import Table
+
+from raceway.codec.frames import LENGTH
+from raceway.codec.mb_header import MbLimits, Refused, read_message
+from raceway.pipeline.folders import Folders
+from raceway.pipeline.imports.capture import capture_of
+from raceway.pipeline.imports.importing import import_capture
+from raceway.pipeline.lake import ParquetLake
+
+WANTED_UDF, WANTED_POLARS = 4.0, 1 / 2.5
+FIELDS = (
+    "kind string, topic string, version string, message_id string, parent_id string, timeout_ms bigint, "
+    "payload binary, code string"
+)
+HEADER = r"^([^:\n]*):([^:\n]*):([^:\n]*)(?::([^:\n]*))?(?::([^:\n]*))?(?::([^:\n]*))?\n([\s\S]*)$"
+UUID = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}$"
+UUID_4 = r"^[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}$"
+TOPIC = r"^[a-zA-Z][a-zA-Z0-9]*(\.[a-zA-Z][a-zA-Z0-9]*){0,4}$"
+VERSION = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
+
+
+def write_frames(path: Path, count: int) -> None:
+    """Publishes and requests as a busy socket carries them, 200 bytes of payload; one in a thousand is bad."""
+    payload = b'{"order":%010d,"note":"' + b"x" * 165 + b'"}'
+    kinds = (
+        b"publish:orders.created:1.0.0:%s",
+        b"request:orders.price:1.0.0:%s::5000",
+        b"publish:stock.moved:2.1.0:%s",
+    )
+    with path.open("wb") as file:
+        for number in range(count):
+            name = b"%08x-0000-4000-8000-%012x" % (number & 0xFFFFFFFF, number)
+            head = b"shout:orders:1.0.0" if number % 1000 == 999 else kinds[number % 3] % name
+            message = head + b"\n" + payload % number
+            file.write(LENGTH.pack(len(message)) + message)
+
+
+def frames_of(path: Path) -> list[bytes]:
+    data, at, found = path.read_bytes(), 0, []
+    while at < len(data):
+        (length,) = LENGTH.unpack_from(data, at)
+        at += LENGTH.size
+        found.append(data[at : at + length])
+        at += length
+    return found
+
+
+def ours(spark: SparkSession, file: Path, folder: Path) -> float:
+    shutil.rmtree(folder, ignore_errors=True)
+    lake = ParquetLake(spark, Folders(folder))
+    began = time.monotonic()
+    import_capture(lake, capture_of("mb", file))
+    return time.monotonic() - began
+
+
+def row_by_row(spark: SparkSession, cut: Path, folder: Path) -> float:
+    shutil.rmtree(folder, ignore_errors=True)
+    parse = F.udf(_parse, FIELDS, useArrow=False)
+    began = time.monotonic()
+    rows = spark.read.parquet(str(cut)).select("sequence", parse("frame").alias("message"))
+    rows.select("sequence", "message.*").write.option("compression", "zstd").parquet(str(folder))
+    return time.monotonic() - began
+
+
+_LIMITS = MbLimits()
+
+
+def _parse(frame: bytearray) -> tuple[Any, ...]:
+    found = read_message(bytes(frame), _LIMITS)
+    if isinstance(found, Refused):
+        return (None, None, None, None, None, None, frame, found.code)
+    head, payload = found
+    texts = (head.action, head.topic, head.version, head.message_id, head.parent_id)
+    return (*(None if text is None else text.decode() for text in texts), head.timeout_ms, payload, None)
+
+
+def with_polars(file: Path, folder: Path) -> float:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    began = time.monotonic()
+    frames = pl.DataFrame({"frame": frames_of(file)}).with_row_index("sequence")
+    names = ["kind", "topic", "version", "message_id", "parent_id", "timeout", "payload"]
+    parsed = frames.select(
+        "sequence", pl.col("frame").cast(pl.String).str.extract_groups(HEADER).struct.rename_fields(names).alias("m")
+    ).unnest("m")
+    kind, timeout = pl.col("kind").str.to_lowercase(), pl.col("timeout").fill_null("")
+    good = parsed.filter(
+        kind.is_in(["publish", "request", "response"])
+        & pl.col("topic").str.contains(TOPIC)
+        & (pl.col("topic").str.len_bytes() <= 255)
+        & pl.col("version").str.contains(VERSION)
+        & (pl.col("version").str.len_bytes() <= 20)
+        & (pl.col("message_id").str.contains(UUID_4) | (pl.col("message_id").fill_null("").eq("") & kind.ne("request")))
+        & (pl.col("parent_id").str.contains(UUID) | pl.col("parent_id").fill_null("").eq(""))
+        & (timeout.eq("") | (kind.eq("request") & timeout.str.contains(r"^[0-9]{1,7}$")))
+        & (pl.col("payload").str.len_bytes() <= 16_384)
+    ).with_columns(pl.col("timeout").replace("", None).cast(pl.Int64))
+    bad = parsed.join(good.select("sequence"), on="sequence", how="anti")
+    good.write_parquet(folder / "good.parquet", compression="zstd", compression_level=1)
+    bad.write_parquet(folder / "bad.parquet", compression="zstd", compression_level=1)
+    return time.monotonic() - began
+
+
+def measure(spark: SparkSession, folder: Path, count: int, rounds: int, console: Console) -> None:
+    """Alternating runs over one file; ratios within this run are what counts."""
+    folder.mkdir(exist_ok=True)
+    file, cut = folder / "frames.mb", folder / "cut.parquet"
+    write_frames(file, count)
+    pq.write_table(pa.table({"sequence": range(count), "frame": frames_of(file)}), cut, row_group_size=65_536)
+    ways: dict[str, Callable[[], float]] = {
+        "raceway pipeline import": lambda: ours(spark, file, folder / "ours"),
+        "Python UDF, row by row": lambda: row_by_row(spark, cut, folder / "udf"),
+        "Polars, one process": lambda: with_polars(file, folder / "polars"),
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            taken = way()
+            if number:  # the first round warms up
+                seconds[name].append(taken)
+    table = Table("", "frames/s, median", "from", "to", title=f"{count:,} MB frames", title_justify="left")
+    rates = {name: [count / each for each in found] for name, found in seconds.items()}
+    for name, found in rates.items():
+        table.add_row(name, f"{statistics.median(found):,.0f}", f"{min(found):,.0f}", f"{max(found):,.0f}")
+    console.print(table)
+    mine, udf, polars = (statistics.median(found) for found in rates.values())
+    console.print(
+        f"{mine / udf:.1f} × the UDF (wanted {WANTED_UDF}): {'reached' if mine / udf >= WANTED_UDF else 'MISSED'}"
+    )
+    reached = mine / polars >= WANTED_POLARS
+    console.print(f"{mine / polars:.2f} of Polars (wanted {WANTED_POLARS}): {'reached' if reached else 'MISSED'}")

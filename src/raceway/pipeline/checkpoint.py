@@ -1,0 +1,70 @@
+"""Spark's checkpoint: what is wrong with it, said before Spark stumbles over it.
+
+    offsets/N   what batch N covers, written before it runs; its last line is our offset, {"0": position}
+    commits/N   written after it
+    metadata    the query's id
+
+A missing commit only makes Spark run the batch again, which changes nothing. Everything else that can be broken has one
+way out: delete the checkpoint. The tables say where to go on.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from raceway.errors import PipelineError
+
+WAY_OUT = "run `raceway pipeline reset checkpoint`: nothing is lost or doubled, the tables say where to go on"
+
+
+def check(folder: Path) -> None:
+    """PipelineError if Spark could not go on from this checkpoint; none at all is fine."""
+    offsets, commits = _numbered(folder / "offsets"), _numbered(folder / "commits")
+    if not offsets and not commits:
+        return
+    if not (folder / "metadata").is_file() or not _is_json((folder / "metadata").read_text("utf-8", "replace")):
+        raise _damaged(folder / "metadata", "missing or no JSON")
+    if commits and max(commits) not in offsets:
+        raise _damaged(folder / "offsets" / str(max(commits)), "missing, though its batch was committed")
+    for number in sorted(offsets)[-2:]:
+        if maybe_position(offsets[number]) is None:
+            raise _damaged(offsets[number], "cut short or not readable")
+    for number in sorted(commits)[-2:]:
+        lines = commits[number].read_text("utf-8", "replace").splitlines()
+        if len(lines) < 2 or lines[0] != "v1" or not _is_json(lines[1]):
+            raise _damaged(commits[number], "cut short or not readable")
+
+
+def maybe_position(file: Path) -> int | None:
+    """The position at which a batch ends, from its file under `offsets`."""
+    lines = file.read_text("utf-8", "replace").splitlines()
+    if len(lines) < 3 or lines[0] != "v1" or not _is_json(lines[1]) or not _is_json(lines[-1]):
+        return None
+    position = json.loads(lines[-1]).get("0")
+    return position if isinstance(position, int) else None
+
+
+def remove(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def exists(folder: Path) -> bool:
+    return bool(_numbered(folder / "offsets"))
+
+
+def _numbered(folder: Path) -> dict[int, Path]:
+    names = folder.iterdir() if folder.is_dir() else ()
+    return {int(path.name): path for path in names if path.name.isdigit()}
+
+
+def _is_json(text: str) -> bool:
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def _damaged(file: Path, reason: str) -> PipelineError:
+    return PipelineError(f"the checkpoint of the pipeline is damaged: {file} is {reason}; {WAY_OUT}")

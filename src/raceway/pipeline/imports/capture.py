@@ -1,0 +1,53 @@
+"""Files of captured traffic, found by name and known by content."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from raceway.errors import ConfigError
+
+
+class Capture(NamedTuple):
+    """One file of captured traffic. `time_us` is when it was last written."""
+
+    wire: str
+    path: Path
+    sha256: str
+    size: int
+    time_us: int
+
+
+def capture_files(paths: Iterable[Path]) -> list[Path]:
+    """The files that are named, those in folders that are, and those that a name with `*`, `?` or `[…]` matches.
+
+    Each once, in order; hidden ones only if named. ConfigError for a name that nothing has.
+    """
+    return list(dict.fromkeys(file for path in paths for file in _files(path)))
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_dir():
+        yield from (file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file, path))
+    elif path.exists():
+        yield path
+    else:
+        found = sorted(glob.glob(str(path), recursive=True)) if glob.has_magic(str(path)) else []
+        if not found:
+            raise ConfigError(str(path), "there is no such file or folder")
+        for name in found:
+            yield from _files(Path(name))
+
+
+def _is_hidden(file: Path, folder: Path) -> bool:
+    return any(part.startswith(".") for part in file.relative_to(folder).parts)
+
+
+def capture_of(wire: str, path: Path) -> Capture:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    facts = path.stat()
+    return Capture(wire, path.absolute(), digest, facts.st_size, facts.st_mtime_ns // 1000)

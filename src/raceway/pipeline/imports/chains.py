@@ -1,0 +1,166 @@
+"""Messages of one capture to one another: answers to their requests, and every message to the first of its chain.
+
+A wire pairs by ids, and a file may hold the same id twice; what cannot be told without doubt is left open.
+
+    mb        an answer has the id of its request, or names it as its parent
+    zbus      a message produced to the reply queue of a request, under its id, is the answer
+    seneca    an answer repeats both ids of its request, and says nothing of the topic
+    danube    knows no requests
+
+Only ids and positions are joined. What comes of it is small, is kept beside the files, and each worker then completes
+the rows of its own pieces; a capture without answers and parents is not touched at all.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import functions as F
+
+from raceway.pipeline.columns import BRONZE, ddl
+from raceway.pipeline.imports.pieces import Told
+from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+# A chain of more messages than 2 to this power is cut: that far nobody follows one, and a ring has no first message.
+_ROUNDS = 16
+_DONE = pa.schema([("file", pa.string())])
+
+
+def complete(spark: SparkSession, wire: str, told: Sequence[Told], folder: Path) -> None:
+    """Complete the rows in the files told of, where there is something to complete."""
+    if wire == "danube" or not any(each.related for each in told):
+        return
+    files = [each.messages_file for each in told if each.messages_file]
+    rows = (
+        spark.read.schema(ddl(BRONZE))
+        .parquet(*files)
+        .select("sequence", "kind", "topic", "message_id", "parent_id", "correlation_id", "reply_to")
+    )
+    found = str(folder / "links")
+    _links(rows, wire).write.parquet(found)
+    work = partial(_work, files, found)
+    spark.range(0, len(files), 1, numPartitions=len(files)).mapInArrow(work, ddl(_DONE)).collect()
+
+
+def _links(rows: DataFrame, wire: str) -> DataFrame:
+    """(sequence, answers, kind, topic, correlation_id) of the rows that change."""
+    rooted = rows if wire == "seneca" else _with_roots(rows)
+    return _answers(rooted, wire).unionByName(_moved(rooted), allowMissingColumns=True)
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
+
+
+def _asked(wire: str) -> Column:
+    """What a request can be answered under; NULL for one that cannot."""
+    if wire == "zbus":
+        return F.concat("reply_to", F.lit("\0"), "message_id")
+    return F.lower("message_id") if wire == "mb" else F.concat("message_id", F.lit("\0"), "correlation_id")
+
+
+def _answered(wire: str) -> list[Column]:
+    """Under what a message may be an answer, the best first."""
+    if wire == "zbus":
+        return [F.concat("topic", F.lit("\0"), "message_id")]
+    return [F.lower("message_id"), F.lower("parent_id")] if wire == "mb" else [_asked(wire)]
+
+
+def _answers(rows: DataFrame, wire: str) -> DataFrame:
+    asked = rows.where("kind = 'request'").select(
+        _asked(wire).alias("key"), F.col("sequence").alias("at"), "topic", F.col("root").alias("correlation_id")
+        if "root" in rows.columns else "correlation_id",
+    )  # fmt: skip
+    requests = (
+        asked.where("key IS NOT NULL")
+        .groupBy("key")
+        .agg(F.count("*").alias("times"), *(F.first(name).alias(name) for name in ("at", "topic", "correlation_id")))
+        .where("times = 1")
+    )
+    kind = "publish" if wire == "zbus" else "response"
+    told = rows.where(F.col("kind") == kind).select("sequence", F.posexplode(F.array(*_answered(wire))))
+    best = told.join(requests, F.col("col") == F.col("key")).where("at < sequence")
+    first = best.groupBy("sequence").agg(F.min_by(F.struct("at", "topic", "correlation_id"), "pos").alias("one"))
+    return first.select(
+        "sequence",
+        F.col("one.at").alias("answers"),
+        F.lit("response").alias("kind"),
+        (F.col("one.topic") if wire == "seneca" else F.lit(None).cast("string")).alias("topic"),
+        F.col("one.correlation_id").alias("correlation_id"),
+    )
+
+
+# ---- chains ---------------------------------------------------------------------------------------------------------
+
+
+def _with_roots(rows: DataFrame) -> DataFrame:
+    """With `root`: the id at the beginning of the chain that a message's parent belongs to."""
+    named = rows.where("kind <> 'response' AND message_id IS NOT NULL AND parent_id IS NOT NULL")
+    chain = named.groupBy(F.lower("message_id").alias("id")).agg(F.min_by("parent_id", "sequence").alias("up"))
+    chain = chain.where(F.lower("up") != F.col("id")).localCheckpoint()
+    for _ in range(_ROUNDS):
+        above = chain.select(F.col("id").alias("above"), F.col("up").alias("next"))
+        joined = chain.join(above, F.lower("up") == F.col("above"), "left")
+        chain = joined.select(
+            "id", F.coalesce("next", "up").alias("up"), F.col("next").alias("moved")
+        ).localCheckpoint()
+        if chain.where("moved IS NOT NULL").isEmpty():
+            break
+        chain = chain.drop("moved")
+    roots = chain.select(F.col("id").alias("above"), F.col("up").alias("next"))
+    up = rows.join(roots, F.lower("parent_id") == F.col("above"), "left")
+    return up.withColumn("root", F.coalesce("next", "correlation_id")).drop("above", "next")
+
+
+def _moved(rows: DataFrame) -> DataFrame:
+    """Messages that are no answers and belong to a chain that began before their parent."""
+    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in (("answers", "bigint"), ("topic", "string"))]
+    root = F.col("root") if "root" in rows.columns else F.col("correlation_id")
+    moved = rows.where(F.col("kind") != "response").where(root != F.col("correlation_id"))
+    return moved.select("sequence", F.lit(None).cast("string").alias("kind"), root.alias("correlation_id"), *nothing)
+
+
+# ---- in a worker ----------------------------------------------------------------------------------------------------
+
+
+def _work(files: Sequence[str], found: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            _complete_file(Path(files[number]), found)
+            yield pa.RecordBatch.from_arrays([pa.array([files[number]])], schema=_DONE)
+
+
+def _complete_file(file: Path, found: str) -> None:
+    """Put what was found into the rows of a piece. Written aside and renamed: a second attempt finds a whole file."""
+    rows = pq.read_table(file, schema=BRONZE)
+    sequences = rows.column("sequence").to_numpy()
+    within = (pc.field("sequence") >= int(sequences[0])) & (pc.field("sequence") <= int(sequences[-1]))
+    links = pq.read_table(found, filters=within).sort_by("sequence")
+    if not len(links):
+        return
+    places = np.searchsorted(sequences, links.column("sequence").to_numpy())
+    for name in ("answers", "kind", "topic", "correlation_id"):
+        at = BRONZE.get_field_index(name)
+        rows = rows.set_column(at, BRONZE.field(at), _filled(rows.column(name), places, links.column(name)))
+    written = file.with_suffix(".new")
+    with open_writer(written, BRONZE) as writer:
+        writer.write_table(rows, ROW_GROUP_ROWS)
+    os.replace(written, file)
+
+
+def _filled(column: pa.ChunkedArray, places: np.ndarray, values: pa.ChunkedArray) -> pa.ChunkedArray:
+    """The column with these values in these places; a NULL changes nothing."""
+    index = np.zeros(len(column), np.int64)
+    absent = np.ones(len(column), np.bool_)
+    index[places], absent[places] = np.arange(len(places)), False
+    return pc.coalesce(values.combine_chunks().cast(column.type).take(pa.array(index, mask=absent)), column)

@@ -1,0 +1,69 @@
+"""One capture into the bronze tables: all of it or nothing, and once."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from raceway import config
+from raceway.pipeline.columns import BRONZE, TIMESTAMP
+from raceway.pipeline.imports.capture import Capture
+from raceway.pipeline.imports.chains import complete
+from raceway.pipeline.imports.pieces import Told, cut, form_of, parse_pieces
+from raceway.pipeline.lake import IMPORT_PART, Lake
+from raceway.pipeline.staged import open_writer
+from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
+
+
+class Imported(NamedTuple):
+    """What became of a capture; `state` is `imported` or `imported before`."""
+
+    path: str
+    messages: int
+    rejected: int
+    state: str
+
+
+def import_capture(lake: Lake, capture: Capture, settings: config.Config | None = None) -> Imported:
+    """Parse one file into the bronze tables; one that is there already is left as it is."""
+    is_new = not lake.has_capture(capture.sha256)
+    if is_new:
+        _import(lake, capture, settings or config.Config())
+    part = IMPORT_PART + capture.sha256
+    messages_rows, rejected_rows = (lake.notes.of(table, part).rows for table in (MESSAGES, REJECTED_MESSAGES))
+    return Imported(str(capture.path), messages_rows, rejected_rows, "imported" if is_new else "imported before")
+
+
+def _import(lake: Lake, capture: Capture, settings: config.Config) -> None:
+    form = form_of(capture.wire, settings, capture.path)
+    pieces = cut(capture, form)
+    folder = lake.stage("import")
+    told = parse_pieces(lake.spark, capture, pieces, settings, folder) if pieces else []
+    raise_times(told)
+    complete(lake.spark, capture.wire, told, folder)
+    messages = [Path(each.messages_file) for each in told if each.messages_file]
+    rejected = [Path(each.rejected_file) for each in told if each.rejected_file]
+    lake.append_capture(capture.sha256, messages, rejected)
+
+
+def raise_times(told: list[Told]) -> None:
+    """Times go on from piece to piece: whatever lies before the end of an earlier piece is moved there."""
+    ends = [0, *accumulate((each.last_us for each in told), max)]
+    for each, end_us in zip(told, ends, strict=False):
+        if each.messages_file and each.first_us < end_us:
+            _raise_times(Path(each.messages_file), end_us)
+
+
+def _raise_times(file: Path, least_us: int) -> None:
+    rows = pq.read_table(file, schema=BRONZE)
+    times = pa.array(np.maximum(rows.column("time_us").to_numpy(), least_us))
+    for name, column in (("time_us", times), ("time", times.cast(TIMESTAMP))):
+        at = BRONZE.get_field_index(name)
+        rows = rows.set_column(at, BRONZE.field(at), column)
+    with open_writer(file, BRONZE) as writer:
+        writer.write_table(rows)

@@ -1,0 +1,128 @@
+"""MB captures: frames as TCP carries them, or one message per line with LF written `\\n` and a backslash `\\\\`.
+
+Where frames end is found by a loop over their lengths; everything else is said of all messages of a piece at once
+(`mb_rules`). A capture is read as a server reads what a peer sends: calls to the broker (topics under `system.`) are
+messages like others, and their payload has to keep its own rules too.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway import config
+from raceway.codec.frames import LENGTH
+from raceway.codec.mb_failure import PREFIX, maybe_failure_code
+from raceway.codec.mb_header import ACTIONS, MALFORMED_MESSAGE, RESPONSE, MbLimits
+from raceway.pipeline.imports.lines import split_lines, unescaped
+from raceway.pipeline.imports.mb_rules import KINDS, MESSAGE_ID, PARENT_ID, Messages
+from raceway.pipeline.imports.parsed import Borders, Content, Fault, Parsed
+from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES, Form
+from raceway.pipeline.imports.slices import Bytes, as_mask, sentence
+
+if TYPE_CHECKING:
+    from raceway.pipeline.imports.slices import Mask
+
+
+def form(settings: config.Config, first: bytes) -> Form:
+    """`first` is the first byte of the file. A frame begins with its length, and no frame is so long that this would
+    begin with a visible character."""
+    limits = MbLimits(settings.listen.mb.payload_limit, settings.broker.request_timeout_max_ms)
+    if first.isspace() or (first.isascii() and first.decode().isprintable()):
+        return Form(split_lines, partial(parse_lines, limits=limits))
+    return Form(partial(split_frames, limits=limits), partial(parse, limits=limits))
+
+
+# ---- borders --------------------------------------------------------------------------------------------------------
+
+
+def split_frames(data: Content, at: int, limits: MbLimits) -> Borders:
+    """Frames from here on, as many as make a piece."""
+    unpack, limit, size = LENGTH.unpack_from, limits.frame_limit, len(data)
+    last, stop = size - LENGTH.size, min(size, at + PIECE_BYTES)
+    places = [at]
+    add = places.append
+    while at <= last and at < stop and len(places) <= PIECE_MESSAGES:
+        (length,) = unpack(data, at)
+        end = at + LENGTH.size + length
+        if length > limit or end > size:
+            break
+        add(end)
+        at = end
+    is_over = at < stop and len(places) <= PIECE_MESSAGES
+    edges = np.array(places, np.int64)
+    fault = _fault_of_frame(data, at, size, limits) if is_over else None
+    return Borders(edges[:-1] + LENGTH.size, edges[1:], at, fault)
+
+
+def _fault_of_frame(data: Content, at: int, size: int, limits: MbLimits) -> Fault:
+    there = size - at - LENGTH.size
+    if there < 0:
+        return Fault(MALFORMED_MESSAGE, "the file ends inside the length of a frame")
+    (length,) = LENGTH.unpack_from(data, at)
+    if length > limits.frame_limit:
+        return Fault(MALFORMED_MESSAGE, f"frame of {length}{_over(limits)}")
+    return Fault(MALFORMED_MESSAGE, f"the file ends after {there} bytes of a frame of {length}")
+
+
+def _over(limits: MbLimits) -> str:
+    return f" bytes is over the limit of {limits.frame_limit}"
+
+
+# ---- messages -------------------------------------------------------------------------------------------------------
+
+
+def parse(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
+    """Every rule of the specification on every message."""
+    return _parsed(Messages(data, borders.starts, borders.stops, limits))
+
+
+def parse_lines(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
+    """The same for lines; their borders stay certain, so one that is too long is refused and the next one is read."""
+    changed, starts, stops, is_odd = unescaped(data, borders.starts, borders.stops)
+    messages = Messages(changed, starts, stops, limits)
+    messages.verdicts.refuse(is_odd, "a backslash stands before something else than n or a backslash")
+    lengths = stops - starts
+    messages.verdicts.refuse_each(
+        lengths > limits.frame_limit,
+        lambda rows: sentence("frame of ", pa.array(lengths[rows]).cast(pa.string()), _over(limits)),
+    )
+    return _parsed(messages)
+
+
+def _parsed(messages: Messages) -> Parsed:
+    messages.check()
+    rows = np.flatnonzero(messages.verdicts.open)
+    message_id, parent_id = messages.maybe_text(MESSAGE_ID, rows), messages.maybe_text(PARENT_ID, rows)
+    kinds, payload = messages.kinds[rows], messages.payloads(rows)
+    columns = {
+        "topic": messages.topics(rows),
+        "kind": KINDS.take(pa.array(kinds)),
+        "message_id": message_id,
+        "parent_id": parent_id,
+        # The nearest ancestor, which is all that a message names; `chains` finds the first where the file has it.
+        "correlation_id": pc.coalesce(parent_id, message_id),
+        "timeout_ms": messages.timeouts(rows),
+        "version": messages.versions(rows),
+        "error": _errors(payload, kinds == ACTIONS.index(RESPONSE)),
+        "payload": payload,
+    }
+    return Parsed(rows, columns, messages.refusals())
+
+
+def _errors(payload: pa.Array, is_answer: Mask) -> pa.Array:
+    """The code of a failed answer. Those that mention no error, nearly all, are told by one search."""
+    rows = np.flatnonzero(is_answer)
+    if not len(rows):
+        return pa.nulls(len(payload), pa.string())
+    answers = payload.take(pa.array(rows))
+    speaks = as_mask(pc.or_(pc.starts_with(answers, PREFIX), pc.match_substring(answers, b'"error"')))
+    codes = np.full(len(payload), None, object)
+    for row in rows[speaks]:
+        code = maybe_failure_code(payload[row].as_py())
+        codes[row] = None if code is None else code.decode()
+    return pa.array(codes, pa.string())

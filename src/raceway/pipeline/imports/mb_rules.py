@@ -1,0 +1,263 @@
+"""The rules of an MB message, each on many messages at once, in the order of the specification: the first one that a
+message breaks decides.
+
+Cuts are found with NumPy: the first LF behind a start ends the header, the colons before it part its fields. What
+repeats from message to message (action, topic, version) is checked once for each spelling; ids are a matrix of 36
+columns. The sentences are those of `codec.mb_header`, and a differential test holds both to the same verdicts.
+
+Python looks at single messages in one case: calls to the broker, whose payload has rules of its own. They are the
+talk of a connection's beginning, not its traffic.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.codec.mb_calls import read_call, subscribe_payload
+from raceway.codec.mb_header import (
+    ACTIONS,
+    ID_LENGTH,
+    MALFORMED_MESSAGE,
+    MAX_VERSION_LENGTH,
+    MAX_VERSION_NUMBER,
+    REQUEST,
+    SUBSCRIBE,
+    Head,
+    MbLimits,
+    Refused,
+    as_request,
+    as_text,
+    payload_refused,
+)
+from raceway.model.topics import MAX_MB_LEVELS, MAX_NAME_LENGTH
+from raceway.pipeline.imports.parsed import Refusals
+from raceway.pipeline.imports.slices import Bytes, as_mask, first_from, matches, replaced_text, sentence
+from raceway.pipeline.imports.verdicts import Verdicts, where
+
+if TYPE_CHECKING:
+    from raceway.pipeline.imports.slices import Mask, Places
+
+_REQUEST, _SUBSCRIBE = ACTIONS.index(REQUEST), ACTIONS.index(SUBSCRIBE)
+KINDS = pa.array([as_text(action) for action in ACTIONS if action != SUBSCRIBE])
+ACTION, TOPIC, VERSION, MESSAGE_ID, PARENT_ID, TIMEOUT = range(6)
+
+_LEVEL = "[A-Za-z][A-Za-z0-9]*"
+_TOPIC = rf"\A{_LEVEL}(?:\.{_LEVEL}){{0,{MAX_MB_LEVELS - 1}}}\z"
+_PATTERN = rf"\A(?:(?:{_LEVEL}|\+)\.){{0,{MAX_MB_LEVELS - 1}}}(?:{_LEVEL}|\+|#)\z"
+_NUMBER = "0|[1-9][0-9]*"
+_VERSION = rf"\A(?P<major>{_NUMBER})\.(?P<minor>{_NUMBER})\.(?P<patch>{_NUMBER})\z"
+
+# A UUID by the kind of its characters: 1 a hexadecimal digit, 2 a hyphen.
+_CLASSES = np.zeros(256, np.uint8)
+_CLASSES[list(b"0123456789abcdefABCDEF")] = 1
+_CLASSES[ord("-")] = 2
+_UUID = np.array([1] * 8 + ([2] + [1] * 4) * 3 + [2] + [1] * 12, np.uint8)
+_VERSION_PLACE, _VARIANT_PLACE = 14, 19
+
+
+class _Starts:
+    """The first three fields of headers. They repeat from message to message, so each spelling is examined once.
+
+    `codes` says which spelling a message has; one that has no three fields has an empty one.
+    """
+
+    def __init__(self, starts: pa.Array, rows: Places, count: int) -> None:
+        coded = starts.dictionary_encode()
+        fields = pc.split_pattern(pa.concat_arrays([coded.dictionary, pa.array([b"::"])]), b":")
+        self.action, self.topic, self.version = (pc.list_element(fields, number) for number in range(3))
+        self.codes = np.full(count, len(coded.dictionary))
+        self.codes[rows] = coded.indices.to_numpy()
+
+    def has(self, verdict: Mask) -> Mask:
+        """What is said of a spelling is said of the messages that have it."""
+        found: Mask = verdict[self.codes]
+        return found
+
+
+class Messages:
+    """Messages under examination, and what is found of them in `verdicts`."""
+
+    def __init__(self, data: Bytes, starts: Places, stops: Places, limits: MbLimits) -> None:
+        self.data, self.starts, self.stops, self.limits = data, starts, stops, limits
+        self.verdicts = Verdicts(len(starts), MALFORMED_MESSAGE)
+        self._calls: dict[int, tuple[bytes, bytes]] = {}  # `subscribe` spelled as the request it is short for
+        self._cut()
+
+    def refusals(self) -> Refusals:
+        return self.verdicts.refusals(
+            lambda rows: where(self._has_topic[rows], replaced_text(self._field(TOPIC, rows)))
+        )
+
+    def _refuse_field(self, mask: Mask, start: str, number: int) -> None:
+        """With the field itself at the end of the sentence."""
+        self.verdicts.refuse_each(mask, lambda rows: sentence(start, replaced_text(self._field(number, rows))))
+
+    # ---- fields -----------------------------------------------------------------------------------------------------
+
+    def _cut(self) -> None:
+        """Finds the end of each header, and the end of each of its fields: a colon, or else the end of the header."""
+        newlines = first_from(self.data.places_of(b"\n"), self.starts, len(self.data.codes))
+        self._has_header = (newlines < self.stops) & (newlines - self.starts <= self.limits.header_limit)
+        self._newlines = np.where(self._has_header, newlines, self.starts)
+        # One more at the end, so that "the next one" is always somewhere.
+        colons = np.append(self.data.places_of(b":"), len(self.data.codes))
+        first = np.searchsorted(colons, self.starts)
+        self._colon_count = np.searchsorted(colons, self._newlines) - first
+        most = self._colon_count.max(initial=0)
+        self._ends = []
+        for number in range(TIMEOUT + 1):
+            there = colons[np.minimum(first + number, len(colons) - 1)] if number < most else self._newlines
+            self._ends.append(np.where(self._colon_count > number, there, self._newlines))
+
+    def _borders(self, number: int) -> tuple[Places, Places]:
+        """A field that is missing is empty."""
+        starts = np.minimum(self._ends[number - 1] + 1, self._newlines) if number else self.starts
+        return starts, self._ends[number]
+
+    def _field(self, number: int, rows: Places) -> pa.Array:
+        starts, stops = self._borders(number)
+        return self.data.parts(starts[rows], stops[rows])
+
+    # ---- columns of messages that passed ----------------------------------------------------------------------------
+
+    def maybe_text(self, number: int, rows: Places) -> pa.Array:
+        """A field that is NULL where it is empty."""
+        starts, stops = (edge[rows] for edge in self._borders(number))
+        if not (starts < stops).any():
+            return pa.nulls(len(rows), pa.string())
+        return where(starts < stops, self.data.parts(starts, stops).cast(pa.string()))
+
+    def topics(self, rows: Places) -> pa.Array:
+        return self._with_calls(rows, self._starts.topic.take(pa.array(self._starts.codes[rows])), 0).cast(pa.string())
+
+    def versions(self, rows: Places) -> pa.Array:
+        return self._starts.version.take(pa.array(self._starts.codes[rows])).cast(pa.string())
+
+    def timeouts(self, rows: Places) -> pa.Array:
+        return self.maybe_text(TIMEOUT, rows).cast(pa.int64())
+
+    def payloads(self, rows: Places) -> pa.Array:
+        return self._with_calls(rows, self.data.parts(self._newlines[rows] + 1, self.stops[rows]), 1)
+
+    def _with_calls(self, rows: Places, column: pa.Array, part: int) -> pa.Array:
+        if not self._calls:
+            return column
+        mask = np.isin(rows, list(self._calls))
+        values = [self._calls[row][part] for row in rows[mask].tolist()]
+        return pc.replace_with_mask(column, pa.array(mask), pa.array(values, pa.binary()))
+
+    # ---- rules ------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        limit = self.limits.header_limit
+        self.verdicts.refuse(
+            ~self._has_header,
+            f"Invalid message format: no newline separator found within the maximum header length of {limit} bytes",
+        )
+        self.verdicts.refuse(self._colon_count < 2, "Invalid header format: missing action, topic, or version")
+        self.verdicts.refuse(self._colon_count > 5, "Invalid header format: too many fields")
+        rows = np.flatnonzero(self.verdicts.open)
+        self._starts = _Starts(self.data.parts(self.starts[rows], self._ends[VERSION][rows]), rows, len(self.starts))
+        self._check_action()
+        self._check_topic()
+        self._check_version()
+        self._check_message_id()
+        self._check_parent_id()
+        self._check_timeout()
+        too_large = payload_refused(Head(REQUEST, b"", b""), 0, self.limits)
+        self.verdicts.refuse(self.stops - self._newlines - 1 > self.limits.payload_limit, too_large.text)
+        self._check_calls()
+
+    def _check_action(self) -> None:
+        self.kinds = np.full(len(self.starts), -1)
+        for number, action in enumerate(ACTIONS):
+            self.kinds[self._starts.has(matches(self._starts.action, rf"(?i)\A{as_text(action)}\z"))] = number
+        self.verdicts.refuse_each(
+            self.kinds < 0,
+            lambda rows: pa.array(
+                [f"Invalid action: {text.lower()}" for text in replaced_text(self._field(ACTION, rows)).to_pylist()],
+                pa.string(),
+            ),
+        )
+
+    def _check_topic(self) -> None:
+        topic = self._starts.topic
+        is_short = as_mask(pc.less_equal(pc.binary_length(topic), MAX_NAME_LENGTH))
+        is_topic = self._starts.has(is_short & matches(topic, _TOPIC))
+        is_pattern = self._starts.has(is_short & matches(topic, _PATTERN))
+        self._has_topic = np.where(self.kinds == _SUBSCRIBE, is_pattern, is_topic)
+        self._refuse_field(~self._has_topic, "Invalid topic name: ", TOPIC)
+
+    def _check_version(self) -> None:
+        version = self._starts.version
+        is_good = as_mask(pc.less_equal(pc.binary_length(version), MAX_VERSION_LENGTH)) & matches(version, _VERSION)
+        # Only what is short enough is read as a number: a header has room for more digits than one has.
+        numbers = pc.extract_regex(pc.if_else(pa.array(is_good), version, b"0.0.0"), _VERSION)
+        for name in ("major", "minor", "patch"):
+            number = pc.struct_field(numbers, name).cast(pa.string()).cast(pa.int64())
+            is_good &= as_mask(pc.less_equal(number, MAX_VERSION_NUMBER))
+        self._refuse_field(~self._starts.has(is_good), "Invalid message version format: ", VERSION)
+
+    def _check_message_id(self) -> None:
+        is_there, is_uuid = self._examine_ids(MESSAGE_ID, of_version_4=True)
+        self._refuse_field(is_there & ~is_uuid, "Invalid request ID format: ", MESSAGE_ID)
+        needs_one = (self.kinds == _REQUEST) | (self.kinds == _SUBSCRIBE)
+        self.verdicts.refuse(~is_there & needs_one, "Missing request ID for request action")
+
+    def _check_parent_id(self) -> None:
+        is_there, is_uuid = self._examine_ids(PARENT_ID, of_version_4=False)
+        self._refuse_field(is_there & ~is_uuid, "Invalid parent request ID format: ", PARENT_ID)
+
+    def _examine_ids(self, number: int, of_version_4: bool) -> tuple[Mask, Mask]:
+        """Which messages have that id, and where it is a UUID: all characters of all ids at once."""
+        starts, stops = self._borders(number)
+        found = stops - starts == ID_LENGTH
+        if found.any():
+            ids = self.data.parts(starts[found], stops[found])
+            characters = np.frombuffer(ids.buffers()[2], np.uint8, len(ids) * ID_LENGTH).reshape(-1, ID_LENGTH)
+            good = (_CLASSES[characters] == _UUID).all(axis=1)
+            if of_version_4:
+                variants = np.isin(characters[:, _VARIANT_PLACE], list(b"89abAB"))
+                good &= variants & (characters[:, _VERSION_PLACE] == ord("4"))
+            found[found] = good
+        return starts < stops, found
+
+    def _check_timeout(self) -> None:
+        starts, stops = self._borders(TIMEOUT)
+        is_there = starts < stops
+        self.verdicts.refuse(is_there & (self.kinds != _REQUEST), "Timeout is only allowed for request actions")
+        rows = np.flatnonzero(is_there & self.verdicts.open)
+        field = self.data.parts(starts[rows], stops[rows])
+        is_good = matches(field, rf"\A[0-9]{{1,{self.limits.timeout_digits}}}\z")
+        digits = where(is_good, field).cast(pa.string()).cast(pa.int64())
+        is_good = as_mask(pc.less_equal(digits, self.limits.timeout_max_ms))
+        is_bad = np.zeros(len(self.starts), np.bool_)
+        is_bad[rows[~is_good]] = True
+        self.verdicts.refuse(is_bad, "Invalid timeout value")
+
+    def _check_calls(self) -> None:
+        """Calls to the broker; `subscribe` is short for one of them."""
+        is_system = self._starts.has(matches(self._starts.topic, r"(?i)\Asystem\."))
+        is_call = is_system | (self.kinds == _SUBSCRIBE)
+        rows = np.flatnonzero(is_call & self.verdicts.open)
+        refused = {row: found for row in rows.tolist() if (found := self._maybe_refused_call(row)) is not None}
+        self.kinds[rows[self.kinds[rows] == _SUBSCRIBE]] = _REQUEST
+        if refused:
+            codes, reasons = zip(*((each.code, each.text) for each in refused.values()), strict=True)
+            self.verdicts.refuse_rows(
+                np.array(list(refused)), pa.array(codes, pa.string()), pa.array(reasons, pa.string())
+            )
+
+    def _maybe_refused_call(self, row: int) -> Refused | None:
+        one = np.array([row])
+        head = Head(ACTIONS[self.kinds[row]], self._field(TOPIC, one)[0].as_py(), b"")
+        payload = self.data.parts(self._newlines[one] + 1, self.stops[one])[0].as_py()
+        if head.action == SUBSCRIBE:
+            payload, head = subscribe_payload(head.topic, payload), as_request(head)
+            self._calls[row] = head.topic, payload
+        call = read_call(head, payload)
+        return call if isinstance(call, Refused) else None

@@ -1,0 +1,148 @@
+"""What a wire's parser makes of consecutive messages, and the rows of the bronze tables that become of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from mmap import mmap
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+
+from raceway.pipeline.columns import BRONZE, IMPORT, REJECTED, TIMESTAMP
+from raceway.pipeline.imports.slices import Bytes
+
+if TYPE_CHECKING:
+    from raceway.pipeline.imports.slices import Places
+
+# A file, or a piece of one.
+Content: TypeAlias = bytes | mmap
+
+# Of a refused message so many bytes are kept; the attribute `raw_bytes` tells how many there were.
+KEPT_BYTES = 64 * 1024
+RAW_BYTES = "raw_bytes"
+
+
+class Borders(NamedTuple):
+    """Whole messages in a row: message `i` is the bytes from `starts[i]` to `stops[i]`.
+
+    `end` is the first byte behind them. `fault` says why nothing can be read from there on; None: nothing is wrong.
+    """
+
+    starts: Places
+    stops: Places
+    end: int
+    fault: Fault | None = None
+
+
+class Fault(NamedTuple):
+    """Why a message is refused, in the words of its wire."""
+
+    code: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Refusals:
+    """Messages that are refused. `rows` are their numbers among those parsed, in order; `topics` may be NULL."""
+
+    rows: Places
+    codes: pa.Array
+    reasons: pa.Array
+    topics: pa.Array
+
+
+@dataclass(frozen=True)
+class Parsed:
+    """Good messages as columns of bronze; whatever `columns` leaves out is NULL.
+
+    `broken`: behind this message no other can be found, though borders were given. Its refusal is the last.
+    """
+
+    rows: Places
+    columns: dict[str, pa.Array]
+    refused: Refusals
+    broken: int | None = None
+
+
+class Origin(NamedTuple):
+    """Where messages came from: of which file (by its SHA-256) and wire, when that was written."""
+
+    sha256: str
+    wire: str
+    time_us: int
+
+
+def message_rows(origin: Origin, first: int, parsed: Parsed) -> pa.Table:
+    """Rows of `bronze.messages`; `first` is the number of the first message within the file."""
+    count = len(parsed.rows)
+    columns = _common_columns(origin, first + parsed.rows) | parsed.columns
+    if "sent_ms" in columns:
+        columns |= _times(sent_us(columns["sent_ms"], origin.time_us))
+    columns.setdefault("attributes", _empty(BRONZE.field("attributes").type, count))
+    columns.setdefault("hops", _empty(BRONZE.field("hops").type, count))
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in BRONZE]
+    return pa.table(arrays, schema=BRONZE)
+
+
+def rejected_rows(origin: Origin, first: int, data: Bytes, borders: Borders, refused: Refusals) -> pa.Table:
+    """Rows of `bronze.rejected`."""
+    starts, stops = borders.starts[refused.rows], borders.stops[refused.rows]
+    columns = _common_columns(origin, first + refused.rows) | {
+        "topic": refused.topics,
+        "code": refused.codes,
+        "reason": refused.reasons,
+        "attributes": _raw_bytes(stops - starts),
+        "payload": data.parts(starts, np.minimum(stops, starts + KEPT_BYTES)),
+    }
+    count = len(refused.rows)
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in REJECTED]
+    return pa.table(arrays, schema=REJECTED)
+
+
+def rejected_rest(origin: Origin, number: int, kept: bytes, size: int, fault: Fault) -> pa.Table:
+    """One row for all that follows in a file when no border can be found any more."""
+    whole = Borders(np.array([0]), np.array([len(kept)]), size)
+    one = Refusals(np.array([0]), pa.array([fault.code]), pa.array([fault.reason]), pa.nulls(1, pa.string()))
+    rows = rejected_rows(origin, number, Bytes(kept), whole, one)
+    at = REJECTED.get_field_index("attributes")
+    return rows.set_column(at, REJECTED.field(at), _raw_bytes(np.array([size])))
+
+
+def _common_columns(origin: Origin, sequences: Places) -> dict[str, pa.Array]:
+    count = len(sequences)
+    return {
+        "source": pa.repeat(pa.scalar(IMPORT + origin.sha256), count),
+        "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
+        "sequence": pa.array(sequences, pa.int64()),
+        "wire": pa.repeat(pa.scalar(origin.wire), count),
+    } | _times(np.full(count, origin.time_us))
+
+
+def _times(time_us: Places) -> dict[str, pa.Array]:
+    times = pa.array(time_us, pa.int64())
+    return {"time_us": times, "time": times.cast(TIMESTAMP)}
+
+
+def sent_us(sent_ms: pa.Array, latest_us: int) -> Places:
+    """When messages were sent, by their senders' clocks, held to what a file can show: time does not go back from one
+    message to the next, and nothing was sent after the file was last written."""
+    told = sent_ms.fill_null(0).to_numpy(zero_copy_only=False)
+    within = np.clip(told, 0, latest_us // 1000) * 1000
+    found: Places = np.maximum.accumulate(within) if len(within) else within
+    return found
+
+
+def _raw_bytes(sizes: Places) -> pa.Array:
+    cut = sizes > KEPT_BYTES
+    offsets = np.concatenate(([0], np.cumsum(cut))).astype(np.int32)
+    values = pa.array(sizes[cut], pa.int64()).cast(pa.string())
+    return pa.MapArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar(RAW_BYTES), len(values)), values)
+
+
+def _empty(kind: pa.DataType, count: int) -> pa.Array:
+    """`count` empty maps or lists."""
+    offsets = pa.repeat(pa.scalar(0, pa.int32()), count + 1)
+    if pa.types.is_map(kind):
+        return pa.MapArray.from_arrays(offsets, pa.array([], kind.key_type), pa.array([], kind.item_type))
+    return pa.ListArray.from_arrays(offsets, pa.array([], kind.value_type))

@@ -1,0 +1,224 @@
+"""A capture in pieces: cut in the driver, parsed by Spark's workers, each into files of its own.
+
+The driver finds where messages begin and end, and nothing more; a worker reads its piece of the file, parses and
+validates it, and writes the rows of both bronze tables as Parquet itself. Spark gets one row about each piece: sending
+millions of rows through the JVM would take several times as long. Files of attempts that failed are not told of and
+are swept with the rest of staging.
+"""
+
+from __future__ import annotations
+
+import mmap
+import uuid
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway import config
+from raceway.config import MIB
+from raceway.errors import PipelineError
+from raceway.pipeline.columns import BRONZE, ddl
+from raceway.pipeline.imports.capture import Capture
+from raceway.pipeline.imports.parsed import (
+    KEPT_BYTES,
+    Borders,
+    Content,
+    Fault,
+    Origin,
+    Parsed,
+    message_rows,
+    rejected_rest,
+    rejected_rows,
+)
+from raceway.pipeline.imports.slices import Bytes
+from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+# What one task parses at once: enough that starting it does not matter, little enough that many fit into memory.
+PIECE_MESSAGES, PIECE_BYTES = 65_536, 32 * MIB
+
+# What is told of a piece. `broken`: behind it no message can be found.
+_TOLD = pa.schema(
+    [
+        ("piece", pa.int64()),
+        ("messages_file", pa.string()),
+        ("rejected_file", pa.string()),
+        ("messages", pa.int64()),
+        ("rejected", pa.int64()),
+        ("first_us", pa.int64()),
+        ("last_us", pa.int64()),
+        ("related", pa.bool_()),
+        ("broken", pa.bool_()),
+    ]
+)
+
+
+class Form(NamedTuple):
+    """How a wire's captures are read.
+
+    split   (the file, where to begin) to the borders of as many messages as make a piece
+    parse   (bytes, borders of messages in them) to what they say
+    """
+
+    split: Callable[[Content, int], Borders]
+    parse: Callable[[Bytes, Borders], Parsed]
+
+
+class Piece(NamedTuple):
+    """Bytes `start` to `stop` of a file; `sequence` is the number of the first message there.
+
+    `fault`: no message begins here, and none is found behind.
+    """
+
+    start: int
+    stop: int
+    sequence: int
+    fault: Fault | None = None
+
+
+class Told(NamedTuple):
+    """What a worker tells of a piece; the names of files are empty where there are no rows.
+
+    `related`: rows there may concern others (see `chains`).
+    """
+
+    piece: int
+    messages_file: str
+    rejected_file: str
+    messages: int
+    rejected: int
+    first_us: int
+    last_us: int
+    related: bool
+    broken: bool
+
+
+def form_of(wire: str, settings: config.Config, path: Path) -> Form:
+    """Of this file: what it begins with may tell."""
+    with path.open("rb") as file:
+        first = file.read(1)
+    form: Form = import_module(f"raceway.pipeline.imports.{wire}").form(settings, first)
+    return form
+
+
+def cut(capture: Capture, form: Form) -> list[Piece]:
+    """The pieces of a file, in order."""
+    if not capture.size:
+        return []
+    with capture.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+        return list(_pieces(data, form))
+
+
+def _pieces(data: mmap.mmap, form: Form) -> Iterator[Piece]:
+    at, sequence = 0, 0
+    while at < len(data):
+        borders = form.split(data, at)
+        count, end, fault = len(borders.starts), borders.end, borders.fault
+        if count:
+            yield Piece(at, end, sequence)
+        if fault is not None:
+            yield Piece(end, len(data), sequence + count, fault)
+            return
+        at, sequence = end, sequence + count
+
+
+def parse_pieces(
+    spark: SparkSession, capture: Capture, pieces: list[Piece], settings: config.Config, folder: Path
+) -> list[Told]:
+    """Let Spark's workers parse them; what they tell of each, in order, up to the first behind which nothing is found.
+
+    Raises PipelineError if somebody wrote to the file meanwhile: it would not be what its SHA-256 says.
+    """
+    work = partial(_work, capture, pieces, settings, folder)
+    rows = spark.range(0, len(pieces), 1, numPartitions=max(1, len(pieces))).mapInArrow(work, ddl(_TOLD)).collect()
+    told = sorted(Told(*row) for row in rows)
+    facts = capture.path.stat()
+    if (facts.st_size, facts.st_mtime_ns // 1000) != (capture.size, capture.time_us):
+        raise PipelineError(f"{capture.path} was written to while it was imported; nothing of it was kept")
+    broken = next((row.piece for row in told if row.broken), len(told))
+    return told[: broken + 1]
+
+
+def _work(
+    capture: Capture, pieces: list[Piece], settings: config.Config, folder: Path, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """In a worker: the numbers of pieces to what there is to tell of them."""
+    form = form_of(capture.wire, settings, capture.path)
+    for batch in batches:
+        for number in batch.column(0).to_pylist():
+            told = parse_piece(capture, form, number, pieces[number], folder)
+            yield pa.RecordBatch.from_pylist([told._asdict()], schema=_TOLD)
+
+
+def parse_piece(capture: Capture, form: Form, number: int, piece: Piece, folder: Path) -> Told:
+    """Parse one piece and write its rows to files in this folder."""
+    messages, rejected, is_broken = piece_rows(capture, form, piece)
+    times = pc.min_max(messages.column("time_us")).as_py() if len(messages) else {"min": 0, "max": 0}
+    return Told(
+        number,
+        _written(messages, folder),
+        _written(rejected, folder),
+        len(messages),
+        len(rejected),
+        times["min"],
+        times["max"],
+        _are_related(messages),
+        is_broken,
+    )
+
+
+def _are_related(messages: pa.Table) -> bool:
+    """Is there an answer, a request that says where its answer goes, or a message that names another?"""
+    names_other = messages.column("parent_id").null_count < len(messages)
+    names_queue = messages.column("reply_to").null_count < len(messages)
+    return names_other or names_queue or bool(pc.any(pc.equal(messages.column("kind"), "response")).as_py())
+
+
+def piece_rows(capture: Capture, form: Form, piece: Piece) -> tuple[pa.Table, pa.Table, bool]:
+    """Rows of both tables, and whether no message can be found behind them."""
+    origin = Origin(capture.sha256, capture.wire, capture.time_us)
+    if piece.fault is not None:
+        kept = _read(capture, piece.start, min(piece.stop, piece.start + KEPT_BYTES))
+        rest = rejected_rest(origin, piece.sequence, kept, piece.stop - piece.start, piece.fault)
+        return BRONZE.empty_table(), rest, True
+    content = _read(capture, piece.start, piece.stop)
+    borders, data = form.split(content, 0), Bytes(content)
+    parsed = form.parse(data, borders)
+    messages = message_rows(origin, piece.sequence, parsed)
+    rejected = rejected_rows(origin, piece.sequence, data, borders, parsed.refused)
+    if parsed.broken is None:
+        return messages, rejected, False
+    return messages, _with_rest(capture, piece, borders, parsed, rejected), True
+
+
+def _with_rest(capture: Capture, piece: Piece, borders: Borders, parsed: Parsed, rejected: pa.Table) -> pa.Table:
+    """The last refusal stands for all that follows in the file."""
+    assert parsed.broken is not None
+    origin, refused = Origin(capture.sha256, capture.wire, capture.time_us), parsed.refused
+    start = piece.start + int(borders.starts[parsed.broken])
+    fault = Fault(refused.codes[-1].as_py(), refused.reasons[-1].as_py())
+    kept = _read(capture, start, min(capture.size, start + KEPT_BYTES))
+    rest = rejected_rest(origin, piece.sequence + parsed.broken, kept, capture.size - start, fault)
+    return pa.concat_tables([rejected[:-1], rest])
+
+
+def _read(capture: Capture, start: int, stop: int) -> bytes:
+    with capture.path.open("rb") as file:
+        file.seek(start)
+        return file.read(stop - start)
+
+
+def _written(rows: pa.Table, folder: Path) -> str:
+    """The file; empty when there are no rows."""
+    if not len(rows):
+        return ""
+    path = folder / f"{uuid.uuid4().hex}.parquet"
+    with open_writer(path, rows.schema) as writer:
+        writer.write_table(rows, ROW_GROUP_ROWS)
+    return str(path)

@@ -1,0 +1,157 @@
+"""Seneca captures: one JSON document per line, as the web and document dialects put it into a body, without meta data,
+or wrapped as over TCP; calls and answers.
+
+JSON is taken apart line by line with the codec's own functions. No kernel could do it: members keep the text they came
+as, the last of two equal names counts, and what a field is worth depends on its type. (Spark's JSON functions reorder
+members and rewrite numbers.)
+
+A line with `kind` is wrapped, as on a TCP connection. A document is an answer if it says `res: true`, or, in the web
+dialect, when the action ended.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw
+
+from raceway import config
+from raceway.codec import seneca as codec
+from raceway.codec.seneca import Call, Dialect, LineRefused, Members, Refused, Reply
+from raceway.codec.seneca_document import DocumentError
+from raceway.codec.seneca_meta import reply_meta
+from raceway.errors import PatternTextError, PeerError
+from raceway.model.envelope import RESPONSE, Batch, encode_json
+from raceway.model.patterns import Pin, maybe_topic
+from raceway.pipeline.imports.batches import bronze_columns
+from raceway.pipeline.imports.lines import split_lines
+from raceway.pipeline.imports.parsed import Borders, Fault, Parsed, Refusals
+from raceway.pipeline.imports.pieces import Form
+from raceway.pipeline.imports.slices import Bytes
+
+_BLANKS = b" \t\r"
+_WRAPPED = "kind"
+_TRUE = Raw(b"true")
+
+
+def form(settings: config.Config, _: bytes) -> Form:
+    return Form(partial(split_lines, blanks=_BLANKS), partial(parse, limit=settings.listen.seneca.body_limit))
+
+
+def parse(data: Bytes, borders: Borders, limit: int) -> Parsed:
+    """Every rule of the codec. A line that ends a connection is refused and the next one read: lines stay certain."""
+    rows: list[int] = []
+    batches: list[Batch] = []
+    refused: list[tuple[int, Fault]] = []
+    for number, line in enumerate(data.parts(borders.starts, borders.stops).to_pylist()):
+        found = read(line.strip(_BLANKS), limit)
+        if isinstance(found, Batch):
+            rows.append(number)
+            batches.append(found)
+        else:
+            refused.append((number, found))
+    return Parsed(np.array(rows, np.int64), bronze_columns(_joined(batches)), _refusals(refused))
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    """Batches of one row each."""
+    names = {name for batch in batches for name in batch.__dict__ if name != "count"}
+    return Batch(len(batches), **{name: [batch.item(name, 0) for batch in batches] for name in sorted(names)})
+
+
+def _refusals(refused: list[tuple[int, Fault]]) -> Refusals:
+    return Refusals(
+        np.array([number for number, _ in refused], np.int64),
+        pa.array([fault.code for _, fault in refused], pa.string()),
+        pa.array([fault.reason for _, fault in refused], pa.string()),
+        pa.nulls(len(refused), pa.string()),
+    )
+
+
+# ---- one line -------------------------------------------------------------------------------------------------------
+
+
+def read(line: bytes, limit: int) -> Batch | Fault:
+    """The row of a line, or why there is none."""
+    if len(line) > limit:
+        return _fault(codec.too_large(limit))
+    try:
+        document = codec.read_members(line)
+        reply = _maybe_reply(line, document)
+        if reply is not None:
+            return _answer(line, reply)
+        found = codec.read_line(line, fresh_id) if _WRAPPED in document else codec.read_http({}, line, fresh_id)
+    except DocumentError as error:
+        return Fault(error.seneca_code, error.reason)
+    if isinstance(found, Refused):
+        return _fault(found)
+    if isinstance(found, LineRefused):
+        return _line_fault(found, document)
+    return _call(found)
+
+
+def _maybe_reply(line: bytes, document: Members) -> Reply | None:
+    if _WRAPPED not in document and "meta$" in document:
+        told, _ = reply_meta.read(document["meta$"])
+        if told.end is not None and (told.mi or told.tx):
+            return codec.read_http_answer(Dialect.WEB, 200, {}, line)
+    return codec.read_answer_line(line)
+
+
+def fresh_id() -> str:
+    """For a message that has none, in the form of Seneca's own."""
+    return uuid.uuid4().hex[:12]
+
+
+def _fault(refused: Refused) -> Fault:
+    return Fault(refused.code, refused.message)
+
+
+def _line_fault(refused: LineRefused, document: Members) -> Fault:
+    """What the sender is told. To one that wants no answer nothing is said; it is asked as if it had wanted one."""
+    if refused.line is None:
+        again = codec.read_line(encode_json({**document, "sync": _TRUE}), fresh_id)
+        assert isinstance(again, LineRefused)
+        assert again.line is not None
+        refused = again
+    told: dict[str, Any] = msgspec.json.decode(refused.line or b"{}")
+    error = told.get("error", told)
+    return Fault(error["code"], error["message"])
+
+
+def _call(call: Call) -> Batch | Fault:
+    try:
+        return codec.batch_of(call, _topic(call).encode())
+    except PeerError as error:
+        failure = codec.failure_of(error, call.members)
+        return Fault(failure.code, failure.message)
+
+
+def _topic(call: Call) -> str:
+    """As the bus would call it: by the keys that name a pattern, else by the pattern that the sender tells of.
+
+    Empty where neither does. Raises NameInvalidError and NameReservedError.
+    """
+    topic = maybe_topic(call.text)
+    if topic is not None or call.pattern is None:
+        return topic or ""
+    try:
+        return Pin.of(codec.parse_pattern(call.pattern)).topic_for(call.look)
+    except (PatternTextError, PeerError):
+        return ""
+
+
+def _answer(line: bytes, reply: Reply) -> Batch:
+    """An answer names its request by id only; several in one document stay one."""
+    batch = codec.answer_batch(reply, (reply.mid or "").encode())
+    batch.kind, batch.topic = RESPONSE, b""
+    batch.message_id = None if reply.mid is None else reply.mid.encode()
+    batch.correlation_id = None if reply.cid is None else reply.cid.encode()
+    if reply.several:
+        batch.payload = [line]
+    return batch

@@ -1,0 +1,107 @@
+"""Many parts of one run of bytes at a time: where things are (NumPy), and the parts themselves (Arrow), without a loop.
+
+Places are offsets into the bytes, in ascending order. Parts are given by where they start and stop; they must not
+overlap and must come in order, because consecutive cuts *are* the offsets of an Arrow array.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Places = NDArray[np.int64]
+    Mask = NDArray[np.bool_]
+
+
+class Bytes:
+    """`codes` are the bytes as numbers."""
+
+    def __init__(self, data: bytes | NDArray[np.uint8]) -> None:
+        self.codes = np.frombuffer(data, np.uint8) if isinstance(data, bytes) else data
+        self._buffer = pa.py_buffer(self.codes)
+
+    def places_of(self, byte: bytes) -> Places:
+        return np.flatnonzero(self.codes == byte[0])
+
+    def places_in(self, table: Mask) -> Places:
+        """Where bytes stand that the table of 256 names."""
+        return np.flatnonzero(table[self.codes])
+
+    def parts(self, starts: Places, stops: Places) -> pa.Array:
+        """An array of `binary`."""
+        if not len(starts):
+            return pa.array([], pa.binary())
+        cuts = np.empty(2 * len(starts) + 1, np.int32)
+        cuts[:-1:2], cuts[1::2], cuts[-1] = starts, stops, stops[-1]
+        both = pa.Array.from_buffers(pa.binary(), len(cuts) - 1, [None, pa.py_buffer(cuts), self._buffer])
+        return both.take(pa.array(np.arange(0, len(cuts) - 1, 2)))
+
+    def stripped(self, starts: Places, stops: Places, blanks: bytes = b" \t") -> tuple[Places, Places]:
+        """Without blanks at both ends. Goes on only with the parts that still have one."""
+        is_blank = np.zeros(256, np.bool_)
+        is_blank[list(blanks)] = True
+        starts, stops = starts.copy(), stops.copy()
+        for edge, step, place in ((starts, 1, 0), (stops, -1, -1)):
+            rows = np.flatnonzero(starts < stops)
+            while len(rows := rows[is_blank[self.codes[edge[rows] + place]]]):
+                edge[rows] += step
+                rows = rows[starts[rows] < stops[rows]]
+        return starts, stops
+
+
+def first_from(places: Places, starts: Places, none: int) -> Places:
+    """The first of these places at or behind each start; `none` where there is none."""
+    return np.append(places, none)[np.searchsorted(places, starts)]
+
+
+def count_between(places: Places, starts: Places, stops: Places) -> Places:
+    """How many of these places lie in each part."""
+    return np.searchsorted(places, stops) - np.searchsorted(places, starts)
+
+
+def matches(values: pa.Array, pattern: str) -> Mask:
+    """Which of these bytes the pattern (RE2, one character for each byte) finds something in."""
+    return as_mask(pc.match_substring_regex(values, pattern))
+
+
+def as_mask(values: pa.Array) -> Mask:
+    """Booleans for NumPy; NULL is false."""
+    found: Mask = pc.fill_null(values, False).to_numpy(zero_copy_only=False)
+    return found
+
+
+def is_text(values: pa.Array) -> Mask:
+    """Which of these bytes are UTF-8. All are looked at at once; one by one only where some are not."""
+    try:
+        values.cast(pa.string())
+        return np.ones(len(values), np.bool_)
+    except pa.ArrowInvalid:
+        return np.array([_is_utf8(value) for value in values.to_pylist()], np.bool_)
+
+
+def _is_utf8(value: bytes) -> bool:
+    try:
+        value.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def replaced_text(values: pa.Array) -> pa.Array:
+    """As `string`; what is no UTF-8 has replacement characters, as in every sentence of the codecs."""
+    try:
+        return values.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [None if value is None else value.decode("utf-8", "replace") for value in values.to_pylist()]
+        return pa.array(texts, pa.string())
+
+
+def sentence(start: str, middle: pa.Array, end: str = "") -> pa.Array:
+    """`start` and `end` around each text."""
+    return pc.binary_join_element_wise(start, middle, end, "")

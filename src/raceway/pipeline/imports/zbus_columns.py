@@ -1,0 +1,200 @@
+"""Keys of zbus messages as columns of bronze, by the rules of `codec.zbus_rows`, for many messages at once.
+
+What the model has no column for is an attribute: unknown headers and keys under their own names, and `zbus.topic`,
+`zbus.status`, `zbus.encoding`. A message to the broker that carries nothing (consume, heartbeat, admin) is of the kind
+`control` and has the attribute `zbus.cmd`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.codec.zbus_rows import ATTRIBUTE_PREFIX, BODILESS, RECEIVER_NEVER_SEES
+from raceway.pipeline.imports.slices import as_mask, matches
+from raceway.pipeline.imports.verdicts import where
+from raceway.pipeline.imports.zbus_heads import Heads
+
+if TYPE_CHECKING:
+    from raceway.pipeline.imports.slices import Mask, Places
+
+PRODUCE, REQUEST, CONSUME, ADMIN = "produce", "request", "consume", "admin"
+KINDS = {PRODUCE: "publish", REQUEST: "request"}
+_CONTROL = "control"
+_CONTROLS = (CONSUME, "heartbeat", ADMIN, "track_report", "track_sub")
+_OK, _FIRST_FINAL, _LAST_FINAL, _FIRST_ERROR = 200, 200, 599, 400
+# Keys that may be attributes, or else become something better.
+_CHANGED = ("encoding", "content-type", "schema-id", "schema-version")
+
+
+class Columns:
+    """Columns of all messages, good ones or not; what is wrong with values goes to the verdicts of the heads."""
+
+    def __init__(self, heads: Heads) -> None:
+        self._heads = heads
+        self.payload = heads.bodies()
+        self._command = pc.fill_null(_text(heads, "cmd"), ADMIN)
+        self._carries = self._is((PRODUCE, REQUEST))
+
+    def _is(self, commands: tuple[str, ...]) -> Mask:
+        return as_mask(pc.is_in(self._command, pa.array(commands)))
+
+    # ---- rules ------------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        verdicts = self._heads.verdicts
+        window = self._heads.key("window")
+        is_window = matches(window, r"\A(?:-1|[0-9]{1,9})\z") & ~matches(window, r"\A0+\z")
+        self._refuse(self._is((CONSUME,)) & as_mask(window.is_valid()) & ~is_window, "window")
+        verdicts.refuse_each(
+            ~self._carries & ~self._is(_CONTROLS),
+            lambda rows: pc.binary_join_element_wise(
+                "Bad format: command(", self._command.take(pa.array(rows)), ") not support", ""
+            ),
+        )
+        self._check_status()
+
+    def _refuse(self, mask: Mask, reason: str) -> None:
+        self._heads.verdicts.refuse(mask, f"Bad format: {reason}")
+
+    def _check_status(self) -> None:
+        """From the key, else from a status line. 200 is what a receiver sees anyway."""
+        told = self._heads.key("reply-code")
+        is_number = matches(told, r"\A[0-9]{1,9}\z")
+        self._refuse(self._carries & as_mask(told.is_valid()) & ~is_number, "reply-code")
+        of_line = pa.array([first.status for first in self._heads.firsts], pa.int64())
+        number = where(is_number, told).cast(pa.string()).cast(pa.int64())
+        status = pc.coalesce(number, of_line.take(pa.array(self._heads.first_codes)))
+        self.status = where(as_mask(pc.not_equal(status, _OK)), status)
+        is_final = as_mask(pc.and_(pc.greater_equal(status, _FIRST_FINAL), pc.less_equal(status, _LAST_FINAL)))
+        is_bodiless = as_mask(pc.is_in(status, pa.array(sorted(BODILESS), pa.int64())))
+        has_body = as_mask(pc.greater(pc.binary_length(self.payload), 0))
+        is_told = self._carries & as_mask(self.status.is_valid())
+        self._refuse(is_told & (~is_final | (is_bodiless & has_body)), "status")
+
+    # ---- columns ----------------------------------------------------------------------------------------------------
+
+    def of(self, rows: Places) -> dict[str, pa.Array]:
+        """The columns of these messages, which broke no rule."""
+        index = pa.array(rows)
+        kinds = [where(self._is((command,)), pa.repeat(kind, self._heads.count)) for command, kind in KINDS.items()]
+        message_id, parent_id, subject = (self._filled(name) for name in ("msgid", "msgid-raw", "topic"))
+        schema_id, schema_version = self._number("schema-id"), self._number("schema-version")
+        encoding, label, is_content_type = self._encoding()
+        columns = {
+            "topic": pc.fill_null(_text(self._heads, "mq"), ""),
+            "kind": pc.coalesce(*kinds, pa.scalar(_CONTROL)),
+            "message_id": message_id,
+            "correlation_id": pc.coalesce(where(self._carries, parent_id), message_id),
+            "parent_id": parent_id,
+            "reply_to": self._filled("mq-reply"),
+            "routing_key": self._filled("routing-key"),
+            "schema_id": schema_id,
+            "schema_version": schema_version,
+            "encoding": encoding,
+            "error": where(as_mask(pc.greater_equal(self.status, _FIRST_ERROR)), self.status.cast(pa.string())),
+            "payload": self.payload,
+        }
+        extra = {
+            "zbus.topic": subject,
+            "zbus.status": self.status.cast(pa.string()),
+            "zbus.encoding": label,
+            "content-type": where(~is_content_type, _text(self._heads, "content-type")),
+            "schema-id": where(~as_mask(schema_id.is_valid()), _text(self._heads, "schema-id")),
+            "schema-version": where(~as_mask(schema_version.is_valid()), _text(self._heads, "schema-version")),
+        }
+        carried = {name: column.take(index) for name, column in columns.items()}
+        carries = self._carries[rows]
+        for name in ("parent_id", "reply_to", "routing_key", "schema_id", "schema_version", "encoding", "error"):
+            carried[name] = where(carries, carried[name])
+        return carried | {"attributes": self._attributes(rows, extra)}
+
+    def _filled(self, name: str) -> pa.Array:
+        """An empty value is as good as none."""
+        text = _text(self._heads, name)
+        return where(as_mask(pc.not_equal(text, "")), text)
+
+    def _number(self, name: str) -> pa.Array:
+        """A number that is spelled as we would; anything else stays an attribute."""
+        text = self._heads.key(name)
+        return where(matches(text, r"\A(?:0|[1-9][0-9]{0,17})\z"), text).cast(pa.string()).cast(pa.int64())
+
+    def _encoding(self) -> tuple[pa.Array, pa.Array, Mask]:
+        """One column for both: a content type has a slash, a charset has none. Whatever does not fit is an attribute.
+
+        The column, the attribute `zbus.encoding`, and where the column is the content type.
+        """
+        own, content_type = self._filled("encoding"), self._filled("content-type")
+        is_content_type = as_mask(pc.match_substring(content_type, "/"))
+        label = pc.coalesce(own, self._filled("content-encoding"))
+        is_label = ~is_content_type & as_mask(pc.invert(pc.match_substring(label, "/")))
+        column = pc.coalesce(where(is_content_type, content_type), where(is_label, label))
+        return column, where(~is_label, own), is_content_type
+
+    # ---- attributes -------------------------------------------------------------------------------------------------
+
+    def _attributes(self, rows: Places, extra: dict[str, pa.Array]) -> pa.Array:
+        """Maps of: keys of the URI, headers, which count more, and those that were made of keys."""
+        carries = self._carries
+        found = [*self._of_uris(), self._of_headers(), *(_of_column(name, column) for name, column in extra.items())]
+        owners = np.concatenate([owners for owners, _, _ in found])
+        names = pa.concat_arrays([names for _, names, _ in found])
+        values = pa.concat_arrays([values for _, _, values in found])
+        kept = np.flatnonzero(carries[owners])
+        kept = kept[_last_of_each(owners[kept], names.take(pa.array(kept)))]
+        commands = np.flatnonzero(~carries)
+        owners = np.concatenate([owners[kept], commands])
+        names = pa.concat_arrays([names.take(pa.array(kept)), pa.repeat("zbus.cmd", len(commands))])
+        values = pa.concat_arrays([values.take(pa.array(kept)), self._command.take(pa.array(commands))])
+        return _maps(rows, owners, names, values, self._heads.count)
+
+    def _of_headers(self) -> tuple[Places, pa.Array, pa.Array]:
+        heads = self._heads
+        is_relayed = np.array([_is_relayed(name) for name in heads.names], np.bool_)
+        lines = np.flatnonzero(is_relayed[heads.header_names]) if heads.names else np.zeros(0, np.int64)
+        # Only of heads that are text, the others are refused.
+        lines = lines[heads.verdicts.open[heads.header_owners[lines]]]
+        names = pa.array(heads.names, pa.string()).take(pa.array(heads.header_names[lines]))
+        return heads.header_owners[lines], names, heads.values(lines).cast(pa.string())
+
+    def _of_uris(self) -> list[tuple[Places, pa.Array, pa.Array]]:
+        heads = self._heads
+        names = {name.decode() for first in heads.firsts for name in first.keys if first.fault is None}
+        return [_of_column(name, heads.uri(name).cast(pa.string())) for name in sorted(names) if _is_relayed(name)]
+
+
+def _text(heads: Heads, name: str) -> pa.Array:
+    """A key as text; NULL in messages that were refused already, which may be no text."""
+    return where(heads.verdicts.open, heads.key(name)).cast(pa.string())
+
+
+def _is_relayed(name: str) -> bool:
+    """Does a key go on under its own name, whatever it says?"""
+    key = name.encode()
+    return not (key in RECEIVER_NEVER_SEES or name in _CHANGED or key.startswith(ATTRIBUTE_PREFIX))
+
+
+def _of_column(name: str, column: pa.Array) -> tuple[Places, pa.Array, pa.Array]:
+    rows = np.flatnonzero(as_mask(column.is_valid()))
+    return rows, pa.repeat(name, len(rows)), column.take(pa.array(rows))
+
+
+def _last_of_each(owners: Places, names: pa.Array) -> Places:
+    """Where each pair of owner and name stands last."""
+    codes = names.dictionary_encode().indices.to_numpy()
+    pairs = owners * (int(codes.max(initial=0)) + 1) + codes
+    _, from_behind = np.unique(pairs[::-1], return_index=True)
+    return np.sort(len(pairs) - 1 - from_behind)
+
+
+def _maps(rows: Places, owners: Places, names: pa.Array, values: pa.Array, count: int) -> pa.Array:
+    """One map for each of the rows."""
+    order = np.argsort(owners, kind="stable")
+    order = order[np.isin(owners[order], rows)]
+    sizes = np.bincount(owners[order], minlength=count)[rows]
+    offsets = np.append(0, np.cumsum(sizes)).astype(np.int32)
+    index = pa.array(order)
+    return pa.MapArray.from_arrays(pa.array(offsets), names.take(index), values.take(index))

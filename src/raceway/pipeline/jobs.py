@@ -1,0 +1,262 @@
+"""The one streaming query: each batch into `bronze.messages`, then every other table brought up to date.
+
+Spark hands a batch to `foreachBatch` and remembers offsets in its checkpoint. It may hand the same batch twice, or
+another cut of it: after a crash, after files of the checkpoint were lost, after the checkpoint was deleted. Nothing
+here relies on it. `Lake.append_batch` takes what is behind the table's end, `recompute.refresh` does what no note calls
+done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from raceway import config
+from raceway.errors import PipelineError, RacewayError
+from raceway.journal.files import Files, maybe_read_file, write_file
+from raceway.journal.identity import maybe_read_identity
+from raceway.journal.lock import FolderLock
+from raceway.journal.reader import Reader
+from raceway.pipeline import checkpoint, compaction, progress, registry
+from raceway.pipeline.columns import JOURNAL
+from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
+from raceway.pipeline.notes import Note
+from raceway.pipeline.progress import Batch, Progress, TableProgress
+from raceway.pipeline.recompute import forget, refresh
+from raceway.pipeline.spark import cores, said_by_us
+from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
+
+# How often a waiting run looks whether it shall stop, and writes its progress.
+_LOOK_S = 0.25
+_PROGRESS_S = 2.0
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a run shall do."""
+
+    settings: config.Pipeline
+    once: bool = False
+    accept_loss: bool = False
+    tables: Sequence[Derived] = registry.DERIVED
+
+
+class Job:
+    """One run over the tables of a data folder. `told` hears of each batch and each time the run is idle."""
+
+    def __init__(self, lake: Lake, order: Order, told: Callable[[Progress], None] = lambda _: None) -> None:
+        self.lake, self.order, self._told = lake, order, told
+        self.stopping = threading.Event()
+        self.progress = Progress(pid=0, format=order.settings.format, started_us=progress.now_us())
+        self._failure: BaseException | None = None
+        self._steps: dict[str, float] = {}
+        self._reader = Reader(lake.folders.data)
+
+    def run(self) -> Progress:
+        """Until all is done (`once`), or until `stopping` is set. PipelineError, JournalError say what is wrong."""
+        self.lake.folders.root.mkdir(parents=True, exist_ok=True)
+        lock = FolderLock(self.lake.folders.root)
+        try:
+            self._begin()
+            self._follow(self._start())
+            self._tell("stopped")
+        except (RacewayError, PySparkException) as error:
+            failure = self._explained(error)
+            self.progress.error = str(failure)
+            self._tell("failed")
+            raise failure from error
+        finally:
+            lock.release()
+            self._reader.close()
+        return self.progress
+
+    # ---- before the query -------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        self.progress.pid = os.getpid()
+        check_identity(self.lake)
+        checkpoint.check(self.lake.folders.checkpoint)
+        self._check_end()
+        compaction.finish(self.lake)
+        self.lake.sweep()
+        for part in set(self.lake.notes.parts(MESSAGES)) - set(self.lake.parts(MESSAGES)):
+            if maybe_positions(part):
+                self.lake.notes.drop(MESSAGES, part)  # staged, noted, and then the process was killed
+        check_version(self.lake)
+        self._tell("starting")
+        refresh(self.lake, self.order.tables)  # what the run before did not finish
+
+    def _check_end(self) -> None:
+        end, committed = self.lake.end(), self._reader.committed()
+        if end > committed + 1:
+            raise PipelineError(
+                f"the tables hold positions up to {end - 1}, the journal ends at {committed}: is "
+                f"{self.lake.folders.data} the folder they were made from? If the journal was begun anew, remove the "
+                "folder `pipeline` in it"
+            )
+
+    def _start(self) -> StreamingQuery:
+        settings, folders = self.order.settings, self.lake.folders
+        options = {
+            "path": str(folders.data),
+            "stageTo": str(folders.staging),
+            "failOnDataLoss": str(not self.order.accept_loss).lower(),
+            "maxRecordsPerTrigger": str(settings.max_records),
+            "maxBytesPerTrigger": str(settings.max_bytes),
+            # A batch that ends within a bucket makes the next one compute that bucket again.
+            "alignTo": str(BUCKET_ROWS),
+            "numPartitions": str(settings.partitions or cores(settings.master)),
+        }
+        if self.lake.parts(MESSAGES):
+            options["startingPosition"] = str(self.lake.end())
+        rows = self.lake.spark.readStream.format("raceway").options(**options).load()
+        writer: DataStreamWriter = rows.writeStream.queryName("raceway").option(
+            "checkpointLocation", str(folders.checkpoint)
+        )
+        writer = writer.foreachBatch(self._batch)
+        if self.order.once:
+            return writer.trigger(availableNow=True).start()
+        return writer.trigger(processingTime=f"{settings.trigger_s} seconds").start()
+
+    # ---- while it runs ----------------------------------------------------------------------------------------------
+
+    def _follow(self, query: StreamingQuery) -> None:
+        told_at = 0.0
+        while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # parts of a second are fine
+            if self.stopping.is_set():
+                query.stop()
+                break
+            if time.monotonic() - told_at > _PROGRESS_S:
+                told_at = time.monotonic()
+                self._tell("running" if query.status["isTriggerActive"] else "idle")
+        failure = query.exception()
+        if failure is not None and not self.stopping.is_set():
+            raise failure
+
+    def _batch(self, frame: DataFrame, number: int) -> None:
+        """Called by Spark in a thread of its own; what goes wrong is kept as it is, not as Spark's text of it."""
+        try:
+            self._take(frame, number)
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        began = time.monotonic()
+        self._steps = {}
+        staged = [Staged(*row) for row in frame.collect()]
+        if not staged:
+            return
+        batch = Batch(
+            number=number, first=min(each.lo for each in staged), last=max(each.hi for each in staged),
+            rows=sum(each.rows for each in staged), bytes=sum(each.bytes for each in staged),
+        )  # fmt: skip
+        self._append(staged)
+        self._steps[MESSAGES] = time.monotonic() - began
+        refresh(self.lake, self.order.tables, self._steps.__setitem__)
+        self._compact()
+        batch.seconds = time.monotonic() - began
+        batch.steps = {name: round(seconds, 3) for name, seconds in self._steps.items()}
+        self.progress.last_batch = batch
+        self.progress.batches += 1
+        self.progress.rows += batch.rows
+        self._tell("running")
+
+    def _append(self, staged: list[Staged]) -> None:
+        """The note first: a note of a part that never came is dropped, a part without note has lost what was lost."""
+        end = self.lake.end()
+        lo, hi = max(end, min(each.lo for each in staged)), max(each.hi for each in staged)
+        gaps = [(first, last) for each in staged for first, last in json.loads(each.gaps) if last >= end]
+        rows = sum(each.rows for each in staged)
+        if hi >= end and rows:
+            last_us = max(each.last_us for each in staged)
+            rejected = sum(each.rejected for each in staged)
+            note = Note(rows=rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(gaps))
+            self.lake.notes.put(MESSAGES, range_name(lo, hi), note)
+        self.lake.append_batch(staged)
+
+    def _compact(self) -> None:
+        """A bucket that is computed again reads every part that feeds it: they must not become thousands."""
+        limit = self.order.settings.compact_parts
+        if limit and compaction.small_parts(self.lake, BUCKET_ROWS) >= limit:
+            compaction.compact(self.lake, BUCKET_ROWS)
+
+    # ---- what others see --------------------------------------------------------------------------------------------
+
+    def _tell(self, state: progress.State) -> None:
+        told = self.progress
+        told.state = state
+        told.committed, told.first_position = self._reader.committed(), self._reader.first_position()
+        told.position = max(self.lake.end(), told.last_batch.last + 1 if told.last_batch else 0)
+        told.tables = table_progress(self.lake)
+        told.lost_rows = lost_rows(self.lake)
+        progress.write(told, self.lake.folders.progress)
+        self._told(told)
+
+    def _explained(self, error: Exception) -> RacewayError:
+        """Our own error if one of ours is behind it, else the first line of Spark's."""
+        for found in (self._failure, error):
+            if isinstance(found, RacewayError):
+                return found
+            text = said_by_us(str(found)) if found is not None else None
+            if text is not None:
+                return PipelineError(_with_way_out(text))
+        cause = self._failure or error
+        first = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
+        return PipelineError(f"Spark gave up: {first}; see {self.lake.folders.log / 'spark.log'}")
+
+
+def _with_way_out(text: str) -> str:
+    return text.replace(
+        "with the option failOnDataLoss set to false reading goes on behind them",
+        "`raceway pipeline run --accept-loss` notes the loss and goes on behind it",
+    )
+
+
+def table_progress(lake: Lake) -> dict[str, TableProgress]:
+    found = {}
+    for name in registry.names():
+        parts = lake.notes.parts(name)
+        found[name] = TableProgress(rows=sum(lake.notes.of(name, part).rows for part in parts), parts=len(parts))
+    return found
+
+
+def lost_rows(lake: Lake) -> int:
+    notes = (lake.notes.of(MESSAGES, part) for part in lake.notes.parts(MESSAGES) if maybe_positions(part))
+    return sum(last - first + 1 for note in notes for first, last in note.gaps)
+
+
+def check_version(lake: Lake) -> None:
+    """Tables that another release computed in another way are computed anew."""
+    file = lake.folders.version
+    known = (maybe_read_file(Files(), file) or b"").decode().strip()
+    if known != str(registry.VERSION):
+        for table in registry.DERIVED if known else ():
+            lake.remove(table.name)
+            forget(lake, table.name)
+        write_file(Files(), file, str(registry.VERSION).encode())
+
+
+def check_identity(lake: Lake) -> None:
+    """The tables belong to one journal: another one's positions mean other rows."""
+    identity = maybe_read_identity(Files(), lake.folders.data)
+    if identity is None:
+        return
+    file = lake.folders.root / "journal"
+    known = (maybe_read_file(Files(), file) or b"").decode().strip()
+    if not known:
+        write_file(Files(), file, identity.source.encode())
+    elif known != identity.source:
+        raise PipelineError(
+            f"the tables in {lake.folders.root} were made from another journal ({known}) than the one in "
+            f"{lake.folders.data} ({identity.source}): remove that folder to begin anew"
+        )

@@ -1,0 +1,312 @@
+"""The tables on disk as Parquet, changed so that every reader is right at every moment.
+
+Readers are Spark, DuckDB, pyarrow, and whatever else opens a folder of Parquet files without asking us. Hence
+
+- a batch of bronze is staged outside the table and appears by renaming one folder. **The table's own end decides what
+  is new**, not the number of a batch and not Spark's checkpoint: rows below it are cut off, so that a batch that comes
+  again, whole or with other borders, changes nothing;
+- a bucket of any other table is one file of fixed name, replaced by renaming a file over it. With two files, or with
+  new names, readers saw mixtures or lost the file under their hands.
+
+Files and folders are synced before they are renamed: after a power failure, too, a table holds whole batches.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from raceway.errors import PipelineError
+from raceway.pipeline import registry
+from raceway.pipeline.columns import BRONZE, IMPORT, REJECTED
+from raceway.pipeline.folders import Folders
+from raceway.pipeline.notes import Note, Notes
+from raceway.pipeline.schema_book import SchemaBook
+from raceway.pipeline.staged import open_writer
+from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES, Derived
+
+DATA_FILE = "data.parquet"
+_MOST_PARTITIONS = 32
+IMPORT_PART = "import-"
+BRONZE_SCHEMAS = {MESSAGES: BRONZE, REJECTED_MESSAGES: REJECTED}
+
+
+class Staged(NamedTuple):
+    """A file of bronze rows that lies in staging, as the source tells of it: positions `lo` to `hi`."""
+
+    file: str
+    lo: int
+    hi: int
+    rows: int
+    bytes: int
+    last_us: int
+    rejected: int
+    gaps: str
+
+
+class Written(NamedTuple):
+    """A bucket as it was written."""
+
+    rows: int
+    due_us: int | None
+
+
+def range_name(lo: int, hi: int) -> str:
+    return f"{lo:020d}-{hi:020d}"
+
+
+def maybe_positions(part: str) -> tuple[int, int] | None:
+    """First and last position of a part that came from the journal."""
+    first, _, last = part.partition("-")
+    return (int(first), int(last)) if first.isdigit() and last.isdigit() else None
+
+
+def key_of(table: str) -> str:
+    """What the folders of a table are named by."""
+    return "range" if table in BRONZE_DDL else "bucket"
+
+
+class Lake(ABC):
+    """The tables of one data folder. One process changes them at a time (see `jobs`)."""
+
+    def __init__(self, spark: SparkSession | None, folders: Folders) -> None:
+        self._spark, self.folders = spark, folders
+        self.notes = Notes(folders.notes)
+        self.book = SchemaBook(folders.schemas)
+        self._keys: dict[int, list[int]] = {}
+
+    @property
+    def spark(self) -> SparkSession:
+        assert self._spark is not None, "this lake was opened to look at files only"
+        return self._spark
+
+    @abstractmethod
+    def parts(self, table: str) -> list[str]:
+        """The parts a table has, in order."""
+
+    @abstractmethod
+    def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
+        """Rows of these parts, or of all, with the column `part`."""
+
+    @abstractmethod
+    def append(self, table: str, part: str, files: Sequence[Path]) -> None:
+        """Add a part to a bronze table: all of these files or nothing. They are moved or removed."""
+
+    @abstractmethod
+    def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
+        """Put the rows, which have a column `bucket`, in place of what these buckets held."""
+
+    @abstractmethod
+    def remove(self, table: str) -> None:
+        """Remove all rows of a table."""
+
+    def end(self) -> int:
+        """The first position that is not in `bronze.messages`; 0 when it holds nothing of the journal."""
+        found = [maybe_positions(part) for part in self.parts(MESSAGES)]
+        return max((positions[1] + 1 for positions in found if positions), default=0)
+
+    def append_batch(self, staged: Iterable[Staged]) -> str | None:
+        """Add what is new of a batch to `bronze.messages`; the part, or None when nothing is."""
+        files = sorted(staged, key=lambda each: each.lo)
+        end = self.end()
+        new = [_trimmed(each, end) for each in files if each.hi >= end and each.rows]
+        paths = [Path(each.file) for each in new if each.rows]
+        if not paths:
+            return None
+        part = range_name(max(files[0].lo, end), files[-1].hi)
+        self.append(MESSAGES, part, paths)
+        return part
+
+    def has_capture(self, capture: str) -> bool:
+        """Whether a file was imported. Delta keeps no part without rows: there the note stands for it."""
+        part = IMPORT_PART + capture
+        note = self.notes.of(MESSAGES, part)
+        return part in self.parts(MESSAGES) or (bool(note.source) and not note.rows)
+
+    def append_capture(self, capture: str, messages: DataFrame, rejected: DataFrame) -> bool:
+        """Add an imported file, named by its SHA-256; False when it is there already."""
+        if self.has_capture(capture):
+            return False
+        refused = self._staged(rejected, REJECTED_MESSAGES)
+        return self.append_captured(capture, self._staged(messages, MESSAGES), refused)
+
+    def append_captured(self, capture: str, messages: Sequence[Path], rejected: Sequence[Path]) -> bool:
+        """The same with rows that lie in staging as files already.
+
+        `bronze.messages` comes last and always gets a part, be it an empty one: that is what tells a file imported
+        before from one whose import was killed half-way.
+        """
+        if self.has_capture(capture):
+            return False
+        part = IMPORT_PART + capture
+        refused, good = list(rejected), list(messages) or [self._staged_nothing(self.stage(MESSAGES), MESSAGES)]
+        bad_rows, rows = _rows_of(refused), _rows_of(good)
+        if bad_rows and part not in self.parts(REJECTED_MESSAGES):
+            self.notes.put(REJECTED_MESSAGES, part, Note(rows=bad_rows))
+            self.append(REJECTED_MESSAGES, part, refused)
+        last_us = max((pc.max(pq.read_table(file, columns=["time_us"]).column(0)).as_py() or 0) for file in good)
+        self.notes.put(MESSAGES, part, Note(rows=rows, source=IMPORT + capture, last_us=last_us))
+        self.append(MESSAGES, part, good)
+        return True
+
+    def _staged(self, rows: DataFrame, table: str) -> list[Path]:
+        """The rows as files in staging; at least one, perhaps without rows."""
+        folder = self.stage(table)
+        names = [field.name for field in BRONZE_SCHEMAS[table]]
+        rows.select(*names).write.mode("append").parquet(str(folder))
+        return sorted(folder.glob("*.parquet")) or [self._staged_nothing(folder, table)]
+
+    def _staged_nothing(self, folder: Path, table: str) -> Path:
+        file = folder / "part-00000.parquet"
+        open_writer(file, BRONZE_SCHEMAS[table]).close()
+        return file
+
+    def links(self, table: str, parts: Sequence[str] | None = None) -> DataFrame | None:
+        """What `carry` of a table left beside these parts of bronze, or beside all."""
+        folder = self.folders.links / table
+        names = [path.stem for path in sorted(folder.glob("*.parquet"))] if parts is None else parts
+        files = [str(file) for part in names if (file := folder / f"{part}.parquet").exists()]
+        return self.spark.read.parquet(*files) if files else None
+
+    def by_bucket(self, rows: DataFrame, buckets: Sequence[str]) -> DataFrame:
+        """The rows of these buckets, each bucket in a partition of its own while there are not too many.
+
+        Spark would hash their names: with few buckets that puts several into one partition, and cores wait.
+        """
+        count = min(len(buckets), _MOST_PARTITIONS)
+        keys = self._partition_keys(count)
+        slots = F.create_map(*(F.lit(item) for n, name in enumerate(buckets) for item in (name, keys[n % count])))
+        wanted = rows.where(F.col("bucket").isin(list(buckets))).withColumn("slot", F.try_element_at(slots, "bucket"))
+        return wanted.repartition(count, "slot").drop("slot")
+
+    def _partition_keys(self, count: int) -> list[int]:
+        """Numbers that Spark's hash partitioning sends to partition 0, 1, …"""
+        if count not in self._keys:
+            hashed = self.spark.range(64 * count).select("id", F.pmod(F.hash("id"), F.lit(count))).collect()
+            found = {partition: key for key, partition in reversed(hashed)}
+            self._keys[count] = [found[partition] for partition in range(count)]
+        return self._keys[count]
+
+    def stage(self, name: str) -> Path:
+        """A new folder in staging. Names are unique: workers of a killed driver may still be writing to old ones."""
+        folder = self.folders.staging / f"{name}-{uuid.uuid4().hex}"
+        folder.mkdir(parents=True)
+        return folder
+
+    def sweep(self) -> None:
+        """Remove what earlier runs left in staging."""
+        shutil.rmtree(self.folders.staging, ignore_errors=True)
+        self.folders.staging.mkdir(parents=True, exist_ok=True)
+
+
+def _rows_of(files: Iterable[Path]) -> int:
+    return sum(pq.read_metadata(file).num_rows for file in files)
+
+
+def _trimmed(staged: Staged, end: int) -> Staged:
+    """Without rows below `end`."""
+    if staged.lo >= end:
+        return staged
+    rows = pq.read_table(staged.file, schema=BRONZE, filters=pc.field("sequence") >= end)
+    with open_writer(Path(staged.file), BRONZE) as writer:
+        writer.write_table(rows)
+    return staged._replace(lo=end, rows=rows.num_rows)
+
+
+class ParquetLake(Lake):
+    """Tables as folders of Parquet files on a disk or a file system whose rename is atomic."""
+
+    def path(self, table: str) -> Path:
+        return Path(self.folders.table(table))
+
+    def parts(self, table: str) -> list[str]:
+        prefix = f"{key_of(table)}="
+        folder = self.path(table)
+        names = os.listdir(folder) if folder.is_dir() else []
+        return sorted(name.removeprefix(prefix) for name in names if name.startswith(prefix))
+
+    def files(self, table: str, part: str) -> list[Path]:
+        return sorted((self.path(table) / f"{key_of(table)}={part}").glob("*.parquet"))
+
+    def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
+        key = key_of(table)
+        wanted = self.parts(table) if parts is None else parts
+        paths = [path for part in wanted if (path := self.path(table) / f"{key}={part}").is_dir()]
+        schema = f"{registry.columns(table)}, `{key}` string"
+        if not paths:
+            return self.spark.createDataFrame([], schema).withColumnRenamed(key, "part")
+        reader = self.spark.read.schema(schema).option("basePath", str(self.path(table)))
+        return reader.parquet(*map(str, paths)).withColumnRenamed(key, "part")
+
+    def append(self, table: str, part: str, files: Sequence[Path]) -> None:
+        """Rename the files into one staging folder and that into the table."""
+        target = self.path(table) / f"{key_of(table)}={part}"
+        folder = self.stage(f"{table}-{part}")
+        for number, file in enumerate(files):
+            os.rename(file, folder / f"part-{number:05d}.parquet")
+        publish(folder, target)
+
+    def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
+        folder = self.stage(table.name)
+        wanted = sorted(set(buckets))
+        ordered = self.by_bucket(rows, wanted).sortWithinPartitions("bucket", *table.key)
+        writer = ordered.write.mode("append").partitionBy("bucket").option("compression", "zstd")
+        writer.option("parquet.compression.codec.zstd.level", "1").parquet(str(folder))
+        written = {bucket: self._replace_one(table, bucket, folder / f"bucket={bucket}") for bucket in wanted}
+        shutil.rmtree(folder)
+        return {bucket: found for bucket, found in written.items() if found is not None}
+
+    def _replace_one(self, table: Derived, bucket: str, staged: Path) -> Written | None:
+        target = self.path(table.name) / f"bucket={bucket}"
+        files = sorted(staged.glob("*.parquet"))
+        if not files:
+            shutil.rmtree(target, ignore_errors=True)
+            return None
+        if len(files) > 1:
+            raise PipelineError(f"{table.name}: Spark wrote bucket {bucket} as {len(files)} files; one was expected")
+        facts = _facts(files[0], table.due)
+        sync(files[0])
+        target.mkdir(parents=True, exist_ok=True)
+        os.rename(files[0], target / DATA_FILE)
+        sync(target)
+        return facts
+
+    def remove(self, table: str) -> None:
+        """Out of sight at once: the folder is moved to staging as a whole."""
+        if self.path(table).is_dir():
+            os.rename(self.path(table), self.stage(table) / "removed")
+            self.sweep()
+
+
+def _facts(file: Path, due: str | None) -> Written:
+    rows = pq.read_metadata(file).num_rows
+    earliest = pc.min(pq.read_table(file, columns=[due]).column(0)).as_py() if due else None
+    return Written(rows, earliest)
+
+
+def publish(folder: Path, target: Path) -> None:
+    """Let a staged folder appear in its table."""
+    for path in folder.iterdir():
+        sync(path)
+    sync(folder)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    os.rename(folder, target)
+    sync(target.parent)
+
+
+def sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

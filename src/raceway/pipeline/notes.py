@@ -1,0 +1,100 @@
+"""What the pipeline knows of each part of each table: small JSON files, read once at start and kept in memory.
+
+A *part* is what a table is read by: a `range=…` folder of bronze, a `bucket=…` file of any other table. Its note says
+
+    feeds     which buckets of which tables its rows belong to. A table that is not named has not seen the part yet:
+              that is how a part becomes work to do, after a batch, after a crash, after `reset`, for a new table
+    rows      how many it has
+    last_us   the greatest `time_us` in it (bronze)
+    rejected  how many rows are refused messages; None: nobody has counted (bronze)
+    due_us    when its bucket must be computed again although nothing new came (an open request times out)
+    gaps      positions that were lost and passed over, because somebody said so (bronze)
+
+Notes are written when the work on a part is done and never before: whatever a crash leaves undone is done again, and
+doing it again changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from raceway.journal.files import Files, write_file
+
+
+class Note(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """What is known of one part."""
+
+    rows: int = 0
+    source: str = ""
+    last_us: int = 0
+    rejected: int | None = None
+    due_us: int | None = None
+    gaps: list[tuple[int, int]] = []
+    feeds: dict[str, list[str]] = {}
+
+
+class Notes:
+    """All notes of a folder: table to part to note."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._notes: dict[str, dict[str, Note]] = {}
+        decoder = msgspec.json.Decoder(Note)
+        for path in sorted(folder.glob("*/*.json")):
+            self._notes.setdefault(path.parent.name, {})[path.stem] = decoder.decode(path.read_bytes())
+
+    def of(self, table: str, part: str) -> Note:
+        """The note of a part; an empty one if there is none."""
+        return self._notes.get(table, {}).get(part) or Note()
+
+    def parts(self, table: str) -> list[str]:
+        return sorted(self._notes.get(table, {}))
+
+    def feeding(self, table: str, target: str, buckets: Iterable[str]) -> list[str]:
+        """The parts of `table` that feed any of these buckets of `target`."""
+        wanted = set(buckets)
+        return [
+            part
+            for part, note in sorted(self._notes.get(table, {}).items())
+            if not wanted.isdisjoint(note.feeds.get(target, ()))
+        ]
+
+    def due(self, table: str) -> Iterator[tuple[str, int]]:
+        """Buckets that wait for a moment, and the moment."""
+        for bucket, note in self._notes.get(table, {}).items():
+            if note.due_us is not None:
+                yield bucket, note.due_us
+
+    def horizons(self, table: str) -> dict[str, int]:
+        """For each source the greatest `time_us` seen."""
+        found: dict[str, int] = {}
+        for note in self._notes.get(table, {}).values():
+            found[note.source] = max(found.get(note.source, 0), note.last_us)
+        return found
+
+    def put(self, table: str, part: str, note: Note) -> None:
+        """Keep a note, on disk first."""
+        folder = self._folder / table
+        folder.mkdir(parents=True, exist_ok=True)
+        write_file(Files(), folder / f"{part}.json", msgspec.json.encode(note), sync=False)
+        self._notes.setdefault(table, {})[part] = note
+
+    def drop(self, table: str, part: str) -> None:
+        (self._folder / table / f"{part}.json").unlink(missing_ok=True)
+        self._notes.get(table, {}).pop(part, None)
+
+    def forget(self, target: str) -> None:
+        """No part has fed this table; what is known of its own parts goes too."""
+        for part in self.parts(target):
+            self.drop(target, part)
+        for table, notes in list(self._notes.items()):
+            for part, note in list(notes.items()):
+                if target in note.feeds:
+                    self.put(table, part, msgspec.structs.replace(note, feeds=_without(note.feeds, target)))
+
+
+def _without(feeds: dict[str, list[str]], target: str) -> dict[str, list[str]]:
+    return {name: buckets for name, buckets in feeds.items() if name != target}

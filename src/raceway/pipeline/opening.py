@@ -1,0 +1,51 @@
+"""Opening the tables of a data folder: how they are kept, with a Spark session or without."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from raceway import config
+from raceway.errors import ConfigError
+from raceway.pipeline.folders import Folders, maybe_kept_format
+from raceway.pipeline.spark import check_installed, session
+
+if TYPE_CHECKING:
+    from raceway.pipeline.lake import Lake
+
+
+def open_lake(folders: Folders, settings: config.Pipeline, extra: Mapping[str, str] | None = None) -> Lake:
+    """The tables with a Spark session of their own."""
+    from raceway.pipeline.delta_lake import DeltaLake
+    from raceway.pipeline.lake import ParquetLake
+
+    check_format(folders, settings)
+    delta = settings.format == "delta"
+    spark = session(folders, master=settings.master, memory=settings.memory, delta=delta, extra=extra)
+    return DeltaLake(spark, folders) if delta else ParquetLake(spark, folders)
+
+
+def open_files(folders: Folders, settings: config.Pipeline, extra: Mapping[str, str] | None = None) -> Lake:
+    """The tables to be looked at: without Spark where that can be."""
+    check_installed()
+    if settings.format == "delta":
+        return open_lake(folders, settings, extra)
+    from raceway.pipeline.lake import ParquetLake
+
+    check_format(folders, settings)
+    return ParquetLake(None, folders)
+
+
+def check_format(folders: Folders, settings: config.Pipeline) -> None:
+    """ConfigError if the tables that are there are kept in another way."""
+    kept = maybe_kept_format(folders)
+    if kept is not None and kept != settings.format and not settings.tables:
+        raise ConfigError(
+            "pipeline.format",
+            f"the tables in {folders.root} are kept as {kept}: use --format {kept}, or remove the folder to begin anew",
+        )
+    if settings.format == "parquet" and "://" in settings.tables and not settings.tables.startswith("file://"):
+        raise ConfigError(
+            "pipeline.tables",
+            "renaming a folder is not atomic there, and readers would see half of a batch: use --format delta",
+        )

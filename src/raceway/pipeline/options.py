@@ -1,0 +1,129 @@
+"""The options of `format("raceway")`: read once, each with a message that names it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from raceway.errors import ConfigError
+from raceway.journal.reader import Reader
+from raceway.pipeline.scan import Selection, first_at
+
+EARLIEST, LATEST = "earliest", "latest"
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user asked for. Pickled with the readers, so nothing but plain values."""
+
+    path: str
+    selection: Selection
+    starting_position: int | str | None
+    starting_us: int | None
+    ending_position: int | str | None
+    ending_us: int | None
+    max_records: int | None
+    max_bytes: int | None
+    partitions: int | None
+    fail_on_data_loss: bool
+    push_filters: bool
+    # Internal: a batch that is longer than so many positions ends at a multiple of them.
+    align_to: int | None
+    # Internal: write the rows of each range to a Parquet file in this folder and hand Spark its name only.
+    stage_to: str | None
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.path)
+
+    def first(self, reader: Reader) -> int:
+        """The position to begin with."""
+        if self.starting_us is not None:
+            return first_at(reader, self.starting_us)
+        if self.starting_position is None or self.starting_position == EARLIEST:
+            return reader.first_position()
+        return reader.committed() + 1 if self.starting_position == LATEST else int(self.starting_position)
+
+    def end(self, reader: Reader) -> int:
+        """The position to stop before, of a batch."""
+        end = reader.committed() + 1
+        if self.ending_us is not None:
+            return first_at(reader, self.ending_us)
+        return end if self.ending_position in (None, LATEST) else min(end, int(str(self.ending_position)))
+
+
+def parse(options: Mapping[str, str]) -> Options:
+    """ConfigError names the option that cannot be used. Keys are looked up as Spark gives them: in any case."""
+    found = {key.lower(): value for key, value in options.items()}
+    path = found.get("path")
+    if not path:
+        raise ConfigError("path", 'the data folder of the bus is needed: .option("path", DIR) or .load(DIR)')
+    if "startingposition" in found and "startingtimestamp" in found:
+        raise ConfigError("startingTimestamp", "startingPosition is set too: choose one of them")
+    if "endingposition" in found and "endingtimestamp" in found:
+        raise ConfigError("endingTimestamp", "endingPosition is set too: choose one of them")
+    return Options(
+        path=path.removeprefix("file://"),
+        selection=Selection(
+            topics=_names(found.get("topics")),
+            wires=_names(found.get("wires")),
+            with_control=_flag(found, "includeControl", False),
+        ),
+        starting_position=_maybe_position(found, "startingPosition", (EARLIEST, LATEST)),
+        starting_us=_maybe_time_us(found, "startingTimestamp"),
+        ending_position=_maybe_position(found, "endingPosition", (LATEST,)),
+        ending_us=_maybe_time_us(found, "endingTimestamp"),
+        max_records=_maybe_count(found, "maxRecordsPerTrigger"),
+        max_bytes=_maybe_count(found, "maxBytesPerTrigger"),
+        partitions=_maybe_count(found, "numPartitions"),
+        fail_on_data_loss=_flag(found, "failOnDataLoss", True),
+        push_filters=_flag(found, "pushFilters", False),
+        align_to=_maybe_count(found, "alignTo"),
+        stage_to=found.get("stageto"),
+    )
+
+
+def _names(text: str | None) -> tuple[str, ...]:
+    return tuple(name.strip() for name in (text or "").split(",") if name.strip())
+
+
+def _flag(options: Mapping[str, str], name: str, default: bool) -> bool:
+    text = options.get(name.lower(), str(default)).lower()
+    if text not in ("true", "false"):
+        raise ConfigError(name, f"must be true or false, not {text!r}")
+    return text == "true"
+
+
+def _maybe_count(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if not text.isdigit() or int(text) == 0:
+        raise ConfigError(name, f"must be a whole number above 0, not {text!r}")
+    return int(text)
+
+
+def _maybe_position(options: Mapping[str, str], name: str, words: tuple[str, ...]) -> int | str | None:
+    text = options.get(name.lower())
+    if text is None or text.lower() in words:
+        return None if text is None else text.lower()
+    if not text.isdigit():
+        raise ConfigError(name, f"must be {', '.join(words)} or a position, not {text!r}")
+    return int(text)
+
+
+def _maybe_time_us(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name.lower())
+    if text is None:
+        return None
+    if text.isdigit():
+        return int(text) * 1000
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            name, f"must be a time such as 2026-01-31T12:00:00Z, or milliseconds since 1970, not {text!r}"
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1_000_000)

@@ -1,0 +1,94 @@
+"""`DATA/pipeline/progress.json`: how far the pipeline is, for `raceway pipeline status`, the console and anybody else.
+
+Replaced as a whole after each batch and every few seconds in between, so a reader sees one state or the next. A driver
+that was killed leaves its last state; `pid` tells whether it still runs.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from raceway.journal.files import Files, maybe_read_file, write_file
+
+State = Literal["starting", "running", "idle", "stopped", "failed"]
+
+
+class TableProgress(msgspec.Struct, kw_only=True):
+    """One table as of the last batch."""
+
+    rows: int = 0
+    parts: int = 0
+
+
+class Batch(msgspec.Struct, kw_only=True):
+    """One batch: positions `first` to `last`, and where its time went."""
+
+    number: int
+    first: int
+    last: int
+    rows: int
+    bytes: int = 0
+    seconds: float = 0.0
+    steps: dict[str, float] = {}
+
+
+class Progress(msgspec.Struct, kw_only=True):
+    """`position` is the first one not in the tables, `committed` the journal's last one when this was written."""
+
+    pid: int
+    state: State = "starting"
+    format: str = "parquet"
+    started_us: int = 0
+    updated_us: int = 0
+    position: int = 0
+    first_position: int = 0
+    committed: int = -1
+    batches: int = 0
+    rows: int = 0
+    lost_rows: int = 0
+    last_batch: Batch | None = None
+    tables: dict[str, TableProgress] = {}
+    error: str = ""
+
+    @property
+    def lag(self) -> int:
+        """Positions that are committed and not in the tables."""
+        return max(0, self.committed + 1 - self.position)
+
+
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def write(progress: Progress, file: Path) -> None:
+    progress.updated_us = now_us()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    document = msgspec.to_builtins(progress) | {"lag": progress.lag}
+    write_file(Files(), file, msgspec.json.encode(document), sync=False)
+
+
+def maybe_read(file: Path) -> Progress | None:
+    """The last state written; None when there is none that can be read."""
+    data = maybe_read_file(Files(), file)
+    try:
+        return msgspec.json.decode(data, type=Progress) if data else None
+    except msgspec.DecodeError:
+        return None
+
+
+def is_running(progress: Progress) -> bool:
+    """Whether the process that wrote it is still there."""
+    if progress.state in ("stopped", "failed"):
+        return False
+    try:
+        os.kill(progress.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

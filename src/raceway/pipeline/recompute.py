@@ -1,0 +1,278 @@
+"""Bring every computed table up to date with bronze: only the buckets that something new feeds.
+
+For each table, in the order of the registry:
+
+    1  parts of its inputs that are new, were rewritten, or that it has never seen  →  which buckets they feed
+    2  these buckets, those the parts fed before, and those whose moment has come (`due`) are dirty
+    3  all parts that feed a dirty bucket are read and transformed together, rows of other buckets dropped
+    4  the dirty buckets are replaced; they are then changed parts for the tables computed from this one
+
+Notes are written at the end, when all tables are done. A crash before leaves parts that no note calls done: the next
+start does all of it again, from the same rows to the same files.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from raceway.pipeline.columns import IMPORT, JOURNAL
+from raceway.pipeline.lake import Lake, Written, maybe_positions, sync
+from raceway.pipeline.notes import Note
+from raceway.pipeline.registry import DERIVED
+from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived, Earlier, Inputs
+from raceway.pipeline.transforms.rejected import rejected
+
+# Tables computed at the same time. Each holds a part of the driver's memory meanwhile.
+_AT_A_TIME = 3
+# The newest, and the one before it in case the newest part has to be done again.
+_KEPT_ACTIVE = 2
+
+
+def refresh(
+    lake: Lake, tables: Sequence[Derived] = DERIVED, done: Callable[[str, float], None] = lambda *_: None
+) -> dict[str, dict[str, Written]]:
+    """Compute what is out of date; what was written for each table. `done` hears of each table and its seconds.
+
+    Tables that do not depend on one another are computed at the same time: with small batches most of the time is
+    spent planning and starting jobs, not in them.
+    """
+    lake.book.follow(lake.folders.data)
+    work = _Work(lake)
+    work.update_rejected()
+    written: dict[str, dict[str, Written]] = {}
+    with ThreadPoolExecutor(_AT_A_TIME) as pool:
+        for wave in _waves(tables):
+            for table, (found, seconds) in zip(wave, pool.map(work.timed_update, wave), strict=True):
+                written[table.name] = found
+                done(table.name, seconds)
+    work.write_notes()
+    return written
+
+
+def _waves(tables: Sequence[Derived]) -> Iterator[list[Derived]]:
+    """Tables in groups, none of which needs another of its group."""
+    waiting = list(tables)
+    while waiting:
+        names = {table.name for table in waiting}
+        wave = [table for table in waiting if names.isdisjoint(table.inputs)]
+        yield wave
+        waiting = [table for table in waiting if table not in wave]
+
+
+class _Work:
+    """One pass over all tables: notes as they will be, not yet on disk."""
+
+    def __init__(self, lake: Lake) -> None:
+        self.lake = lake
+        lost = [part for part in lake.parts(MESSAGES) if not lake.notes.of(MESSAGES, part).source]
+        self.notes: dict[tuple[str, str], Note] = {(MESSAGES, part): observed(lake, part) for part in lost}
+        self.changed: dict[str, set[str]] = {}
+        self._lock = threading.Lock()  # of `notes`: several tables are told what the same part feeds
+        self.horizons = self._horizons()
+
+    def note(self, table: str, part: str) -> Note:
+        return self.notes.get((table, part)) or self.lake.notes.of(table, part)
+
+    def _horizons(self) -> dict[str, int]:
+        found = self.lake.notes.horizons(MESSAGES)
+        for note in self.notes.values():
+            found[note.source] = max(found.get(note.source, 0), note.last_us)
+        return found
+
+    def _horizon_of(self, bucket: str) -> int:
+        """The "now" of the source that a position bucket belongs to."""
+        if bucket.startswith(JOURNAL):
+            return self.horizons.get(JOURNAL, 0)
+        beginning = IMPORT + bucket.split("-")[1]
+        return max((now for source, now in self.horizons.items() if source.startswith(beginning)), default=0)
+
+    # ---- bronze.rejected --------------------------------------------------------------------------------------------
+
+    def update_rejected(self) -> None:
+        """Refused messages are rows of the journal under a topic of their own; they get a table of their own, too."""
+        unseen = [part for part in self.lake.parts(MESSAGES) if self._is_unseen(REJECTED_MESSAGES, MESSAGES, part)]
+        there = set(self.lake.parts(REJECTED_MESSAGES))
+        wanted = [part for part in unseen if maybe_positions(part) and part not in there]
+        wanted = [part for part in wanted if self.note(MESSAGES, part).rejected != 0]
+        if wanted:
+            found = rejected(self.lake.frame(MESSAGES, wanted)).toArrow()
+            for part in wanted:
+                self._append_rejected(part, found.filter(pc.field("part") == part).drop_columns(["part"]))
+        for part in unseen:
+            self._note_feeds(MESSAGES, part, REJECTED_MESSAGES, [])
+
+    def _append_rejected(self, part: str, rows: pa.Table) -> None:
+        if rows.num_rows:
+            file = self.lake.stage("rejected") / "rows.parquet"
+            pq.write_table(rows, file, compression="zstd")
+            self.lake.append(REJECTED_MESSAGES, part, [file])
+            self.notes[REJECTED_MESSAGES, part] = Note(rows=rows.num_rows)
+
+    # ---- tables -----------------------------------------------------------------------------------------------------
+
+    def timed_update(self, table: Derived) -> tuple[dict[str, Written], float]:
+        began = time.monotonic()
+        return self.update(table), time.monotonic() - began
+
+    def update(self, table: Derived) -> dict[str, Written]:
+        unseen = {name: self._unseen(table, name) for name in table.inputs}
+        if table.carry is not None:
+            self._carry(table, unseen[MESSAGES])
+        dirty = self._due(table)
+        for name, parts in unseen.items():
+            dirty |= self._take_feeds(table, name, parts)
+        if not dirty:
+            return {}
+        rows = table.transform(self._inputs(table, {name: self._feeding(table, name, dirty) for name in table.inputs}))
+        written = self.lake.replace(table, dirty, rows)
+        with self._lock:
+            for bucket in dirty:
+                found = written.get(bucket, Written(0, None))
+                # What it fed before stays noted until the tables behind have looked at it.
+                kept = dict(self.note(table.name, bucket).feeds)
+                self.notes[table.name, bucket] = Note(rows=found.rows, due_us=found.due_us, feeds=kept)
+        self.changed[table.name] = dirty
+        return written
+
+    def _unseen(self, table: Derived, name: str) -> list[str]:
+        changed = self.changed.get(name, set())
+        parts = {*self.lake.parts(name), *changed}
+        return sorted(part for part in parts if part in changed or self._is_unseen(table.name, name, part))
+
+    def _is_unseen(self, target: str, name: str, part: str) -> bool:
+        return target not in self.note(name, part).feeds
+
+    def _due(self, table: Derived) -> set[str]:
+        if table.due is None:
+            return set()
+        waiting = self.lake.notes.due(table.name)
+        return {bucket for bucket, moment in waiting if moment <= self._horizon_of(bucket)}
+
+    def _take_feeds(self, table: Derived, name: str, parts: list[str]) -> set[str]:
+        """Note what these parts feed; the buckets they feed now or fed before."""
+        if not parts:
+            return set()
+        inputs = self._inputs(table, {name: parts})
+        fed: dict[str, set[str]] = {part: set() for part in parts}
+        for part, bucket in table.feeds(name, inputs[name], inputs).select("part", "bucket").collect():
+            fed[part].add(bucket)
+        dirty: set[str] = set()
+        for part, buckets in fed.items():
+            dirty |= buckets | self._note_feeds(name, part, table.name, buckets)
+        return dirty
+
+    def _note_feeds(self, name: str, part: str, target: str, buckets: Iterable[str]) -> set[str]:
+        """Note which buckets of `target` a part feeds; the ones it fed before."""
+        with self._lock:
+            note = self.note(name, part)
+            self.notes[name, part] = msgspec.structs.replace(note, feeds=note.feeds | {target: sorted(buckets)})
+        return set(note.feeds.get(target, ()))
+
+    def _feeding(self, table: Derived, name: str, dirty: set[str]) -> list[str]:
+        """The parts of an input that feed any of these buckets."""
+        found = set(self.lake.notes.feeding(name, table.name, dirty))
+        with self._lock:
+            notes = list(self.notes.items())
+        for (known, part), note in notes:
+            if known == name:
+                fed = note.feeds.get(table.name, ())
+                (found.discard if dirty.isdisjoint(fed) else found.add)(part)
+        return sorted(found)
+
+    def _inputs(self, table: Derived, parts: Mapping[str, Sequence[str]]) -> Inputs:
+        frames = {name: self.lake.frame(name, wanted) for name, wanted in parts.items()}
+        links = self._maybe_links(table, parts.get(MESSAGES, ()))
+        return Inputs(self.lake.spark, frames, self.horizons, links, self.lake.book.versions)
+
+    def write_notes(self) -> None:
+        """Of buckets first, of bronze last: only they say that everything is done."""
+        for (name, part), note in sorted(self.notes.items(), key=lambda item: (item[0][0] == MESSAGES, item[0])):
+            if name != MESSAGES and not note.rows and name != REJECTED_MESSAGES:
+                self.lake.notes.drop(name, part)
+            else:
+                self.lake.notes.put(name, part, note)
+
+    # ---- what parts hand on -----------------------------------------------------------------------------------------
+
+    def _carry(self, table: Derived, parts: Iterable[str]) -> None:
+        """Parts of the journal in order, each given what the one before handed on; a capture stands alone."""
+        assert table.carry is not None
+        for part in parts:
+            rows = self.lake.frame(MESSAGES, [part])
+            carried = table.carry(rows, self._maybe_active(table, part), self._maybe_earlier(part))
+            keep(carried.links.withColumn("part", F.lit(part)), self._links(table) / f"{part}.parquet")
+            if maybe_positions(part):
+                keep(carried.active, self._active(table) / f"{part}.parquet")
+                for old in sorted(self._active(table).iterdir())[:-_KEPT_ACTIVE]:
+                    old.unlink()
+
+    def _maybe_earlier(self, part: str) -> Earlier | None:
+        """Rows of the journal before this part, from some time on; None for a capture."""
+        positions = maybe_positions(part)
+        if positions is None:
+            return None
+
+        def earlier(since_us: int) -> DataFrame:
+            before = [
+                each for each in self.lake.parts(MESSAGES) if (at := maybe_positions(each)) and at[1] < positions[0]
+            ]
+            late = [each for each in before if self.note(MESSAGES, each).last_us >= since_us]
+            return self.lake.frame(MESSAGES, late).where(F.col("time_us") >= since_us)
+
+        return earlier
+
+    def _links(self, table: Derived) -> Path:
+        return self.lake.folders.links / table.name
+
+    def _active(self, table: Derived) -> Path:
+        return self.lake.folders.active / table.name
+
+    def _maybe_active(self, table: Derived, part: str) -> DataFrame | None:
+        """What the last part of the journal before this one handed on."""
+        positions = maybe_positions(part)
+        if positions is None or not self._active(table).is_dir():
+            return None
+        ends = [(found[1], path) for path in self._active(table).iterdir() if (found := maybe_positions(path.stem))]
+        before = [(end, path) for end, path in ends if end < positions[0]]
+        return self.lake.spark.read.parquet(str(max(before)[1])) if before else None
+
+    def _maybe_links(self, table: Derived, parts: Sequence[str]) -> DataFrame | None:
+        if table.carry is None:
+            return None
+        return self.lake.links(table.name, parts)
+
+
+def keep(rows: DataFrame, file: Path) -> None:
+    """Write few rows as one file, in place of what was there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    written = file.with_suffix(".new")
+    pq.write_table(rows.toArrow(), written)
+    sync(written)
+    os.replace(written, file)
+
+
+def observed(lake: Lake, part: str) -> Note:
+    """What the rows of a part of `bronze.messages` themselves say, where the note is lost."""
+    facts = lake.frame(MESSAGES, [part]).agg(F.count("*"), F.first("source"), F.max("time_us")).first()
+    assert facts is not None
+    return Note(rows=facts[0], source=facts[1], last_us=facts[2])
+
+
+def forget(lake: Lake, table: str) -> None:
+    """Nothing of a table is known any more: the next `refresh` computes it from all there is."""
+    lake.notes.forget(table)
+    shutil.rmtree(lake.folders.links / table, ignore_errors=True)
+    shutil.rmtree(lake.folders.active / table, ignore_errors=True)

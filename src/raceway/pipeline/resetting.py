@@ -1,0 +1,49 @@
+"""Forgetting a table, so that it is made anew, and the checkpoint, when it is damaged."""
+
+from __future__ import annotations
+
+import shutil
+
+from raceway.errors import ConfigError, PipelineError
+from raceway.journal.reader import Reader
+from raceway.pipeline import checkpoint, registry
+from raceway.pipeline.folders import Folders
+from raceway.pipeline.lake import Lake, maybe_positions
+from raceway.pipeline.recompute import forget
+from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
+
+
+def reset_checkpoint(folders: Folders) -> None:
+    """The next run begins at the end of `bronze.messages`."""
+    checkpoint.remove(folders.checkpoints)
+
+
+def reset_table(lake: Lake, name: str, *, force: bool = False) -> None:
+    """Remove a table and what is known of it. Tables computed from it follow it at the next run."""
+    if name not in registry.names():
+        raise ConfigError(name, f"there is no such table; there are: {', '.join(registry.names())}, checkpoint")
+    if name == REJECTED_MESSAGES:
+        raise ConfigError(name, f"is written together with {MESSAGES}: reset that one")
+    if name == MESSAGES:
+        _reset_all(lake, force)
+        return
+    lake.remove(name)
+    forget(lake, name)
+
+
+def _reset_all(lake: Lake, force: bool) -> None:
+    parts = lake.parts(MESSAGES)
+    reader = Reader(lake.folders.data)
+    first = reader.first_position()
+    reader.close()
+    older = [part for part in parts if (positions := maybe_positions(part)) and positions[0] < first]
+    imported = [part for part in parts if not maybe_positions(part)]
+    if (older or imported) and not force:
+        what = [f"{len(older)} parts with positions below {first}, which the journal no longer has"] if older else []
+        what += [f"{len(imported)} imported captures"] if imported else []
+        raise PipelineError(f"this would lose {' and '.join(what)}; --force does it all the same")
+    reset_checkpoint(lake.folders)
+    for name in registry.names():
+        lake.remove(name)
+        forget(lake, name)
+    shutil.rmtree(lake.folders.notes, ignore_errors=True)

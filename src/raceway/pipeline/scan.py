@@ -1,0 +1,222 @@
+"""Rows of a range of positions, as Arrow batches; nothing of Spark.
+
+A range is resolved to files when it is read, so it does not matter whether a segment is still written, was closed or
+has been sealed since somebody planned the range. Only positions decide: reading a range again gives the same rows.
+
+Every position of a range must come, or somebody must have said that lost ones may be passed over: Spark counts no rows
+and would go on with fewer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import pairwise
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from raceway.config import MIB
+from raceway.errors import MissingRowsError
+from raceway.journal.reader import Reader
+from raceway.model.topics import matches
+from raceway.pipeline.columns import as_bronze, journal_columns
+
+# A bus that commits each message alone writes blocks of one row; Spark wants thousands in a batch.
+BATCH_ROWS = 16_384
+BATCH_BYTES = 8 * MIB
+
+Gap = tuple[int, int]
+"""First and last position that did not come."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Positions from `start` up to, without, `stop`."""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return max(0, self.stop - self.start)
+
+    def split(self, parts: int, least: int = 1) -> list[Span]:
+        """At most `parts` pieces of nearly the same length, none shorter than `least` unless it is the only one."""
+        count = max(1, min(parts, len(self) // least))
+        edges = [self.start + len(self) * n // count for n in range(count + 1)]
+        return [Span(low, high) for low, high in pairwise(edges) if low < high]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which rows somebody wants: all conditions hold together, an empty one admits every row."""
+
+    topics: tuple[str, ...] = ()  # names or patterns with + and #
+    wires: tuple[str, ...] = ()
+    exact_topics: frozenset[str] | None = None
+    exact_wires: frozenset[str] | None = None
+    from_us: int | None = None
+    until_us: int | None = None  # this moment is still wanted
+    with_control: bool = False
+
+    def narrowed(self, *, topics: Iterable[str] | None = None, wires: Iterable[str] | None = None) -> Selection:
+        """The same, and only these."""
+        return replace(
+            self, exact_topics=_common(self.exact_topics, topics), exact_wires=_common(self.exact_wires, wires)
+        )
+
+    def since(self, time_us: int) -> Selection:
+        return replace(self, from_us=time_us if self.from_us is None else max(self.from_us, time_us))
+
+    def until(self, time_us: int) -> Selection:
+        return replace(self, until_us=time_us if self.until_us is None else min(self.until_us, time_us))
+
+    @property
+    def columns(self) -> list[str]:
+        """What has to be read to decide."""
+        topic = ["topic"] if self.topics or self.exact_topics is not None else []
+        wire = ["wire"] if self.wires or self.exact_wires is not None else []
+        time = ["time_us"] if self.from_us is not None or self.until_us is not None else []
+        return [*topic, *wire, *time, *([] if self.with_control else ["kind"])]
+
+    def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The wanted rows of a batch that has `columns`."""
+        conditions = list(self._conditions(batch))
+        return batch.filter(reduce(pc.and_, conditions)) if conditions else batch
+
+    def _conditions(self, batch: pa.RecordBatch) -> Iterator[pa.Array]:
+        if not self.with_control and batch.num_rows:
+            kinds = batch.column("kind")
+            if pc.any(pc.equal(kinds, "control")).as_py():
+                yield pc.fill_null(pc.not_equal(kinds, "control"), True)
+        if self.topics:
+            yield _is_in(batch.column("topic"), self._matching(batch.column("topic")))
+        if self.exact_topics is not None:
+            yield _is_in(batch.column("topic"), self.exact_topics)
+        if self.wires:
+            yield _is_in(batch.column("wire"), self.wires)
+        if self.exact_wires is not None:
+            yield _is_in(batch.column("wire"), self.exact_wires)
+        if self.from_us is not None:
+            yield pc.greater_equal(batch.column("time_us"), pa.scalar(self.from_us, pa.int64()))
+        if self.until_us is not None:
+            yield pc.less_equal(batch.column("time_us"), pa.scalar(self.until_us, pa.int64()))
+
+    def _matching(self, topics: pa.Array) -> list[str]:
+        return [
+            topic
+            for topic in pc.unique(topics).to_pylist()
+            if topic is not None and any(topic == pattern or matches(pattern, topic) for pattern in self.topics)
+        ]
+
+
+def _common(known: frozenset[str] | None, more: Iterable[str] | None) -> frozenset[str] | None:
+    if more is None:
+        return known
+    return frozenset(more) if known is None else known & frozenset(more)
+
+
+def _is_in(column: pa.Array, values: Iterable[str]) -> pa.Array:
+    return pc.is_in(column, pa.array(sorted(values), pa.string()))
+
+
+def read_span(
+    reader: Reader, span: Span, columns: Sequence[str], selection: Selection, gaps: list[Gap] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The wanted rows of a range with these columns of bronze, in batches of a good size.
+
+    Positions that did not come are added to `gaps`; without that list MissingRowsError names the first of them.
+    TrimmedError when retention removed the beginning of the range.
+    """
+    needed = list(dict.fromkeys([*journal_columns(columns), "sequence", *selection.columns]))
+    found: list[Gap] = [] if gaps is None else gaps
+    rows = _whole(reader.read(span.start, span.stop, needed), span, found)
+    yield from gathered((as_bronze(selection.of(batch), columns) for batch in rows), BATCH_ROWS, BATCH_BYTES)
+    if gaps is None and found:
+        raise missing(reader, found)
+
+
+def missing(reader: Reader, gaps: Sequence[Gap]) -> MissingRowsError:
+    """What to say of positions that did not come; what the journal itself knows of them is the reason."""
+    first, last = gaps[0][0], gaps[-1][1]
+    known = [d.reason for d in reader.damage if d.last >= first and d.first <= last and d.reason]
+    rows = sum(last - first + 1 for first, last in gaps)
+    return MissingRowsError(first, last, rows, known[0] if known else "no file of the journal holds them")
+
+
+def _whole(batches: Iterable[pa.RecordBatch], span: Span, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
+    """The same batches; notes positions of the range that are in none of them."""
+    expected = span.start
+    for batch in batches:
+        if not batch.num_rows:
+            continue
+        sequences = batch.column("sequence")
+        first, last = sequences[0].as_py(), sequences[-1].as_py()
+        if first > expected:
+            gaps.append((expected, first - 1))
+        if last - first + 1 != batch.num_rows:
+            gaps += _holes(sequences)
+        expected = last + 1
+        yield batch
+    if expected < span.stop:
+        gaps.append((expected, span.stop - 1))
+
+
+def _holes(sequences: pa.Array) -> list[Gap]:
+    steps = pc.subtract(sequences[1:], sequences[:-1])
+    at = pc.indices_nonzero(pc.greater(steps, 1)).to_pylist()
+    return [(sequences[n].as_py() + 1, sequences[n + 1].as_py() - 1) for n in at]
+
+
+def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.RecordBatch]:
+    """Batches joined until they have so many rows or bytes; never an empty one."""
+    waiting: list[pa.RecordBatch] = []
+    have_rows = have_bytes = 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            have_rows, have_bytes = have_rows + batch.num_rows, have_bytes + batch.nbytes
+        if have_rows >= rows or have_bytes >= size:
+            yield from _joined(waiting)
+            waiting, have_rows, have_bytes = [], 0, 0
+    yield from _joined(waiting)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
+    if len(batches) < 2:
+        return batches
+    joined: list[pa.RecordBatch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
+
+
+def first_at(reader: Reader, time_us: int) -> int:
+    """The first position whose `time_us` is not before this moment; behind the last one when there is none.
+
+    Times never go back along the positions, so only one segment has to be looked at.
+    """
+    end = reader.committed() + 1
+    reader.follow()
+    for segment in reader.segments():
+        if segment.time_range_us[1] < time_us:
+            continue
+        for batch in reader.read(segment.first, min(segment.last + 1, end), ["sequence", "time_us"]):
+            later = pc.indices_nonzero(pc.greater_equal(batch.column("time_us"), pa.scalar(time_us, pa.int64())))
+            if len(later):
+                return int(batch.column("sequence")[later[0].as_py()].as_py())
+    return end
+
+
+def within_bytes(reader: Reader, span: Span, limit: int) -> int:
+    """Where to stop so that about `limit` bytes of files are read, at least one row."""
+    reader.follow()
+    left = float(limit)
+    for segment in reader.segments():
+        first, last = max(segment.first, span.start), min(segment.last, span.stop - 1)
+        if last < first:
+            continue
+        each = segment.size / max(1, segment.last - segment.first + 1)
+        if each * (last - first + 1) >= left:
+            return max(span.start + 1, min(span.stop, first + int(left / max(each, 1e-9))))
+        left -= each * (last - first + 1)
+    return span.stop

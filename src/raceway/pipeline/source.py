@@ -1,0 +1,289 @@
+"""The data source `raceway`: a journal as a Spark table, at rest or as a stream, while the bus is writing it.
+
+    spark.read.format("raceway").option("path", DIR).load()
+    spark.readStream.format("raceway").option("path", DIR).option("topics", "orders.#").load()
+
+What runs where (Spark pickles all of it, so the objects hold plain values):
+
+    schema, reader, pushFilters, partitions (batch)        short-lived Python processes beside the driver
+    initialOffset, latestOffset, partitions (stream)       one process beside the driver for as long as the query runs
+    read                                                   Python workers of the executors, on another copy
+
+An offset is `{"0": position}`, the first position that has not been read. What `read` needs travels in the partition,
+which is a range of positions and never a file name (see `scan`).
+
+With the option `stageTo` (ours, for `jobs`) `read` writes the rows of its range to a Parquet file by itself and yields
+one row about it. Sending a million rows through Spark's own Parquet writer takes more than twice as long.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    InputPartition,
+    LessThan,
+    LessThanOrEqual,
+)
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.types import StructType
+
+from raceway.errors import ConfigError, JournalError, MissingRowsError, TrimmedError
+from raceway.journal.reader import Reader
+from raceway.pipeline.columns import BRONZE, ddl, sql_type
+from raceway.pipeline.options import Options, parse
+from raceway.pipeline.scan import Gap, Selection, Span, first_at, missing, read_span, within_bytes
+from raceway.pipeline.staged import STAGED, write_staged
+
+# Fewer rows than this are not worth a task of their own; more in one task would make a lost attempt expensive.
+LEAST_ROWS, MOST_ROWS = 4_096, 500_000
+_PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+@dataclass(frozen=True)
+class Range(InputPartition):
+    """A range of positions and which of its rows are wanted."""
+
+    span: Span
+    selection: Selection
+
+
+class JournalSource(DataSource):
+    """`format("raceway")`."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "raceway"
+
+    def schema(self) -> str:
+        """Columns of bronze.messages."""
+        return ddl(STAGED if parse(self.options).stage_to else BRONZE)
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader, with `pushFilters` only where that does no harm.
+
+        In a session where Spark's setting is off (the default) a reader that has `pushFilters` fails every query, so
+        only the process that pushes filters gets one. And Spark 4.2 remembers what a query pushed for as long as the
+        DataFrame lives: a later query without filters would get the rows of the earlier one. Hence also an option.
+        """
+        options = parse(self.options)
+        kind = PushingReader if options.push_filters and _PUSHING_WORKER in sys.modules else JournalReader
+        return kind(options, _columns(schema))
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
+        return JournalFollower(parse(self.options), _columns(schema))
+
+
+def _columns(schema: StructType) -> list[str] | None:
+    """The columns wanted; None for the rows about staged files."""
+    if schema.names == STAGED.names:
+        return None
+    for field in schema.fields:
+        kind = field.dataType.simpleString()
+        if field.name not in BRONZE.names or sql_type(BRONZE.field(field.name).type) != kind:
+            raise ConfigError(
+                "schema",
+                f"the journal has no column {field.name} of type {kind}; leave columns out, but keep names and types "
+                f"of: {ddl(BRONZE)}",
+            )
+    return list(schema.names)
+
+
+class JournalReader(DataSourceReader):
+    """A batch: everything committed when the query is planned."""
+
+    def __init__(self, options: Options, columns: list[str] | None) -> None:
+        self.options, self.columns = options, columns
+        self.selection = options.selection
+        self.at_least, self.below = 0, sys.maxsize  # positions that filters leave
+
+    def partitions(self) -> Sequence[InputPartition]:
+        reader = Reader(self.options.folder)
+        span = Span(self.options.first(reader), self.options.end(reader))
+        _check_first(reader, span, self.options)
+        narrowed = self._narrowed(reader, span)
+        return [Range(piece, self.selection) for piece in _pieces(narrowed, self.options)]
+
+    def _narrowed(self, reader: Reader, span: Span) -> Span:
+        start, stop = max(span.start, self.at_least, reader.first_position()), min(span.stop, self.below)
+        if self.selection.from_us is not None:
+            start = max(start, first_at(reader, self.selection.from_us))
+        if self.selection.until_us is not None:
+            stop = min(stop, first_at(reader, self.selection.until_us + 1))
+        return Span(start, max(start, stop))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        return _read(partition, self.options, self.columns)
+
+
+class PushingReader(JournalReader):
+    """The same, told of the query's filters. All are given back: here they only help to read less."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        for each in filters:
+            self._remember(each)
+            yield each
+
+    def _remember(self, each: Filter) -> None:
+        match each:
+            case EqualTo(attribute=("topic",), value=str(name)):
+                self.selection = self.selection.narrowed(topics=[name])
+            case In(attribute=("topic",), value=values):
+                self.selection = self.selection.narrowed(topics=[str(value) for value in values if value is not None])
+            case EqualTo(attribute=("wire",), value=str(name)):
+                self.selection = self.selection.narrowed(wires=[name])
+            case In(attribute=("wire",), value=values):
+                self.selection = self.selection.narrowed(wires=[str(value) for value in values if value is not None])
+            case EqualTo(attribute=("time" | "time_us",), value=value) if (at := _maybe_us(value)) is not None:
+                self.selection = self.selection.since(at).until(at)
+            case (
+                GreaterThan(attribute=("time" | "time_us",), value=value)
+                | GreaterThanOrEqual(attribute=("time" | "time_us",), value=value)
+            ) if (at := _maybe_us(value)) is not None:
+                self.selection = self.selection.since(at)
+            case (
+                LessThan(attribute=("time" | "time_us",), value=value)
+                | LessThanOrEqual(attribute=("time" | "time_us",), value=value)
+            ) if (at := _maybe_us(value)) is not None:
+                self.selection = self.selection.until(at)
+            case EqualTo(attribute=("sequence",), value=int(position)):
+                self._between(position, position + 1)
+            case (
+                GreaterThan(attribute=("sequence",), value=int(position))
+                | GreaterThanOrEqual(attribute=("sequence",), value=int(position))
+            ):
+                self._between(position, sys.maxsize)
+            case (
+                LessThan(attribute=("sequence",), value=int(position))
+                | LessThanOrEqual(attribute=("sequence",), value=int(position))
+            ):
+                self._between(0, position + 1)
+
+    def _between(self, at_least: int, below: int) -> None:
+        self.at_least, self.below = max(self.at_least, at_least), min(self.below, below)
+
+
+def _maybe_us(value: Any) -> int | None:
+    if isinstance(value, datetime):
+        return round(value.timestamp() * 1_000_000)
+    return value if isinstance(value, int) else None
+
+
+class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A stream: goes on where it was, as far as the bus has committed, at most so much per trigger."""
+
+    def __init__(self, options: Options, columns: list[str] | None) -> None:
+        self.options, self.columns = options, columns
+        self._target: int | None = None
+        self._maybe_reader: Reader | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Files stay open only in the process that asks for offsets."""
+        return self.__dict__ | {"_maybe_reader": None}
+
+    @property
+    def _reader(self) -> Reader:
+        if self._maybe_reader is None:
+            self._maybe_reader = Reader(self.options.folder)
+        return self._maybe_reader
+
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"0": self.options.first(self._reader)}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
+        """Only says whether there is a limit; `latestOffset` knows them both."""
+        limited = self.options.max_records or self.options.max_bytes
+        return ReadMaxRows(self.options.max_records or sys.maxsize) if limited else ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
+        self._target = self._reader.committed() + 1
+
+    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802 - Spark's name
+        position = start["0"]
+        available = self._reader.committed() + 1 if self._target is None else self._target
+        end = available if isinstance(limit, ReadAllAvailable) else self._limited(position, available)
+        return {"0": max(position, end)}  # Spark would plan a range that goes back
+
+    def _limited(self, position: int, available: int) -> int:
+        """Where a batch ends that begins at `position`: rows, bytes, and if one of them cut it, a good border."""
+        end = available
+        if self.options.max_records:
+            end = min(end, position + self.options.max_records)
+        if self.options.max_bytes and end > position:
+            end = within_bytes(self._reader, Span(position, end), self.options.max_bytes)
+        border = end - end % (self.options.align_to or 1)
+        return border if position < border and end < available else end
+
+    def reportLatestOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
+        return {"0": self._reader.committed() + 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
+        span = Span(start["0"], end["0"])
+        if not span:
+            return []
+        self._reader.follow()
+        _check_first(self._reader, span, self.options)
+        span = Span(min(span.stop, max(span.start, self._reader.first_position())), span.stop)
+        return [Range(piece, self.options.selection) for piece in _pieces(span, self.options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Range)
+        return _read(partition, self.options, self.columns)
+
+
+def _check_first(reader: Reader, span: Span, options: Options) -> None:
+    if span and span.start < reader.first_position() and options.fail_on_data_loss:
+        raise _explained(TrimmedError(span.start, reader.first_position()))
+
+
+def _explained(error: TrimmedError | MissingRowsError) -> JournalError:
+    return JournalError(f"{error}; with the option failOnDataLoss set to false reading goes on behind them")
+
+
+def _pieces(span: Span, options: Options) -> list[Span]:
+    """As many as there are cores, and more when there is much; a few rows are one piece."""
+    cores = options.partitions or os.cpu_count() or 1
+    return span.split(max(cores, -(-len(span) // MOST_ROWS)), LEAST_ROWS) if span else []
+
+
+def _read(partition: Range, options: Options, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
+    reader = Reader(options.folder)
+    gaps: list[Gap] = []
+    try:
+        rows = read_span(reader, partition.span, columns or BRONZE.names, partition.selection, gaps)
+        if options.stage_to and columns is None:
+            staged = write_staged(Path(options.stage_to) / f"{uuid.uuid4().hex}.parquet", rows, partition.span, gaps)
+            _check_whole(reader, gaps, options)
+            yield staged
+        else:
+            yield from rows
+            _check_whole(reader, gaps, options)
+    except TrimmedError as error:
+        if options.fail_on_data_loss:
+            raise _explained(error) from error
+        rest = Span(min(error.first, partition.span.stop), partition.span.stop)
+        yield from _read(replace(partition, span=rest), options, columns)
+    finally:
+        reader.close()
+
+
+def _check_whole(reader: Reader, gaps: list[Gap], options: Options) -> None:
+    if gaps and options.fail_on_data_loss:
+        raise _explained(missing(reader, gaps))

@@ -1,0 +1,208 @@
+"""The Spark session: quiet, in UTC, on loopback, with this Python for its workers.
+
+What Spark and its JVM say goes to a file: a user sees our progress, not theirs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from raceway.errors import PipelineError
+from raceway.pipeline.folders import Folders
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA = 17
+# The Delta release for this Spark, from Maven Central; the pip package of the same name brings only Python.
+DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
+_DELTA = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # Fifty tasks for the state of a table are for tables of millions of files.
+    "spark.databricks.delta.snapshotPartitions": "2",
+}
+# C1 and the serial collector start quicker and make long work a third slower: for tests and the demo.
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Compiling a query and planning it anew between its stages pays for many rows only.
+_QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+_LOG4J = """\
+status = error
+appender.file.type = File
+appender.file.name = file
+appender.file.fileName = {file}
+appender.file.layout.type = PatternLayout
+appender.file.layout.pattern = %d{{yyyy-MM-dd'T'HH:mm:ss.SSS}} %p %c{{1}}: %m%n%ex
+rootLogger.level = warn
+rootLogger.appenderRef.file.ref = file
+"""
+
+
+def session(
+    folders: Folders,
+    *,
+    master: str = "local[*]",
+    memory: str = "2g",
+    delta: bool = False,
+    quick: bool = False,
+    extra: Mapping[str, str] | None = None,
+) -> SparkSession:
+    """A session for the tables of a data folder; `extra` are Spark's own settings and win over ours.
+
+    PipelineError says what is missing: Java, the extra `spark`, a jar that cannot be fetched.
+    """
+    check_installed()
+    check_java()
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    for folder in (folders.log, folders.spark, folders.staging):
+        folder.mkdir(parents=True, exist_ok=True)
+    _set_environment(folders, master)
+    settings = _settings(folders, master, memory, quick) | (_delta_settings() if delta else {}) | dict(extra or {})
+    builder = SparkSession.builder.master(with_retries(master)).appName("raceway")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    with standard_error_to(folders.log / "spark.log"):
+        try:
+            return builder.getOrCreate()
+        except (PySparkException, OSError, RuntimeError) as error:
+            raise PipelineError(_start_failure(error, folders, delta)) from error
+
+
+def check_installed() -> None:
+    if find_spec("pyspark") is None or find_spec("pandas") is None:
+        raise PipelineError("the pipeline needs Spark: pip install 'raceway[spark]'")
+
+
+def check_java() -> None:
+    """PipelineError if there is no Java of the wanted version or newer."""
+    home = os.environ.get("JAVA_HOME")
+    command = str(Path(home) / "bin" / "java") if home else shutil.which("java") or ""
+    found = _maybe_java_version(command) if command else None
+    if found is not None and found >= JAVA:
+        return
+    what = f"found Java {found} ({command})" if found else f"found none{f' in JAVA_HOME={home}' if home else ''}"
+    raise PipelineError(
+        f"Spark needs Java {JAVA} or newer and {what}: on Debian and Ubuntu "
+        "`sudo apt-get install default-jre-headless`; or set JAVA_HOME to another one"
+    )
+
+
+def _maybe_java_version(command: str) -> int | None:
+    """The major version: 17 of "17.0.15", 8 of "1.8.0_292"."""
+    try:
+        said = subprocess.run([command, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr  # noqa: S603 - the user's own Java
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r'version "(?:1\.)?(\d+)', said)
+    return int(found[1]) if found else None
+
+
+def is_local(master: str) -> bool:
+    return master.startswith("local")
+
+
+def with_retries(master: str) -> str:
+    """`local[n]` never tries a task again; a Python worker that the system killed would end the run."""
+    found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
+    return f"local[{found[1] or 1},3]" if found else master
+
+
+def cores(master: str) -> int:
+    """How many tasks run at a time, as far as the name of the master says it."""
+    found = re.match(r"local(?:\[(\*|\d+))?", master)
+    return int(found[1]) if found and found[1] and found[1] != "*" else os.cpu_count() or 1
+
+
+def _set_environment(folders: Folders, master: str) -> None:
+    # Without it the workers take whatever `python3` is first on the path.
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_local(master):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        os.environ["SPARK_HOME"] = str(_slim_home(folders.spark / "home"))
+
+
+def _slim_home(home: Path) -> Path:
+    """A folder with Spark's jars and scripts and nothing else.
+
+    Workers otherwise load pyspark from a zip without compiled files, half a second in each of five kinds of process.
+    """
+    spec = find_spec("pyspark")
+    assert spec is not None
+    assert spec.origin is not None
+    package = Path(spec.origin).parent
+    home.mkdir(parents=True, exist_ok=True)
+    for name in ("jars", "bin"):
+        link = home / name
+        if not link.is_symlink() or os.readlink(link) != str(package / name):
+            link.unlink(missing_ok=True)
+            link.symlink_to(package / name)
+    return home
+
+
+def _settings(folders: Folders, master: str, memory: str, quick: bool) -> dict[str, str]:
+    log4j = folders.spark / "log4j2.properties"
+    log4j.write_text(_LOG4J.format(file=folders.log / "spark.log"))
+    java = f"-Dlog4j2.configurationFile=file:{log4j} -Dderby.system.home={folders.spark}"
+    loopback = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    return {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.memory": memory,
+        "spark.driver.extraJavaOptions": f"{java} {QUICK_JAVA}" if quick else java,
+        "spark.local.dir": str(folders.spark / "scratch"),
+        "spark.sql.warehouse.dir": str(folders.spark / "warehouse"),
+        "spark.sql.shuffle.partitions": str(cores(master)),
+        "spark.sql.session.timeZone": "UTC",
+        # The default, INT96, has no zone for other readers.
+        "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+        "spark.sql.parquet.compression.codec": "zstd",
+        "spark.sql.streaming.stopTimeout": "30s",
+        **(_QUICK if quick else {}),
+        **(loopback if is_local(master) or "127.0.0.1" in master else {}),
+    }
+
+
+def _delta_settings() -> dict[str, str]:
+    return _DELTA | {"spark.jars.packages": DELTA_PACKAGE}
+
+
+def _start_failure(error: Exception, folders: Folders, delta: bool) -> str:
+    log = folders.log / "spark.log"
+    said = log.read_text("utf-8", "replace")[-20_000:] if log.exists() else ""
+    if delta and ("unresolved dependency" in said or "UNRESOLVED DEPENDENCIES" in said or "not found" in said):
+        return f"Delta Lake's jar ({DELTA_PACKAGE}) could not be fetched from Maven Central; see {log}"
+    first = (str(error).splitlines() or [type(error).__name__])[0]
+    return f"Spark did not start: {first}; see {log}"
+
+
+@contextmanager
+def standard_error_to(file: Path) -> Iterator[None]:
+    """Processes started meanwhile keep writing to the file: the JVM, and the workers it starts."""
+    sys.stderr.flush()
+    saved = os.dup(2)
+    descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        os.dup2(descriptor, 2)
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(saved, 2)
+        os.close(saved)
+        os.close(descriptor)
+
+
+def said_by_us(text: str) -> str | None:
+    """Our own sentence out of the traceback that Spark wraps around it."""
+    found = re.findall(r"^raceway\.errors\.\w+: (.*)$", text, re.MULTILINE)
+    return found[-1].strip() if found else None

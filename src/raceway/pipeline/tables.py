@@ -1,0 +1,130 @@
+"""What a table is: names, columns, keys, which bucket a row belongs to. `registry` lists them all.
+
+`bronze.messages` is appended. Every other table is a pure function of its inputs, and every row of it says itself which
+bucket it belongs to, so that a bucket can be computed anew whenever something that feeds it has changed (`recompute`).
+Position buckets hold rows near one another in the journal, time buckets rows of the same minutes; hashing an id would
+spread each batch over all buckets, and all history would be computed with each batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import NamedTuple, TypeAlias
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from raceway.model.schemas import SchemaVersion
+from raceway.pipeline.columns import BRONZE, IMPORT, JOURNAL, REJECTED, ddl
+
+MESSAGES, REJECTED_MESSAGES = "bronze.messages", "bronze.rejected"
+
+# Positions in a bucket. A batch of live traffic touches the newest bucket, so each batch costs one of them; smaller
+# ones would cost a bulk run more files and jobs.
+BUCKET_ROWS = 262_144
+_IMPORT_DIGITS = 16
+
+
+class Inputs(Mapping[str, DataFrame]):
+    """What a transform is given: rows of each input, with a column `part` that says where they came from.
+
+    `horizons` is the greatest `time_us` of each source so far, its "now". `links` are what `carry` left beside the
+    parts of bronze among these rows; None for a table without `carry` or when there are none. `schemas` are all
+    schema versions that the bus has had.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        frames: Mapping[str, DataFrame],
+        horizons: Mapping[str, int] | None = None,
+        links: DataFrame | None = None,
+        schemas: Sequence[SchemaVersion] = (),
+    ) -> None:
+        self.spark, self._frames = spark, frames
+        self.horizons, self.links, self.schemas = dict(horizons or {}), links, schemas
+
+    def __getitem__(self, name: str) -> DataFrame:
+        return self._frames[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._frames)
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def horizon_us(self, source: Column) -> Column:
+        """The "now" of a row's source, in µs; NULL for one never seen."""
+        if not self.horizons:
+            return F.lit(None).cast("bigint")
+        known = F.create_map(*(F.lit(item) for pair in self.horizons.items() for item in pair))
+        return F.try_element_at(known, source)
+
+
+class Carried(NamedTuple):
+    """What a part hands on: `links` stay with it, `active` goes to the next part of the same source."""
+
+    links: DataFrame
+    active: DataFrame
+
+
+Transform: TypeAlias = Callable[[Inputs], DataFrame]
+Feeds: TypeAlias = Callable[[str, DataFrame, Inputs], DataFrame]
+# (time in µs) to the rows of bronze before a part, of its source, from that time on.
+Earlier: TypeAlias = Callable[[int], DataFrame]
+Carry: TypeAlias = Callable[[DataFrame, DataFrame | None, Earlier | None], Carried]
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A table that is computed.
+
+    transform  rows of the inputs to rows of the table plus `bucket`. It may see rows of buckets it has only a part of:
+               those are dropped afterwards. It must be right for a bucket when all parts that feed it are there
+    feeds      (input, rows of some of its parts, the same as Inputs) to distinct pairs (part, bucket)
+    due        name of a bigint column, NULL in most rows: the bucket is computed again once its source's horizon has
+               passed the smallest of them
+    expected   (words, SQL expression over the tables): what the count of rows must equal, for `verify`. In words
+               that DuckDB and Spark understand alike
+    carry      (rows of one new part of bronze, what the part before handed on or None, the rows before it if there can
+               be any) to Carried
+    """
+
+    name: str
+    ddl: str
+    key: tuple[str, ...]
+    inputs: tuple[str, ...]
+    transform: Transform
+    feeds: Feeds
+    due: str | None = None
+    carry: Carry | None = None
+    expected: tuple[str, str] | None = None
+
+
+BRONZE_DDL = {MESSAGES: ddl(BRONZE), REJECTED_MESSAGES: ddl(REJECTED)}
+BRONZE_KEY = ("source", "partition", "sequence")
+
+
+def position_bucket(source: Column, sequence: Column) -> Column:
+    """`journal-<first position>`; for a capture `import-<beginning of its sha256>-<first position>`."""
+    capture = F.concat(F.lit("import-"), F.substring(source, len(IMPORT) + 1, _IMPORT_DIGITS))
+    name = F.when(source == JOURNAL, F.lit(JOURNAL)).otherwise(capture)
+    return F.concat(name, F.lit("-"), F.lpad((sequence - sequence % BUCKET_ROWS).cast("string"), 20, "0"))
+
+
+def time_bucket(time_us: Column, minutes: int) -> Column:
+    """The beginning of the span of so many minutes, in UTC: `20261115T1220`."""
+    span_s = 60 * minutes
+    seconds = F.floor(time_us / F.lit(1_000_000)).cast("bigint")
+    return F.date_format(F.timestamp_seconds(seconds - seconds % span_s), "yyyyMMdd'T'HHmm")
+
+
+def own_position(_: str, rows: DataFrame, __: Inputs) -> DataFrame:
+    """`feeds` of tables whose rows stay in the bucket of their own position."""
+    return rows.select("part", position_bucket(F.col("source"), F.col("sequence")).alias("bucket")).distinct()
+
+
+def union(frames: list[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, frames)

@@ -1,0 +1,1 @@
+"""One file per table: rows of the inputs in, rows of the table out."""

@@ -1,0 +1,164 @@
+"""silver.exchanges: one request with what became of it.
+
+    answered   its answer, and how long it took
+    error      its answer says that the service failed
+    late       nobody answered in time; somebody did afterwards
+    timeout    nobody answered, and its deadline has passed
+    open       nobody has answered yet
+    orphan     an answer whose request is not there: removed before it was read, or never captured
+
+Requests and answers are joined on `answers`, the position of the request that the broker wrote into the answer: a
+message id is no key. Whether an answer came in time was decided by the broker when it came, and it wrote down `late`
+and `duplicate`. Deadlines are compared with the greatest time of the same source, never with a clock of ours.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket
+
+# Deadlines of requests that name none, by wire. One of zbus waits without end in its queue; only if it was handed to
+# another wire, under a masked id, has it a deadline.
+MB_TIMEOUT_MS, OTHER_TIMEOUT_MS = 5000, 22_222
+
+DDL = """
+    source string, partition int, sequence bigint, answer_sequence bigint, status string, error string,
+    topic string, wire string, caller string, callee_wire string, callee string,
+    message_id string, correlation_id string, parent_id string,
+    time timestamp, requested_us bigint, answered_us bigint, latency_us bigint, timeout_ms bigint, deadline_us bigint,
+    late_answers bigint, duplicate_answers bigint, request_bytes bigint, answer_bytes bigint, due_us bigint
+"""
+
+
+def transform(inputs: Inputs) -> DataFrame:
+    rows = inputs[MESSAGES]
+    paired = _requests(rows, inputs).join(_answers(rows), ["source", "partition", "sequence"], "full_outer")
+    return paired.withColumn("status", _status()).select(
+        "source",
+        "partition",
+        "sequence",
+        "answer_sequence",
+        "status",
+        "error",
+        F.coalesce("topic", "answer_topic").alias("topic"),
+        "wire",
+        "caller",
+        "callee_wire",
+        "callee",
+        F.coalesce("message_id", "answer_message_id").alias("message_id"),
+        F.coalesce("correlation_id", "answer_correlation_id").alias("correlation_id"),
+        "parent_id",
+        F.timestamp_micros(F.coalesce("requested_us", "answered_us")).alias("time"),
+        "requested_us",
+        "answered_us",
+        (F.col("answered_us") - F.col("requested_us")).alias("latency_us"),
+        "timeout_ms",
+        "deadline_us",
+        F.coalesce("late_answers", F.lit(0)).cast("bigint").alias("late_answers"),
+        F.coalesce("duplicate_answers", F.lit(0)).cast("bigint").alias("duplicate_answers"),
+        "request_bytes",
+        "answer_bytes",
+        F.when(F.col("status") == "open", F.col("deadline_us")).alias("due_us"),
+        position_bucket(F.col("source"), F.col("sequence")).alias("bucket"),
+    )
+
+
+def _requests(rows: DataFrame, inputs: Inputs) -> DataFrame:
+    timeout_ms = F.coalesce("timeout_ms", _default_timeout_ms())
+    return rows.where("kind = 'request'").select(
+        "source",
+        "partition",
+        "sequence",
+        "topic",
+        "wire",
+        F.col("producer").alias("caller"),
+        "message_id",
+        "correlation_id",
+        "parent_id",
+        F.col("time_us").alias("requested_us"),
+        timeout_ms.alias("timeout_ms"),
+        (F.col("time_us") + timeout_ms * 1000).alias("deadline_us"),
+        F.length("payload").cast("bigint").alias("request_bytes"),
+        inputs.horizon_us(F.col("source")).alias("horizon_us"),
+    )
+
+
+def _default_timeout_ms() -> Column:
+    waits = (F.col("wire") == "zbus") & F.col("forwarded_id").isNull()
+    return (
+        F.when(waits, F.lit(None).cast("bigint"))
+        .when(F.col("wire") == "mb", F.lit(MB_TIMEOUT_MS).cast("bigint"))
+        .otherwise(F.lit(OTHER_TIMEOUT_MS).cast("bigint"))
+    )
+
+
+def _answers(rows: DataFrame) -> DataFrame:
+    """Of each request: the answer that counts, which is the first one in time, else the first late one.
+
+    An answer that names no request stands alone under its own position.
+    """
+    verdict = F.when(F.col("error").isin("late", "duplicate"), F.col("error"))
+    answer = F.struct(
+        # What comes first in the order of a struct counts: in time before late, late before duplicate, then position.
+        F.when(verdict.isNull(), 0).when(verdict == "late", 1).otherwise(2).alias("rank"),
+        F.col("sequence").alias("answer_sequence"),
+        F.col("topic").alias("answer_topic"),
+        F.col("wire").alias("callee_wire"),
+        F.col("producer").alias("callee"),
+        F.col("message_id").alias("answer_message_id"),
+        F.col("correlation_id").alias("answer_correlation_id"),
+        F.col("time_us").alias("answered_us"),
+        F.length("payload").cast("bigint").alias("answer_bytes"),
+        F.when(verdict.isNull(), F.col("error")).alias("error"),
+    )
+    grouped = (
+        rows.where("kind = 'response'")
+        .select("source", "partition", _position().alias("sequence"), verdict.alias("verdict"), answer.alias("answer"))
+        .groupBy("source", "partition", "sequence")
+        .agg(
+            F.min("answer").alias("answer"),
+            F.count_if(F.col("verdict") == "late").alias("late_answers"),
+            F.count_if(F.col("verdict") == "duplicate").alias("duplicate_answers"),
+        )
+    )
+    return grouped.select("source", "partition", "sequence", "answer.*", "late_answers", "duplicate_answers")
+
+
+def _status() -> Column:
+    passed = F.col("deadline_us") <= F.col("horizon_us")
+    return (
+        F.when(F.col("requested_us").isNull(), "orphan")
+        .when(F.col("rank") == 1, "late")
+        .when(F.col("rank").isNotNull() & F.col("error").isNotNull(), "error")
+        .when(F.col("rank").isNotNull(), "answered")
+        .when(passed, "timeout")
+        .otherwise("open")
+    )
+
+
+def _position() -> Column:
+    """Where an exchange stands: the position of the request, also as its answers know it."""
+    return F.coalesce("answers", "sequence")
+
+
+def feeds(_: str, rows: DataFrame, __: Inputs) -> DataFrame:
+    concerned = rows.where("kind in ('request', 'response')")
+    return concerned.select("part", position_bucket(F.col("source"), _position()).alias("bucket")).distinct()
+
+
+TABLE = Derived(
+    name="silver.exchanges",
+    ddl=DDL,
+    key=("source", "partition", "sequence"),
+    inputs=(MESSAGES,),
+    transform=transform,
+    feeds=feeds,
+    due="due_us",
+    expected=(
+        "requests, and answers without one",
+        "(SELECT count(*) FROM bronze.messages WHERE kind = 'request') + "
+        "(SELECT count(*) FROM silver.exchanges WHERE status = 'orphan')",
+    ),
+)

@@ -1,0 +1,64 @@
+"""silver.hops: one entry of a hop list, and what can be said of its times.
+
+Clocks of different machines are never compared. The entry of an answered request on MB or zbus was written by the bus
+alone: accepted, handed over, answered, all by its own clock. Entries of Seneca are `[sent, received, answered,
+returned]`: the first and the last by the sender's clock, those between by the receiver's (by the bus's where the
+receiver writes none), so only the differences within each pair mean anything; the difference of the two is what the
+network and the waiting took.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from raceway.pipeline.tables import MESSAGES, Derived, Inputs, own_position, position_bucket
+
+DDL = """
+    source string, partition int, sequence bigint, hop int, time timestamp, time_us bigint,
+    topic string, wire string, kind string, correlation_id string, sid string, rid string, mid string,
+    times_ms array<bigint>, queue_ms bigint, processing_ms bigint, round_trip_ms bigint, network_ms bigint
+"""
+
+
+def transform(inputs: Inputs) -> DataFrame:
+    entries = inputs[MESSAGES].where(F.size("hops") > 0).select("*", F.posexplode("hops").alias("hop", "entry"))
+    by_bus = (F.col("kind") == "response") & F.col("wire").isin("mb", "zbus")
+    processing = _time(2) - _time(1)
+    round_trip = F.when(by_bus, _time(2) - _time(0)).otherwise(_time(3) - _time(0))
+    return entries.select(
+        "source",
+        "partition",
+        "sequence",
+        "hop",
+        "time",
+        "time_us",
+        "topic",
+        "wire",
+        "kind",
+        "correlation_id",
+        "entry.sid",
+        "entry.rid",
+        "entry.mid",
+        F.coalesce("entry.tms", F.array().cast("array<bigint>")).alias("times_ms"),
+        F.when(by_bus, _time(1) - _time(0)).alias("queue_ms"),
+        processing.alias("processing_ms"),
+        round_trip.alias("round_trip_ms"),
+        F.when(~by_bus, round_trip - processing).alias("network_ms"),
+        position_bucket(F.col("source"), F.col("sequence")).alias("bucket"),
+    )
+
+
+def _time(at: int) -> Column:
+    return F.get("entry.tms", F.lit(at))
+
+
+TABLE = Derived(
+    name="silver.hops",
+    ddl=DDL,
+    key=("source", "partition", "sequence", "hop"),
+    inputs=(MESSAGES,),
+    transform=transform,
+    feeds=own_position,
+    expected=("entries of all hop lists", "(SELECT coalesce(sum(size(hops)), 0) FROM bronze.messages)"),
+)

@@ -1,0 +1,70 @@
+"""gold.service_graph: who called whom, hour by hour.
+
+A request that nobody answered has no callee; its row says `nobody`, so that it is missed by no sum.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from raceway.pipeline.tables import Derived, Inputs, time_bucket
+
+EXCHANGES = "silver.exchanges"
+NOBODY = "nobody"
+HOUR = 60
+DDL = """
+    source string, hour timestamp, topic string, caller string, wire string, callee string, callee_wire string,
+    calls bigint, errors bigint, timeouts bigint, late bigint, open bigint,
+    latency_p50_us double, latency_p95_us double, latency_p99_us double
+"""
+
+
+def transform(inputs: Inputs) -> DataFrame:
+    calls = inputs[EXCHANGES].where("status <> 'orphan'")
+    grouped = calls.groupBy(
+        "source",
+        F.date_trunc("hour", "time").alias("hour"),
+        "topic",
+        F.coalesce("caller", F.lit(NOBODY)).alias("caller"),
+        "wire",
+        F.coalesce("callee", F.lit(NOBODY)).alias("callee"),
+        F.coalesce("callee_wire", F.lit("")).alias("callee_wire"),
+        _bucket().alias("bucket"),
+    )
+    return grouped.agg(
+        F.count("*").alias("calls"),
+        *(
+            F.count_if(F.col("status") == status).alias(name)
+            for status, name in (("error", "errors"), ("timeout", "timeouts"), ("late", "late"), ("open", "open"))
+        ),
+        *percentiles("latency_us"),
+    ).select(*_names(), "bucket")
+
+
+def percentiles(name: str) -> list[Column]:
+    """Exact ones: the approximate ones change with the number of partitions."""
+    base = name.removesuffix("_us")
+    return [F.percentile(name, F.lit(share / 100)).alias(f"{base}_p{share}_us") for share in (50, 95, 99)]
+
+
+def _names() -> list[str]:
+    return [column.split()[0] for column in DDL.split(",")]
+
+
+def _bucket() -> Column:
+    return time_bucket(F.unix_micros("time"), HOUR)
+
+
+def feeds(_: str, rows: DataFrame, __: Inputs) -> DataFrame:
+    return rows.select("part", _bucket().alias("bucket")).distinct()
+
+
+TABLE = Derived(
+    name="gold.service_graph",
+    ddl=DDL,
+    key=("source", "hour", "topic", "caller", "wire", "callee", "callee_wire"),
+    inputs=(EXCHANGES,),
+    transform=transform,
+    feeds=feeds,
+)

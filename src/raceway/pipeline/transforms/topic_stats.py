@@ -1,0 +1,72 @@
+"""gold.topic_stats: one minute of one topic on one wire.
+
+Messages count in the minute they came, exchanges in the minute they were asked for. `latency_…` are of those that were
+answered, by whomever.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from raceway.pipeline.tables import Derived, Inputs, time_bucket
+from raceway.pipeline.transforms.service_graph import EXCHANGES, percentiles
+
+CLEAN_MESSAGES = "silver.messages"
+# Minutes in a bucket: live traffic touches one of them at a time.
+SPAN_MINUTES = 10
+KEY = ("source", "minute", "topic", "wire")
+DDL = """
+    source string, minute timestamp, topic string, wire string,
+    publishes bigint, requests bigint, responses bigint, bytes bigint, errors bigint,
+    answered bigint, timeouts bigint, latency_p50_us double, latency_p95_us double, latency_p99_us double
+"""
+
+
+def transform(inputs: Inputs) -> DataFrame:
+    joined = _messages(inputs[CLEAN_MESSAGES]).join(_exchanges(inputs[EXCHANGES]), list(KEY), "full_outer")
+    counts = ("publishes", "requests", "responses", "bytes", "errors", "answered", "timeouts")
+    return joined.select(
+        *KEY,
+        *(F.coalesce(name, F.lit(0)).cast("bigint").alias(name) for name in counts),
+        "latency_p50_us",
+        "latency_p95_us",
+        "latency_p99_us",
+        time_bucket(F.unix_micros("minute"), SPAN_MINUTES).alias("bucket"),
+    )
+
+
+def _messages(rows: DataFrame) -> DataFrame:
+    kinds = (("publish", "publishes"), ("request", "requests"), ("response", "responses"))
+    return rows.groupBy("source", _minute().alias("minute"), "topic", "wire").agg(
+        *(F.count_if(F.col("kind") == kind).alias(name) for kind, name in kinds),
+        F.sum("bytes").alias("bytes"),
+        F.count("error").alias("errors"),
+    )
+
+
+def _exchanges(rows: DataFrame) -> DataFrame:
+    asked = rows.where("status <> 'orphan'")
+    return asked.groupBy("source", _minute().alias("minute"), "topic", "wire").agg(
+        F.count("latency_us").alias("answered"),
+        F.count_if(F.col("status") == "timeout").alias("timeouts"),
+        *percentiles("latency_us"),
+    )
+
+
+def _minute() -> Column:
+    return F.date_trunc("minute", "time")
+
+
+def feeds(_: str, rows: DataFrame, __: Inputs) -> DataFrame:
+    return rows.select("part", time_bucket(F.unix_micros("time"), SPAN_MINUTES).alias("bucket")).distinct()
+
+
+TABLE = Derived(
+    name="gold.topic_stats",
+    ddl=DDL,
+    key=KEY,
+    inputs=(CLEAN_MESSAGES, EXCHANGES),
+    transform=transform,
+    feeds=feeds,
+)

@@ -1,0 +1,164 @@
+"""Payloads read with the schema version they were written with, row by row inside an Arrow batch.
+
+Which version that is:
+
+    1  the one that the prefix of Confluent's serializers names, if the payload behind it is right
+    2  the one that the message names: subject id and version, or without version the latest one there was at its time
+    3  none: the message says nothing of schemas
+
+A payload may begin like a prefix by chance. So a prefix alone counts only if a definition of some structure finds no
+fault behind it, and beside a name only if it is of the same subject.
+
+A version counts from the moment it was registered. So a row is read the same way whenever that is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from raceway.errors import SchemaInvalidError
+from raceway.model.schemas import SchemaType, SchemaVersion
+from raceway.pipeline.columns import JOURNAL, REJECTED_TOPIC
+from raceway.schema import framing
+from raceway.schema.definition import Definition, Fault
+from raceway.schema.reading import read_definition
+
+DDL = "subject string, schema_type string, value string, value_fault string"
+# Definitions ready to read with, in each worker.
+_READY = 500
+_STRUCTURED: tuple[SchemaType, ...] = ("avro", "json_schema", "protobuf")
+_ASKED = ("schema_id", "schema_version", "time_us", "wire", "payload")
+
+
+class Typed(NamedTuple):
+    """What became of a payload. Without a version nothing is known of its schema."""
+
+    schema_id: int | None
+    schema_version: int | None
+    subject: str | None = None
+    schema_type: str | None = None
+    value: str | None = None
+    fault: str | None = None
+
+
+def with_values(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
+    """The rows and the columns of DDL. Only rows that say something of a schema go through Python."""
+    untyped = {column.split()[0]: F.lit(None).cast("string") for column in DDL.split(", ")}
+    if not versions:
+        return rows.withColumns(untyped)
+    kinds = [f"`{field.name}` {field.dataType.simpleString()}" for field in rows.schema.fields]
+    typed = rows.where(_may_be_typed()).mapInArrow(_reading(versions), ", ".join([*kinds, DDL]))
+    return rows.where(~_may_be_typed()).withColumns(untyped).unionByName(typed)
+
+
+def _may_be_typed() -> Column:
+    """Numbers in a capture may be those of another bus; what was refused is not what its schema says."""
+    framed = F.substring("payload", 1, 1) == F.lit(b"\x00")
+    ours = (F.col("source") == JOURNAL) & (F.col("topic") != REJECTED_TOPIC)
+    return F.coalesce(ours & (F.col("schema_id").isNotNull() | framed), F.lit(False))
+
+
+def _reading(versions: Sequence[SchemaVersion]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        known = Known(versions)
+        for batch in batches:
+            yield known.read_batch(batch)
+
+    return read
+
+
+class Known:
+    """All versions, by each of their names."""
+
+    def __init__(self, versions: Sequence[SchemaVersion]) -> None:
+        self._by_registry_id = {version.registry_id: version for version in versions}
+        self._by_name = {(version.schema_id, version.version): version for version in versions}
+        self._of_subject: dict[int, list[SchemaVersion]] = {}
+        for version in sorted(versions, key=lambda version: version.version):
+            self._of_subject.setdefault(version.schema_id, []).append(version)
+
+    def read_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        asked = zip(*(batch.column(name).to_pylist() for name in _ASKED), strict=True)
+        found = [self.read(*row) for row in asked]
+        columns = {name: batch.column(name) for name in batch.schema.names}
+        for at, name in enumerate(Typed._fields):
+            kind = pa.int64() if at < 2 else pa.string()
+            columns["value_fault" if name == "fault" else name] = pa.array([each[at] for each in found], kind)
+        return pa.RecordBatch.from_pydict(columns)
+
+    def read(self, schema_id: int | None, number: int | None, time_us: int, wire: str, payload: bytes) -> Typed:
+        named = None if schema_id is None else self._maybe_named(schema_id, number, time_us)
+        framed = self._maybe_framed(payload, time_us, named)
+        in_frame = _read_framed(framed, payload) if framed is not None else None
+        if in_frame is not None and in_frame.fault is None:
+            return in_frame
+        if named is not None:
+            bare = _read(named, payload, wire=wire)
+            return bare if bare.fault is None or in_frame is None else in_frame
+        if schema_id is None:
+            return Typed(None, None)
+        return self._unknown(schema_id, number)
+
+    def _maybe_named(self, schema_id: int, number: int | None, time_us: int) -> SchemaVersion | None:
+        if number is not None:
+            return self._by_name.get((schema_id, number))
+        there = [each for each in self._of_subject.get(schema_id, ()) if _is_there(each, time_us)]
+        return there[-1] if there else None
+
+    def _maybe_framed(self, payload: bytes, time_us: int, named: SchemaVersion | None) -> SchemaVersion | None:
+        number = framing.maybe_registry_id(payload)
+        found = None if number is None else self._by_registry_id.get(number)
+        if found is None or not _is_there(found, time_us):
+            return None
+        fits = found.schema_type in _STRUCTURED if named is None else found.subject == named.subject
+        return found if fits else None
+
+    def _unknown(self, schema_id: int, number: int | None) -> Typed:
+        versions = self._of_subject.get(schema_id)
+        if not versions:
+            return Typed(schema_id, number, fault=f"no subject has the schema id {schema_id}")
+        subject = versions[0].subject
+        return Typed(schema_id, number, subject, fault=f"subject {subject!r} has no version {number or 'yet'}")
+
+
+def _is_there(version: SchemaVersion, time_us: int) -> bool:
+    return version.created_at_ms * 1000 <= time_us
+
+
+def _read_framed(version: SchemaVersion, payload: bytes) -> Typed:
+    body = payload[framing.PREFIX_BYTES :]
+    if version.schema_type != "protobuf":
+        return _read(version, body)
+    found = framing.maybe_indices(body)
+    if found is None:
+        return _typed(version, None, Fault("", "prefix", "the prefix names no message type"))
+    return _read(version, found[1], found[0])
+
+
+def _read(version: SchemaVersion, payload: bytes, index: tuple[int, ...] = (), wire: str = "") -> Typed:
+    definition = _maybe_definition(version.schema_type, version.definition)
+    if definition is None:  # good when it was registered: by another release, with other libraries
+        return _typed(version, None, Fault("", "definition", "the definition cannot be read any more"))
+    fault = definition.maybe_fault(payload, index)
+    if fault is not None and version.schema_type == "json_schema" and wire == "seneca" and fault.rule != "json":
+        fault = None  # the document has the keys of its pattern, too, of which a schema does not speak
+    return _typed(version, None if fault else definition.maybe_json(payload, index), fault)
+
+
+def _typed(version: SchemaVersion, value: str | None, fault: Fault | None) -> Typed:
+    said = None if fault is None else f"{fault.path}: {fault.reason}" if fault.path else fault.reason
+    return Typed(version.schema_id, version.version, version.subject, version.schema_type, value, said)
+
+
+@lru_cache(_READY)
+def _maybe_definition(schema_type: SchemaType, definition: bytes) -> Definition | None:
+    try:
+        return read_definition(schema_type, definition)
+    except SchemaInvalidError:
+        return None

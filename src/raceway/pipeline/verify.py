@@ -1,0 +1,206 @@
+"""Is what the tables hold what the journal holds?
+
+Position by position: every row of the journal that is not a control row is in `bronze.messages` once, and nothing else
+is. What retention has removed from the journal cannot be compared any more; it is still looked at for doubles. Then
+each table: its key is unique, and its rows are as many as its inputs say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from raceway.journal.reader import Reader
+from raceway.pipeline import registry
+from raceway.pipeline.columns import BRONZE
+from raceway.pipeline.jobs import lost_rows
+from raceway.pipeline.lake import Lake, ParquetLake, maybe_positions
+from raceway.pipeline.query import Tables
+from raceway.pipeline.scan import Gap, Span
+from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY, MESSAGES, Derived, Inputs
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Positions = NDArray[np.int64]
+
+# Positions compared at a time: 8 MB of them from each side.
+WINDOW = 1_000_000
+# Of each kind of difference; the counts go on.
+SHOWN = 20
+
+
+class Journaled(msgspec.Struct, kw_only=True):
+    """The journal against `bronze.messages`. Positions below `compared_from` are gone from the journal."""
+
+    compared_from: int = 0
+    compared_to: int = -1
+    rows: int = 0
+    control: int = 0
+    in_bronze: int = 0
+    older: int = 0
+    imported: int = 0
+    missing: int = 0
+    foreign: int = 0
+    doubled: int = 0
+    accepted_loss: int = 0
+    behind: int = 0
+    first_missing: list[int] = []
+    first_foreign: list[int] = []
+    first_doubled: list[int] = []
+
+
+class TableVerdict(msgspec.Struct, kw_only=True):
+    """One table: `expected` is None where nothing simple says how many rows there must be."""
+
+    table: str
+    rows: int
+    doubled_keys: int = 0
+    expected: int | None = None
+    explanation: str = ""
+    differing: int | None = None
+
+    @property
+    def is_good(self) -> bool:
+        return not self.doubled_keys and self.expected in (None, self.rows) and not self.differing
+
+
+class Verdict(msgspec.Struct, kw_only=True):
+    journal: Journaled
+    tables: list[TableVerdict]
+
+    @property
+    def is_good(self) -> bool:
+        found = self.journal
+        return not (found.missing or found.foreign or found.doubled) and all(table.is_good for table in self.tables)
+
+
+def verify(
+    lake: Lake, tables: Tables, *, full: bool = False, advance: Callable[[int], None] = lambda _: None
+) -> Verdict:
+    """Compare everything; `full` computes every table anew from all of bronze and compares row by row.
+
+    Reads a stable part of the journal: what a running pipeline has not taken in yet is only counted.
+    """
+    reader = Reader(lake.folders.data)
+    try:
+        journal = compare_positions(lake, reader, advance)
+    finally:
+        reader.close()
+    verdicts = [check_table(tables, name) for name in registry.names()]
+    if full:
+        for verdict, table in zip(verdicts[len(verdicts) - len(registry.DERIVED) :], registry.DERIVED, strict=True):
+            verdict.differing = differing_rows(lake, table)
+    return Verdict(journal=journal, tables=verdicts)
+
+
+def compare_positions(lake: Lake, reader: Reader, advance: Callable[[int], None]) -> Journaled:
+    end, committed = lake.end(), reader.committed()
+    found = Journaled(compared_from=reader.first_position(), compared_to=end - 1, behind=max(0, committed + 1 - end))
+    found.accepted_loss = lost_rows(lake)
+    lost = [gap for part in lake.notes.parts(MESSAGES) for gap in lake.notes.of(MESSAGES, part).gaps]
+    parts = lake.parts(MESSAGES)
+    found.imported = sum(lake.notes.of(MESSAGES, part).rows for part in parts if not maybe_positions(part))
+    first = min((positions[0] for part in parts if (positions := maybe_positions(part))), default=0)
+    for start in range(first, end, WINDOW):
+        span = Span(start, min(start + WINDOW, end))
+        _compare_window(found, lake, reader, span, lost)
+        advance(len(span))
+    return found
+
+
+def _compare_window(found: Journaled, lake: Lake, reader: Reader, span: Span, lost: Sequence[Gap]) -> None:
+    bronze = _bronze_positions(lake, span)
+    once, times = np.unique(bronze, return_counts=True)
+    _count(found, "doubled", once[times > 1])
+    found.older += int(np.sum(once < found.compared_from))
+    once = once[once >= found.compared_from]
+    expected, control = _journal_positions(reader, Span(max(span.start, found.compared_from), span.stop))
+    found.rows += len(expected)
+    found.control += control
+    found.in_bronze += len(once)
+    missing = np.setdiff1d(expected, once, assume_unique=True)
+    for low, high in lost:
+        missing = missing[(missing < low) | (missing > high)]
+    _count(found, "missing", missing)
+    _count(found, "foreign", np.setdiff1d(once, expected, assume_unique=True))
+
+
+def _count(found: Journaled, kind: str, positions: Positions) -> None:
+    setattr(found, kind, getattr(found, kind) + len(positions))
+    shown: list[int] = getattr(found, f"first_{kind}")
+    setattr(found, f"first_{kind}", [*shown, *(int(p) for p in positions[: SHOWN - len(shown)])])
+
+
+def _journal_positions(reader: Reader, span: Span) -> tuple[Positions, int]:
+    """Positions of rows that are no control rows, and how many are."""
+    kept: list[Positions] = [np.empty(0, np.int64)]
+    control = 0
+    for batch in reader.read(span.start, span.stop, ["sequence", "kind"]) if span else ():
+        is_control = pc.fill_null(pc.equal(batch.column("kind"), "control"), False)
+        control += pc.sum(is_control).as_py() or 0
+        kept.append(batch.filter(pc.invert(is_control)).column("sequence").to_numpy(zero_copy_only=False))
+    return np.concatenate(kept), control
+
+
+def _bronze_positions(lake: Lake, span: Span) -> Positions:
+    return np.concatenate([np.empty(0, np.int64), *_bronze_batches(lake, span)])
+
+
+def _bronze_batches(lake: Lake, span: Span) -> Iterator[Positions]:
+    parts = [part for part in lake.parts(MESSAGES) if (p := maybe_positions(part)) and _overlaps(p, span)]
+    if not isinstance(lake, ParquetLake):
+        rows = lake.frame(MESSAGES, parts).where(f"sequence >= {span.start} and sequence < {span.stop}")
+        yield rows.select("sequence").toArrow().column(0).to_numpy()
+        return
+    files = [str(file) for part in parts for file in lake.files(MESSAGES, part)]
+    wanted = (pc.field("sequence") >= span.start) & (pc.field("sequence") < span.stop)
+    if files:
+        rows = ds.dataset(files, schema=pa.schema([BRONZE.field("sequence")]), format="parquet")
+        yield rows.to_table(filter=wanted).column("sequence").to_numpy()
+
+
+def _overlaps(positions: tuple[int, int], span: Span) -> bool:
+    return positions[0] < span.stop and positions[1] >= span.start
+
+
+def check_table(tables: Tables, name: str) -> TableVerdict:
+    """Rows, doubles of the key, and the number that the inputs say."""
+    key = ", ".join(BRONZE_KEY if name in BRONZE_DDL else _derived(name).key)
+    rows = tables.number(f"SELECT count(*) FROM {name}")  # noqa: S608 - our own names
+    doubled = tables.number(
+        f"SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM {name} GROUP BY {key}) AS k WHERE n > 1"  # noqa: S608 - our own names
+    )
+    verdict = TableVerdict(table=name, rows=rows, doubled_keys=doubled)
+    if name not in BRONZE_DDL and (expected := _derived(name).expected) is not None:
+        verdict.explanation, sql = expected
+        verdict.expected = tables.number(f"SELECT {sql}")
+    return verdict
+
+
+def _derived(name: str) -> Derived:
+    return next(table for table in registry.DERIVED if table.name == name)
+
+
+def differing_rows(lake: Lake, table: Derived) -> int:
+    """Rows that a computation from all of the inputs gives and the table has not, and the other way round."""
+    frames = {name: lake.frame(name) for name in table.inputs}
+    links = lake.links(table.name) if table.carry is not None else None
+    inputs = Inputs(lake.spark, frames, lake.notes.horizons(MESSAGES), links, lake.book.versions)
+    names = [field.name for field in lake.spark.createDataFrame([], table.ddl).schema.fields]
+    # Maps cannot be compared as they are.
+    computed = table.transform(inputs).select(*names).toDF(*names).selectExpr("to_json(struct(*)) AS row")
+    stored = lake.frame(table.name).select(*names).selectExpr("to_json(struct(*)) AS row")
+    return computed.exceptAll(stored).count() + stored.exceptAll(computed).count()
+
+
+def journal_total(lake: Lake) -> int:
+    """Positions that `verify` will go through."""
+    found = [positions for part in lake.parts(MESSAGES) if (positions := maybe_positions(part))]
+    return max((last + 1 for _, last in found), default=0) - min((first for first, _ in found), default=0)

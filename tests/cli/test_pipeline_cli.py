@@ -1,0 +1,112 @@
+"""`raceway pipeline …` as a person types it: one real run, everything else without Spark."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from raceway.pipeline.progress import maybe_read
+from tests.pipeline.drivers import driver, finished
+from tests.pipeline.java import needs_java
+from tests.pipeline.journals import add, journal
+from tests.server import wait_until
+
+
+@needs_java
+@pytest.mark.timeout(300)
+def test_a_run_is_shown_verified_asked_compacted_and_stopped(tmp_path: Path) -> None:
+    """One continuous run, stopped by SIGTERM as a service manager would, then every other command."""
+    with journal(tmp_path / "data", 1500) as rig:
+        data = rig.folder
+        file = data / "pipeline" / "progress.json"
+        with driver(
+            data,
+            "run",
+            "--master",
+            "local[2]",
+            "--memory",
+            "1g",
+            "--trigger",
+            "0.2",
+            "--bronze-only",
+            "--max-records",
+            "600",
+        ) as run:
+            wait_until(lambda: (told := maybe_read(file)) and told.rows >= 1500, 120, "the first rows")
+            add(rig, 300, 1500)
+            wait_until(lambda: (told := maybe_read(file)) and told.rows >= 1800, 60, "the rows that came later")
+            status = json.loads(finished(data, "status", "--json").stdout)
+            assert status["running"]
+            assert status["tables"]["bronze.messages"]["rows"] == 1800
+            refused = finished(data, "compact", status=1)
+            assert f"is in use by process {run.pid}" in refused.stderr
+            run.send_signal(signal.SIGTERM)
+            assert run.wait(60) == 0
+        assert "stopped" in finished(data, "status").stdout
+        assert "all good" in finished(data, "verify").stdout
+        table = finished(data, "query", "SELECT topic, count(*) AS n FROM bronze.messages GROUP BY 1 ORDER BY 1").stdout
+        assert [line.split() for line in table.splitlines()[3:-1]] == [
+            ["orders.created", "600"], ["orders.paid", "600"], ["stock.moved", "600"],
+        ]  # fmt: skip
+        rows = finished(data, "query", "--json", "SELECT min(time_us) AS t, [1, 2] AS l FROM bronze.messages").stdout
+        assert json.loads(rows)["l"] == [1, 2]
+        compacted = json.loads(finished(data, "compact", "--json").stdout)
+        assert compacted[0]["old"] > compacted[0]["new"] == 1
+        assert json.loads(finished(data, "verify", "--json").stdout)["good"]
+        log = (data / "pipeline" / "log" / "spark.log").read_text()
+        assert "ERROR" not in log
+
+
+def test_nothing_to_do_is_said_with_what_to_type(tmp_path: Path) -> None:
+    assert (
+        "is not a data folder: name the folder of a journal with --data"
+        in finished(tmp_path / "none", "run", status=1).stderr
+    )
+    with journal(tmp_path / "data", 10) as rig:
+        assert "start one with `raceway pipeline run`" in finished(rig.folder, "status", status=1).stderr
+        for words in (("query", "SELECT 1"), ("compact",), ("reset", "checkpoint")):
+            assert "raceway pipeline run --once" in finished(rig.folder, *words, status=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "--format", "csv"), "pipeline.format"),
+        (("run", "--conf", "spark.x"), "--conf takes KEY=VALUE"),
+        (("run", "--tables", "s3a://bucket/tables"), "use --format delta"),
+        (("query", "SELECT nothing FROM bronze.messages"), "nothing"),
+        (("reset", "silver.nothing"), "there is no such table"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
+    with journal(tmp_path / "data", 10) as rig:
+        (rig.folder / "pipeline").mkdir()
+        refused = finished(rig.folder, *words, status=None)
+        assert refused.returncode in (1, 2)
+        assert said in refused.stderr
+        assert len(refused.stderr.splitlines()) == 1
+        assert "Traceback" not in refused.stderr
+
+
+def test_a_missing_java_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with journal(tmp_path / "data", 10) as rig:
+        refused = finished(rig.folder, "run", "--once", status=1)
+        assert refused.stderr.count("\n") == 1
+        assert "Spark needs Java 17 or newer and found none" in refused.stderr
+        assert "apt-get install" in refused.stderr
+
+
+def test_a_reset_table_and_checkpoint_are_gone(tmp_path: Path) -> None:
+    with journal(tmp_path / "data", 10) as rig:
+        checkpoint = rig.folder / "pipeline" / "checkpoint" / "v1" / "offsets"
+        checkpoint.mkdir(parents=True)
+        assert "is reset" in finished(rig.folder, "reset", "checkpoint").stderr
+        assert not checkpoint.exists()
+        assert os.listdir(rig.folder / "pipeline")
+        shutil.rmtree(rig.folder / "pipeline")

@@ -1,0 +1,53 @@
+"""One Spark session for all tests of the pipeline: starting one takes seconds, the first query of each kind as well.
+
+It knows Delta Lake where the jar is there or can be fetched; elsewhere those tests are skipped and say why.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from raceway.errors import PipelineError
+from raceway.pipeline.delta_lake import DeltaLake
+from raceway.pipeline.folders import Folders
+from raceway.pipeline.lake import Lake, ParquetLake
+from raceway.pipeline.spark import session
+from tests.pipeline.java import maybe_missing
+
+_without_delta: list[str] = []
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    if missing := maybe_missing():
+        pytest.skip(missing)
+    with tempfile.TemporaryDirectory(prefix="raceway-spark-") as folder:
+        try:
+            started = session(Folders(folder), master="local[2]", memory="1g", quick=True, delta=True)
+        except PipelineError as error:
+            _without_delta.append(str(error))
+            started = session(Folders(folder), master="local[2]", memory="1g", quick=True)
+        yield started
+        started.stop()
+
+
+@pytest.fixture
+def lake(spark: SparkSession, tmp_path: Path) -> ParquetLake:
+    """An empty lake."""
+    return ParquetLake(spark, Folders(tmp_path / "data"))
+
+
+@pytest.fixture(params=["parquet", "delta"])
+def any_lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Lake:
+    """An empty lake of each kind."""
+    folders = Folders(tmp_path / "data")
+    if request.param == "parquet":
+        return ParquetLake(spark, folders)
+    if _without_delta:
+        pytest.skip(_without_delta[0])
+    return DeltaLake(spark, folders)

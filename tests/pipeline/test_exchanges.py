@@ -1,0 +1,94 @@
+"""silver.exchanges: requests and what became of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from raceway.pipeline.transforms import exchanges
+from tests.pipeline.rows import START_US, Row, answer, inputs, message, request
+
+
+def table(spark: SparkSession, *rows: Row) -> dict[int, dict[str, Any]]:
+    """By position of the request."""
+    found = exchanges.transform(inputs(spark, list(rows))).collect()
+    return {row["sequence"]: row.asDict() for row in found}
+
+
+def test_a_request_and_its_answer_are_one_row(spark: SparkSession) -> None:
+    rows = (
+        request(0, producer="shop", payload=b"12345"),
+        message(1),
+        answer(2, 0, producer="prices", wire="zbus", payload=b"1"),
+    )
+    (row,) = table(spark, *rows).values()
+    assert (row["status"], row["caller"], row["callee"], row["callee_wire"]) == ("answered", "shop", "prices", "zbus")
+    assert (row["requested_us"], row["latency_us"], row["answer_sequence"]) == (START_US, 2_000_000, 2)
+    assert (row["request_bytes"], row["answer_bytes"], row["due_us"]) == (5, 1, None)
+
+
+def test_answers_are_found_by_position_not_by_id(spark: SparkSession) -> None:
+    """Two requests of the same id, answered in the other order."""
+    rows = (request(0, message_id="a"), request(1, message_id="a"), answer(2, 1, message_id="a", producer="x"))
+    found = table(spark, *rows, answer(3, 0, message_id="a", producer="y"))
+    assert (found[0]["callee"], found[1]["callee"]) == ("y", "x")
+
+
+def test_an_unanswered_request_is_open_until_its_deadline_and_then_a_timeout(spark: SparkSession) -> None:
+    open_one = table(spark, request(0, timeout_ms=5000), message(4))[0]
+    assert (open_one["status"], open_one["due_us"]) == ("open", START_US + 5_000_000)
+    passed = table(spark, request(0, timeout_ms=5000), message(5))[0]
+    assert (passed["status"], passed["due_us"]) == ("timeout", None)
+
+
+@pytest.mark.parametrize(
+    ("wire", "forwarded_id", "timeout_ms"),
+    [("mb", "x", 5000), ("seneca", "x", 22_222), ("zbus", "x", 22_222), ("zbus", None, None)],
+)
+def test_a_request_that_names_no_deadline_has_its_wires(
+    spark: SparkSession, wire: str, forwarded_id: str | None, timeout_ms: int | None
+) -> None:
+    row = table(spark, request(0, timeout_ms=None, wire=wire, forwarded_id=forwarded_id), message(3600))[0]
+    assert (row["timeout_ms"], row["status"]) == (timeout_ms, "timeout" if timeout_ms else "open")
+
+
+def test_a_late_answer_mends_a_timeout_and_is_counted(spark: SparkSession) -> None:
+    row = table(spark, request(0, timeout_ms=1000), answer(9, 0, error="late", producer="slow"))[0]
+    assert (row["status"], row["callee"], row["latency_us"], row["late_answers"]) == ("late", "slow", 9_000_000, 1)
+
+
+def test_a_second_answer_is_counted_and_the_first_one_counts(spark: SparkSession) -> None:
+    row = table(spark, request(0), answer(1, 0, producer="a"), answer(2, 0, producer="b", error="duplicate"))[0]
+    assert (row["status"], row["callee"], row["duplicate_answers"]) == ("answered", "a", 1)
+
+
+def test_an_answer_that_failed_has_its_code(spark: SparkSession) -> None:
+    row = table(spark, request(0), answer(1, 0, error="INVALID_REQUEST"))[0]
+    assert (row["status"], row["error"]) == ("error", "INVALID_REQUEST")
+
+
+def test_an_answer_without_its_request_is_an_orphan(spark: SparkSession) -> None:
+    found = table(spark, answer(7, 3), answer(8, None, message_id="z"))
+    assert {position: row["status"] for position, row in found.items()} == {3: "orphan", 8: "orphan"}
+    assert found[3]["answer_sequence"] == 7
+    assert found[8]["message_id"] == "z"
+
+
+def test_sources_are_worlds_of_their_own(spark: SparkSession) -> None:
+    """The capture's clock says nothing about the journal's requests, nor do its positions."""
+    capture = "import:" + "a" * 64
+    found = exchanges.transform(
+        inputs(spark, [request(0), message(9000, source=capture), answer(9001, 0, source=capture)])
+    )
+    assert {(row["source"], row["status"]) for row in found.collect()} == {("journal", "open"), (capture, "orphan")}
+
+
+def test_buckets_go_by_the_request_also_for_answers(spark: SparkSession) -> None:
+    """An answer of the next bucket feeds that of its request."""
+    far = 262_144 + 5
+    given = inputs(spark, [request(0), answer(far, 0)])
+    buckets = {row["bucket"] for row in exchanges.feeds("", given["bronze.messages"], given).collect()}
+    assert buckets == {"journal-00000000000000000000"}
+    assert {row["bucket"] for row in exchanges.transform(given).collect()} == buckets

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from raceway import config
+from raceway.errors import ConfigError
+from raceway.pipeline.folders import Folders, maybe_kept_format
+from raceway.pipeline.opening import check_format
+
+
+def test_everything_lies_in_the_data_folder_unless_told_otherwise(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    assert folders.table("silver.hops") == f"{tmp_path}/pipeline/tables/silver/hops"
+    assert folders.checkpoint == tmp_path / "pipeline" / "checkpoint" / "v1"
+    assert Folders(tmp_path, "s3a://lake/raceway/").table("gold.traces") == "s3a://lake/raceway/gold/traces"
+    assert Folders(tmp_path, "file:///lake").table("gold.traces") == "/lake/gold/traces"
+    assert Folders("relative").data.is_absolute()
+
+
+def test_how_tables_are_kept_is_seen_from_their_files(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    assert maybe_kept_format(folders) is None
+    bronze = Path(folders.table("bronze.messages"))
+    bronze.mkdir(parents=True)
+    assert maybe_kept_format(folders) == "parquet"
+    (bronze / "_delta_log").mkdir()
+    assert maybe_kept_format(folders) == "delta"
+
+
+def test_tables_are_not_mixed_and_object_stores_need_delta(tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    Path(folders.table("bronze.messages")).mkdir(parents=True)
+    check_format(folders, config.Pipeline())
+    with pytest.raises(ConfigError, match="are kept as parquet: use --format parquet"):
+        check_format(folders, config.Pipeline(format="delta"))
+    with pytest.raises(ConfigError, match="use --format delta"):
+        check_format(folders, config.Pipeline(tables="s3a://lake"))
+    check_format(folders, config.Pipeline(tables="s3a://lake", format="delta"))

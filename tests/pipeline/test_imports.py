@@ -1,0 +1,216 @@
+"""Captures through Spark: all of a file or nothing, once, from folders and patterns, into every table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from raceway.errors import ConfigError, PipelineError
+from raceway.pipeline.imports import importing, mb, pieces
+from raceway.pipeline.imports.capture import capture_files, capture_of
+from raceway.pipeline.imports.importing import Imported, import_capture
+from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
+from tests.pipeline.drivers import finished
+from tests.pipeline.java import needs_java
+from tests.pipeline.rows import Row, bronze, message
+from tests.wire.mb import frame
+
+GOOD = b"publish:a.b:1.0.0\n%d"
+
+
+def frames(count: int, bad: int = 0) -> bytes:
+    good = [frame(GOOD % number) for number in range(count)]
+    return b"".join([*good, *([frame(b"nonsense")] * bad)])
+
+
+def test_a_capture_becomes_rows_of_both_tables_once_whatever_its_name(
+    lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mb, "PIECE_MESSAGES", 400)
+    (tmp_path / "one.mb").write_bytes(frames(1000, bad=30))
+    (tmp_path / "again.mb").write_bytes(frames(1000, bad=30))
+    first = import_capture(lake, capture_of("mb", tmp_path / "one.mb"))
+    again = import_capture(lake, capture_of("mb", tmp_path / "again.mb"))
+    assert first == Imported(str(tmp_path / "one.mb"), 1000, 30, "imported")
+    assert again == Imported(str(tmp_path / "again.mb"), 1000, 30, "imported before")
+    rows = lake.frame(MESSAGES).orderBy("sequence").select("sequence", "payload", "source", "time_us").collect()
+    assert [(row[0], bytes(row[1])) for row in rows] == [(number, b"%d" % number) for number in range(1000)]
+    source, time_us = f"import:{capture_of('mb', tmp_path / 'one.mb').sha256}", _written_us(tmp_path / "one.mb")
+    assert {(row[2], row[3]) for row in rows} == {(source, time_us)}
+    rejected = lake.frame(REJECTED_MESSAGES).select("sequence", "code", "payload").collect()
+    assert sorted(row[0] for row in rejected) == list(range(1000, 1030))
+    assert {(row[1], bytes(row[2])) for row in rejected} == {("MALFORMED_MESSAGE", b"nonsense")}
+
+
+def _written_us(path: Path) -> int:
+    return path.stat().st_mtime_ns // 1000
+
+
+def test_several_files_and_an_empty_one_are_sources_of_their_own(lake: ParquetLake, tmp_path: Path) -> None:
+    contents = {"a": frames(3), "b": frames(4, bad=1), "none": b"", "bad": frame(b"")}
+    for name, content in contents.items():
+        (tmp_path / name).write_bytes(content)
+    done = [import_capture(lake, capture_of("mb", tmp_path / name)) for name in contents]
+    assert [each[1:] for each in done] == [
+        (3, 0, "imported"), (4, 1, "imported"), (0, 0, "imported"), (0, 1, "imported"),
+    ]  # fmt: skip
+    counts = {row[0]: row[1] for row in lake.frame(MESSAGES).groupBy("source").count().collect()}
+    assert sorted(counts.values()) == [3, 4]
+    again = [import_capture(lake, capture_of("mb", tmp_path / name)) for name in contents]
+    assert [each.state for each in again] == ["imported before"] * 4
+
+
+def test_a_crash_before_the_last_step_changes_nothing_and_the_next_try_does_all(
+    lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "one.mb").write_bytes(frames(5, bad=2))
+    found = capture_of("mb", tmp_path / "one.mb")
+
+    def killed(self: ParquetLake, table: str, part: str, files: list[Path]) -> None:
+        if table == MESSAGES:
+            raise KeyboardInterrupt
+        append(self, table, part, files)
+
+    append = ParquetLake.append
+    monkeypatch.setattr(ParquetLake, "append", killed)
+    with pytest.raises(KeyboardInterrupt):
+        import_capture(lake, found)
+    monkeypatch.undo()
+    assert lake.frame(MESSAGES).count() == 0
+    lake.sweep()
+    assert import_capture(lake, found) == Imported(str(tmp_path / "one.mb"), 5, 2, "imported")
+    assert (lake.frame(MESSAGES).count(), lake.frame(REJECTED_MESSAGES).count()) == (5, 2)
+
+
+def test_a_file_that_is_written_to_meanwhile_is_not_imported(lake: ParquetLake, tmp_path: Path) -> None:
+    (tmp_path / "one.mb").write_bytes(frames(5))
+    found = capture_of("mb", tmp_path / "one.mb")
+    with (tmp_path / "one.mb").open("ab") as file:
+        file.write(frames(1))
+    with pytest.raises(PipelineError, match="written to while"):
+        import_capture(lake, found)
+    assert lake.parts(MESSAGES) == []
+
+
+def test_behind_broken_framing_rows_of_later_pieces_are_left_out(lake: ParquetLake, tmp_path: Path) -> None:
+    good = b"POST /q?cmd=produce HTTP/1.1\r\n\r\n"
+    content = good * 10 + b"POST / HTTP/1.1\r\nx y: z\r\n\r\n" + good * (pieces.PIECE_MESSAGES + 10)
+    (tmp_path / "one.zbus").write_bytes(content)
+    done = import_capture(lake, capture_of("zbus", tmp_path / "one.zbus"))
+    assert (done.messages, done.rejected) == (10, 1)
+    (row,) = lake.frame(REJECTED_MESSAGES).select("sequence", "reason", "attributes").collect()
+    assert (row[0], row[1]) == (10, "Bad format: header name")
+    assert row[2] == {"raw_bytes": str(len(content) - 10 * len(good))}
+
+
+def test_folders_and_patterns_name_each_file_once(tmp_path: Path) -> None:
+    for name in ("b/2.mb", "b/1.mb", "a.mb", ".hidden", "b/.git/x"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"")
+    named = [tmp_path / "b", tmp_path / "*.mb", tmp_path / "**" / "1.mb", tmp_path / ".hidden"]
+    found = [str(path.relative_to(tmp_path)) for path in capture_files(named)]
+    assert found == ["b/1.mb", "b/2.mb", "a.mb", ".hidden"]
+    for missing in ("nothing", "*.zbus"):
+        with pytest.raises(ConfigError, match="there is no such file or folder"):
+            capture_files([tmp_path / missing])
+
+
+def test_times_go_on_from_piece_to_piece(tmp_path: Path) -> None:
+    spans = [(10, 30), (5, 20), (25, 40)]
+    told = []
+    for number, span in enumerate(spans):
+        file = tmp_path / f"{number}.parquet"
+        pq.write_table(bronze(message(row, time_us=time) for row, time in enumerate(span)), file)
+        told.append(pieces.Told(number, str(file), "", 2, 0, *span, False, False))
+    importing.raise_times(told)
+    times = [pq.read_table(each.messages_file).column("time_us").to_pylist() for each in told]
+    assert times == [[10, 30], [30, 30], [30, 40]]
+
+
+# ---- requests and answers -------------------------------------------------------------------------------------------
+
+
+def imported(lake: ParquetLake, wire: str, path: Path, content: bytes) -> list[Row]:
+    """Rows of `bronze.messages` after the import, in order."""
+    path.write_bytes(content)
+    import_capture(lake, capture_of(wire, path))
+    return [row.asDict() for row in lake.frame(MESSAGES).orderBy("sequence").collect()]
+
+
+def identity(number: int) -> str:
+    return f"{number:08x}-0000-4000-8000-000000000000"
+
+
+def test_answers_of_mb_find_their_requests_and_chains_their_first_message(
+    lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    a, b, c, d, e, twice = map(identity, range(6))
+    spoken = [
+        f"request:a:1.0.0:{a}",
+        f"request:b:1.0.0:{b}:{a}",
+        f"publish:c:1.0.0:{c}:{b.upper()}",
+        f"request:d:1.0.0:{d}:{c}",
+        f"response:d:1.0.0:{d.upper()}",
+        f"response:b:1.0.0:{e}:{b}",
+        f"response:a:1.0.0:{a}:{a}",
+        f"response:early:1.0.0:{e}",
+        f"request:e:1.0.0:{e}",
+        f"request:t:1.0.0:{twice}",
+        f"request:t:1.0.0:{twice}",
+        f"response:t:1.0.0:{twice}",
+    ]
+    monkeypatch.setattr(mb, "PIECE_MESSAGES", 5)
+    rows = imported(lake, "mb", tmp_path / "one", b"".join(frame(line.encode() + b"\n") for line in spoken))
+    assert [row["answers"] for row in rows] == [None, None, None, None, 3, 1, 0, None, None, None, None, None]
+    assert [row["correlation_id"].lower() for row in rows] == [a] * 7 + [e, e, twice, twice, twice]
+    assert [row["sequence"] for row in rows] == list(range(12))
+
+
+def test_answers_of_seneca_get_the_topic_of_their_request(lake: ParquetLake, tmp_path: Path) -> None:
+    spoken: list[Any] = [
+        {"role": "math", "cmd": "sum", "meta$": {"mid": "m1", "cid": "c1", "snc": True}},
+        {"sum": 3, "meta$": {"mid": "m1", "cid": "c1", "res": True}},
+        {"sum": 3, "meta$": {"mid": "m1", "cid": "other", "res": True}},
+    ]
+    rows = imported(lake, "seneca", tmp_path / "one", "\n".join(map(json.dumps, spoken)).encode())
+    assert [(row["answers"], row["topic"]) for row in rows] == [(None, "math.sum"), (0, "math.sum"), (None, "")]
+
+
+def test_what_is_produced_to_a_reply_queue_under_the_requests_id_is_the_answer(
+    lake: ParquetLake, tmp_path: Path
+) -> None:
+    spoken = [
+        b"cmd: request\r\nmq: adder\r\nmsgid: r1\r\nmq-reply: box",
+        b"cmd: produce\r\nmq: box\r\nmsgid: r1\r\nreply-code: 500",
+        b"cmd: produce\r\nmq: box\r\nmsgid: r2",
+    ]
+    content = b"".join(b"POST / HTTP/1.1\r\n%b\r\n\r\n" % headers for headers in spoken)
+    rows = imported(lake, "zbus", tmp_path / "one", content)
+    found = [(row["kind"], row["answers"], row["error"]) for row in rows]
+    assert found == [("request", None, None), ("response", 0, "500"), ("publish", None, None)]
+
+
+# ---- the command ----------------------------------------------------------------------------------------------------
+
+
+@needs_java
+def test_the_command_imports_folders_tells_of_each_file_and_fills_the_tables(tmp_path: Path) -> None:
+    captures = tmp_path / "captures"
+    captures.mkdir()
+    asked = f"request:orders.price:1.0.0:{identity(1)}\n{{}}".encode()
+    (captures / "a.mb").write_bytes(frame(asked) + frame(asked.replace(b"request", b"response")) + frame(b"bad"))
+    (captures / "b.mb").write_bytes(rb"publish:orders.created:1.0.0\n{}")
+    arguments = ("import", "--wire", "mb", str(captures), "--json", "--master", "local[2]")
+    told = [json.loads(line) for line in finished(tmp_path / "data", *arguments).stdout.splitlines()]
+    assert [(Path(each["path"]).name, each["messages"], each["rejected"], each["state"]) for each in told] == [
+        ("a.mb", 2, 1, "imported"), ("b.mb", 1, 0, "imported"),
+    ]  # fmt: skip
+    answer = finished(tmp_path / "data", "query", "SELECT state FROM silver.exchanges", "--json").stdout
+    assert "answered" in answer
+    refused = finished(tmp_path / "data", "import", "--wire", "mb", str(tmp_path / "nowhere"), status=2)
+    assert "there is no such file or folder" in refused.stderr

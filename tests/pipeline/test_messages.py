@@ -1,0 +1,64 @@
+"""silver.messages: payloads as text, repeats left out."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.transforms import messages
+from tests.pipeline.lakes import fill
+from tests.pipeline.rows import Row, inputs, message
+
+MINUTE = 60
+
+
+def table(spark: SparkSession, *rows: Row) -> list[dict[str, Any]]:
+    return [row.asDict() for row in messages.transform(inputs(spark, list(rows))).orderBy("sequence").collect()]
+
+
+def test_payloads_as_text_and_whether_they_are_one_json_value(spark: SparkSession) -> None:
+    expected: list[tuple[bytes, str | None, bool]] = [
+        (b'{"a": [1, 2]}', '{"a": [1, 2]}', True),
+        (b"true", "true", True),
+        (b" null ", " null ", True),
+        (b"not JSON", "not JSON", False),
+        (b'{"a":1} x', '{"a":1} x', False),
+        (b"1, 2", "1, 2", False),
+        (b'1, "b": 2', '1, "b": 2', False),
+        (b"1] x", "1] x", False),
+        (b"", "", False),
+        (b"\xff\xfe", None, False),
+        ("Käse".encode(), "Käse", False),
+    ]
+    rows = table(spark, *(message(at, payload=payload) for at, (payload, _, _) in enumerate(expected)))
+    assert [(row["payload"], row["text"], row["valid_json"]) for row in rows] == expected
+    assert [row["bytes"] for row in rows] == [len(payload) for payload, _, _ in expected]
+
+
+def named(sequence: int, dedup_id: str, **fields: Any) -> Row:
+    return message(sequence, **{"producer": "p", "attributes": {"x-dedup-id": dedup_id}} | fields)
+
+
+def test_a_repeat_of_the_same_producer_is_left_out(spark: SparkSession) -> None:
+    rows = table(spark, named(0, "a"), named(1, "a"), named(2, "b"), named(3, "a", producer="other"))
+    assert [row["sequence"] for row in rows] == [0, 2, 3]
+
+
+def test_a_repeat_after_the_window_is_a_message(spark: SparkSession) -> None:
+    rows = table(spark, named(0, "a"), named(11 * MINUTE, "a"), named(12 * MINUTE, "a"))
+    assert [row["sequence"] for row in rows] == [0, 11 * MINUTE]
+
+
+def test_the_same_text_without_such_an_id_is_no_repeat(spark: SparkSession) -> None:
+    assert len(table(spark, message(0, message_id="x"), message(1, message_id="x"))) == 2
+
+
+@pytest.mark.parametrize("cuts", [(2,), (1, 3, 4)])
+def test_repeats_are_known_across_parts(lake: ParquetLake, cuts: tuple[int, ...]) -> None:
+    rows = [named(0, "a"), message(1), named(2, "a"), message(3), named(4, "a"), named(5, "b")]
+    fill(lake, rows, cuts, [messages.TABLE])
+    kept = lake.frame("silver.messages", lake.parts("silver.messages")).collect()
+    assert sorted(row["sequence"] for row in kept) == [0, 1, 3, 5]

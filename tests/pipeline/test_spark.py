@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from raceway.errors import PipelineError
+from raceway.pipeline import spark
+
+
+def fake_java(folder: Path, version: str) -> None:
+    (folder / "bin").mkdir()
+    java = folder / "bin" / "java"
+    java.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2020-01-01' >&2\n")
+    java.chmod(0o755)
+
+
+@pytest.mark.parametrize("version", ["1.8.0_292", "11.0.2", "16"])
+def test_a_java_that_is_too_old_is_named_with_the_command_that_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    fake_java(tmp_path, version)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(PipelineError, match="needs Java 17 or newer and found Java") as failure:
+        spark.check_java()
+    assert "apt-get install default-jre-headless" in str(failure.value)
+    assert "\n" not in str(failure.value)
+
+
+def test_no_java_at_all_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(PipelineError, match="needs Java 17 or newer and found none: on Debian"):
+        spark.check_java()
+
+
+def test_a_new_java_is_fine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_java(tmp_path, "21.0.4")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    spark.check_java()
+
+
+def test_without_the_extra_the_command_to_install_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(spark, "find_spec", lambda name: None)
+    with pytest.raises(PipelineError, match=r"pip install 'raceway\[spark\]'"):
+        spark.check_installed()
+
+
+@pytest.mark.parametrize(
+    ("master", "started"),
+    [
+        ("local", "local[1,3]"),
+        ("local[2]", "local[2,3]"),
+        ("local[*]", "local[*,3]"),
+        ("local[2,1]", "local[2,1]"),
+        ("spark://host:7077", "spark://host:7077"),
+    ],
+)
+def test_local_masters_try_a_task_again(master: str, started: str) -> None:
+    assert spark.with_retries(master) == started
+
+
+def test_cores_are_read_from_the_master() -> None:
+    assert spark.cores("local[3]") == spark.cores("local[3,5]") == 3
+    assert spark.cores("local[*]") == spark.cores("spark://host:7077") == os.cpu_count()
+
+
+def test_our_sentence_is_found_in_sparks_traceback() -> None:
+    text = (
+        "[X] failed: Traceback\n  File 'a', line 1\nraceway.errors.TrimmedError: position 0 was removed\n SQLSTATE: 1"
+    )
+    assert spark.said_by_us(text) == "position 0 was removed"
+    assert spark.said_by_us("java.lang.NullPointerException") is None
+
+
+def test_children_write_to_the_file_and_we_do_not(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with spark.standard_error_to(tmp_path / "log"):
+        os.system("echo noise >&2")
+    os.system("echo sound >&2")
+    assert (tmp_path / "log").read_text() == "noise\n"
+    assert capfd.readouterr().err == "sound\n"
