@@ -5,7 +5,18 @@ from raceway.codec.danube_status import STATUSES, status_of
 from raceway.codec.grpc_head import Status
 
 # Faults that never reach a Danube client as such, or whose status is INTERNAL on purpose.
-OURS = {"internal", "config", "journal", "locked", "format_version", "damaged", "trimmed", "connection_lost"}
+OURS = {
+    "pipeline",
+    "missing_rows",
+    "internal",
+    "config",
+    "journal",
+    "locked",
+    "format_version",
+    "damaged",
+    "trimmed",
+    "connection_lost",
+}
 OTHER_WIRES = {"no_route", "timeout", "unmatched_answer", "unknown_peer", "unknown_queue", "queue_kind", "remote"}
 RETRIED = {Status.UNAVAILABLE, Status.DEADLINE_EXCEEDED, Status.RESOURCE_EXHAUSTED}
 

@@ -100,7 +100,10 @@ def test_what_nobody_takes_is_undeliverable() -> None:
         wait_until(lambda: bus.counted("bus.undeliverable") == 1)
         assert len(service.messages) == 4, "once, and three times more"
         (row,) = bus.rows("raceway.undeliverable")
-        assert row.attributes == {"topic": "saved", "receiver": service.url, "reason": "answered with status 500"}
+        assert row.attributes == {
+            "topic": "saved", "receiver": service.url, "reason": "answered with status 500",
+            "attributes": '{"seneca.pat":"evt:saved"}',
+        }  # fmt: skip
         assert (json.loads(row.payload), row.message_id, row.correlation_id) == (SAVED, "m", "c")
         assert [copy.payload for copy in watcher.copies] == [row.payload]
 

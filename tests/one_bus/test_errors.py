@@ -73,7 +73,7 @@ def test_a_message_against_the_schema_is_refused_in_each_wires_words(bus: OneBus
 
 
 @pytest.mark.parametrize(
-    ("asking", "code"), [("mb", "SERVICE_UNAVAILABLE"), ("zbus", "503"), ("seneca", "unreachable")]
+    ("asking", "code"), [("mb", "SERVICE_UNAVAILABLE"), ("zbus", "503"), ("seneca", "act_execute")]
 )
 def test_a_service_that_cannot_be_reached_is_told_of_at_once(bus: OneBus, asking: str, code: str) -> None:
     """E4, E5. Nothing was sent, so it is the bus that speaks, in the words of the asker's wire."""

@@ -22,6 +22,8 @@ STATUSES = {
     "schema_refused": Status.PERMISSION_DENIED,
     "unknown": Status.NOT_FOUND,
     "unknown_topic": Status.NOT_FOUND,
+    "unknown_table": Status.NOT_FOUND,
+    "unknown_message": Status.NOT_FOUND,
     "unknown_namespace": Status.NOT_FOUND,
     "unknown_producer": Status.NOT_FOUND,
     "unknown_consumer": Status.NOT_FOUND,

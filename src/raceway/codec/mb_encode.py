@@ -42,6 +42,8 @@ MB_CODES = {
     "queue_kind": "INVALID_REQUEST",
     "unknown": "NO_ROUTE_FOUND",
     "unknown_topic": "NO_ROUTE_FOUND",
+    "unknown_table": "NO_ROUTE_FOUND",
+    "unknown_message": "NO_ROUTE_FOUND",
     "unknown_namespace": "NO_ROUTE_FOUND",
     "unknown_producer": "NO_ROUTE_FOUND",
     "unknown_consumer": "NO_ROUTE_FOUND",

@@ -55,6 +55,8 @@ ZBUS_STATUSES = {
     "unauthenticated": 401,
     "unknown": 404,
     "unknown_topic": 404,
+    "unknown_table": 404,
+    "unknown_message": 404,
     "unknown_namespace": 404,
     "unknown_producer": 404,
     "unknown_consumer": 404,

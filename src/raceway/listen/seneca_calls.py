@@ -22,6 +22,7 @@ from raceway.broker.peers import Peer, Pending
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.codec.seneca import Call, Failure, Outcome, Reply, Stamp, failure_of, outcome_of, response_document
+from raceway.codec.seneca_failure import ACT_EXECUTE
 from raceway.codec.seneca_trk import maybe_own
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.listen.seneca_repeats import Repeats, Settled
@@ -113,8 +114,8 @@ class SenecaCall(Peer):
         if self.sent.multiple:
             self._gather(None)
         elif isinstance(error, UnreachableError):
-            # No service of the bus's own making, so its words are told as those of a service are.
-            self._gather((Failure(error.code, str(error)), self._stamp(request.responder_id)))
+            failure = Failure(ACT_EXECUTE, f"seneca: {error}", is_seneca=True)
+            self._gather((failure, self._stamp(request.responder_id)))
         else:
             self.refuse(error)
 
