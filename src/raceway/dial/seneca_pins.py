@@ -24,7 +24,6 @@ from raceway.broker.runs import Run
 from raceway.broker.tracing import random_id
 from raceway.codec.seneca import (
     Call,
-    Dialect,
     Failure,
     Form,
     Outgoing,
@@ -36,6 +35,7 @@ from raceway.codec.seneca import (
     outgoing_of,
     started,
 )
+from raceway.codec.seneca_custom import PARENTS
 from raceway.codec.seneca_failure import ACT_EXECUTE
 from raceway.codec.seneca_trk import Hops
 from raceway.dial.courier import Courier, NotTaken, Parcel, Tried
@@ -55,6 +55,7 @@ from raceway.model.patterns import MISSING, Pin, PinTable
 # An answer after the deadline is still worth a row, so a service is listened to a little longer.
 GRACE_MS = 1000
 TIMES, BY_BUS = "seneca.times", "bus"
+PARENTS_KEY = PARENTS.encode()
 
 
 def random_text() -> str:
@@ -133,11 +134,14 @@ class Answerer(Peer):
             attempt.go_on(None)
 
     def _maybe_same(self, batch: Batch, row: int) -> Outgoing | None:
-        """A call that this very pin has matched goes on as it came: it need not be read from its row."""
+        """A call that this very pin has matched goes on as it came: it need not be read from its row. Only a chain of
+        calls in the web dialect is kept there and nowhere else."""
         call = batch.item("source", row)
-        if call is None or call.pattern != self.pin.text or call.sent.dialect is Dialect.WEB:
+        if call is None or call.pattern != self.pin.text:
             return None
         sent: Call = call.sent
+        if sent.attributes is not None and PARENTS_KEY in sent.attributes:
+            return None
         sent_ms = self.broker.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
         return Outgoing(
             sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
