@@ -16,7 +16,7 @@ from raceway.client.sync import connect
 from raceway.journal.reader import Reader
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.http_door import call, get, post, raw
-from tests.server import Server, running_server
+from tests.server import Server, running_server, wait_until
 from tests.tools import installed
 
 _numbers = itertools.count()
@@ -204,8 +204,12 @@ def test_refused_by_schema_is_422_and_kept(server: Server, topic: str) -> None:
     assert (refused.status, refused.code) == (422, "schema_refused")
     assert post(server, f"/requests/{topic}", b'{"no":1}').status == 422
     assert post(server, f"/topics/{topic}", b'{"bag":1}').status == 201
-    kept = get(server, f"/api/rejected?topic={topic}").json()["rejected"]
-    assert [(row["code"], row["wire"]) for row in kept] == [("payload_invalid", "http")] * 2
+
+    def kept() -> list[tuple[str, str]]:
+        rows = get(server, f"/api/rejected?topic={topic}").json()["rejected"]
+        return [(row["code"], row["wire"]) for row in rows]
+
+    wait_until(lambda: kept() == [("payload_invalid", "http")] * 2, what="both refused messages")
 
 
 def test_a_service_that_failed_is_502(server: Server, topic: str) -> None:
