@@ -210,8 +210,7 @@ def from_zbus(data: bytes) -> Batch:
     assert isinstance(event, Produce), event
     event.batch.wire = ZBUS
     event.batch.kind = b"publish"
-    message_ids = event.batch.message_id
-    event.batch.message_id = message_ids if type(message_ids) is list else [message_ids]
+    event.batch.message_id = [event.batch.item("message_id", 0)]
     return event.batch
 
 
