@@ -9,6 +9,7 @@ import socket
 import subprocess
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -255,7 +256,7 @@ def test_a_name_that_differs_only_in_case_is_409(server: Server, topic: str) -> 
 )
 def test_other_sites_publish_nothing(server: Server, topic: str, headers: dict[str, str]) -> None:
     """D4, D5"""
-    named = {name.replace("-", "_"): value for name, value in headers.items()}
+    named: dict[str, Any] = {name.replace("-", "_"): value for name, value in headers.items()}
     assert post(server, f"/topics/{topic}", **named).status == 403
     assert get(server, f"/topics/{topic}").status == 404
 
@@ -274,7 +275,7 @@ def test_other_sites_publish_nothing(server: Server, topic: str, headers: dict[s
     ],
 )
 def test_bad_messages_are_refused_one_by_one(
-    server: Server, topic: str, headers: dict[str, str], body: bytes, status: int
+    server: Server, topic: str, headers: dict[str, Any], body: bytes, status: int
 ) -> None:
     assert post(server, f"/topics/{topic}", body, **headers).status == status
     assert get(server, f"/topics/{topic}").status == 404
@@ -325,7 +326,8 @@ def test_with_security_on_every_topic_is_asked_for() -> None:
     ) as server:  # fmt: skip
         boss, clerk = f"Bearer {token('boss')}", f"Bearer {token('clerk')}"
         assert post(server, "/topics/orders", authorization=boss, x_message_id="m1").status == 201
-        for headers in ({}, {"authorization": clerk}):
+        for authorization in ("", clerk):
+            headers: dict[str, Any] = {"authorization": authorization} if authorization else {}
             for answer in (
                 post(server, "/topics/orders", **headers), get(server, "/topics/orders", **headers),
                 get(server, "/topics/orders", accept="text/event-stream", **headers),

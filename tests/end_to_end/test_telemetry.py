@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import urllib.request
+from typing import Any
 
 from raceway.client.sync import connect
 from tests.otlp_receiver import attributes, otlp_receiver
@@ -23,7 +24,7 @@ def post(server: Server, path: str, **headers: str) -> None:
 
 def test_spans_of_all_wires_reach_the_collector_and_survive_its_absence() -> None:
     with otlp_receiver() as receiver:
-        env = {
+        env: dict[str, Any] = {
             "RACEWAY_TELEMETRY__ENABLED": "true", "RACEWAY_TELEMETRY__ENDPOINT": receiver.endpoint,
             "RACEWAY_TELEMETRY__INTERVAL_MS": 20, "RACEWAY_TELEMETRY__SERVICE_NAME": "test-bus",
         }  # fmt: skip

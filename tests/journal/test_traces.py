@@ -137,7 +137,9 @@ def test_rows_of_a_topic_that_are_gone_are_stepped_over() -> None:
     ("since", "until", "found"), [(35, None, True), (35, 38, False), (95, None, False), (None, 45, True)]
 )
 def test_times_narrow_where_an_id_is_looked_for(since: int | None, until: int | None, found: bool) -> None:
-    times = {name: None if n is None else TIME + n for name, n in (("since_us", since), ("until_us", until))}
+    times: dict[str, Any] = {
+        name: None if n is None else TIME + n for name, n in (("since_us", since), ("until_us", until))
+    }
     assert (chain().search("child", **times) is not None) == found
 
 

@@ -81,7 +81,7 @@ class Exporter:
 
     def close(self) -> None:
         self._keep_position(now=True)
-        self._sender.shutdown()
+        self._sender.shutdown()  # type: ignore[no-untyped-call]
 
     def _read(self, begin: int, end: int) -> list[SpanFacts]:
         try:
