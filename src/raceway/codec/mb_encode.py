@@ -48,8 +48,6 @@ MB_CODES = {
     "unknown_binding": "NO_ROUTE_FOUND",
     "unauthenticated": "FORBIDDEN",
     "topic_kind": "INVALID_REQUEST",
-    "pin_taken": "INVALID_REQUEST",
-    "pattern_text": "INVALID_REQUEST",
     "mismatch": "INVALID_REQUEST",
     "in_use": "INVALID_REQUEST",
     "invalid_value": "INVALID_REQUEST",

@@ -66,6 +66,8 @@ SENECA_CODES = {
     "pin_taken": "invalid_message",
     "unknown": ACT_NOT_FOUND,
     "unknown_topic": ACT_NOT_FOUND,
+    "unknown_table": ACT_NOT_FOUND,
+    "unknown_message": ACT_NOT_FOUND,
     "unknown_namespace": ACT_NOT_FOUND,
     "unknown_producer": ACT_NOT_FOUND,
     "unknown_consumer": ACT_NOT_FOUND,
