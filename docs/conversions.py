@@ -13,7 +13,6 @@ import json
 import re
 from collections.abc import Callable, Mapping
 from itertools import count
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -21,7 +20,7 @@ import msgspec
 from raceway import errors
 from raceway.broker.runs import Run, Span
 from raceway.broker.topics import Topic
-from raceway.codec import cloudevents, seneca, zbus
+from raceway.codec import cloudevents, seneca, zbus, zbus_encode
 from raceway.codec.danube_deliver import Deliverer
 from raceway.codec.danube_pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.codec.danube_rows import SendLimits, decode_sends
@@ -31,9 +30,7 @@ from raceway.codec.http_message import HttpMessage, read_plain
 from raceway.codec.mb import MbLimits, MbReceiver
 from raceway.codec.mb_encode import MB_CODES
 from raceway.codec.seneca_failure import SENECA_CODES
-from raceway.codec.zbus_encode import ZBUS_STATUSES
 from raceway.listen.mb import publish_encoder
-from raceway.listen.zbus import ZbusSession
 from raceway.model.envelope import COLUMNS, PUBLISH, Batch, Envelope, Hop, encode_attributes, encode_hops
 from raceway.web.answers import status_of
 from raceway.web.topic_rows import shown
@@ -291,9 +288,8 @@ def _to_danube() -> Found:
 
 
 def _to_zbus() -> Found:
-    gate: Any = SimpleNamespace(gate=SimpleNamespace(advertised=b"a-broker"))
-    batch = _batch(b"danube")
-    sent = msgspec.structs.replace(ZbusSession._sent(gate, batch, 0), mq=b"math.sum", cmd=b"produce")
+    sent = zbus_encode.sent_of(_batch(b"danube"), 0, b"a-broker")
+    sent = msgspec.structs.replace(sent, mq=b"math.sum", cmd=b"produce")
     delivery = zbus.delivery(b"a-consume", 200, zbus.delivery_tail(b"the-id", zbus.delivery_head(sent), b"the payload"))
     head, _, body = delivery.decode().partition("\r\n\r\n")
     lines = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
@@ -350,7 +346,7 @@ def _error_rows() -> list[str]:
         http = status_of(kind.__new__(kind))
         danube = DANUBE_STATUSES.get(kind.code)
         cells = (
-            MB_CODES.get(kind.code, "INTERNAL_ERROR"), str(ZBUS_STATUSES.get(kind.code, 500)),
+            MB_CODES.get(kind.code, "INTERNAL_ERROR"), str(zbus_encode.ZBUS_STATUSES.get(kind.code, 500)),
             SENECA_CODES.get(kind.code, "act_execute"), (Status.INTERNAL if danube is None else danube).name, str(http),
         )  # fmt: skip
         rows.append(f"| `{kind.code}` | {' | '.join(cells)} |")

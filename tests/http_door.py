@@ -39,7 +39,7 @@ def call(server: Server, method: str, path: str, body: bytes | None = None, **he
         connection.close()
 
 
-def post(server: Server, path: str, body: bytes = b"{}", **headers: str) -> Answer:
+def post(server: Server, path: str, body: bytes = b"{}", **headers: Any) -> Answer:
     return call(server, "POST", path, body, **headers)
 
 
@@ -88,7 +88,7 @@ class EventReader:
 
 
 @contextmanager
-def event_stream(server: Server, path: str, receive_bytes: int = 0, **headers: str) -> Iterator[EventReader]:
+def event_stream(server: Server, path: str, receive_bytes: int = 0, **headers: Any) -> Iterator[EventReader]:
     connection = socket.socket()
     if receive_bytes:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)

@@ -50,11 +50,20 @@ def h2spec() -> Path:
 
 def grpc_js() -> Path:
     """A folder whose `node_modules` holds the gRPC client of Node."""
+    return _npm_packages("grpc_js", "@grpc")
+
+
+def asyncapi_schemas() -> Path:
+    """The folder with the official JSON schemas of AsyncAPI."""
+    return _npm_packages("asyncapi", "@asyncapi") / "node_modules" / "@asyncapi" / "specs" / "schemas"
+
+
+def _npm_packages(source: str, scope: str) -> Path:
     npm = installed("npm", "npm")
-    folder = _place(HERE / "grpc_js", "package-lock.json")
-    if not (folder / "node_modules" / "@grpc").exists():
+    folder = _place(HERE / source, "package-lock.json")
+    if not (folder / "node_modules" / scope).exists():
         for name in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / "grpc_js" / name, folder)
+            shutil.copy(HERE / source / name, folder)
         _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
     return folder
 

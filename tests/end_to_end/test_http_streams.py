@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -138,7 +139,7 @@ def test_a_stop_ends_streams_and_a_reader_goes_on_after_the_restart() -> None:
         last = ""
         sent = 0
         for end in (server.stop, server.kill):
-            headers = {"Last_Event_ID": last} if last else {}
+            headers: dict[str, Any] = {"Last_Event_ID": last} if last else {}
             with event_stream(server, "/topics/kept?from=first", **headers) as stream:
                 for _ in range(3):
                     assert post(server, "/topics/kept", b"%d" % sent).status == 201

@@ -18,7 +18,7 @@ from tests.mb_wire import new_id as new_uuid
 from tests.one_bus_rig import OneBus, Place, fresh, fresh_place
 from tests.ports import free_port_base
 from tests.rounds import rounds
-from tests.seneca_wire import attached, journal_end, new_id, post, rows, seed
+from tests.seneca_wire import Got, answering, attached, journal_end, new_id, post, rows, seed, serving
 from tests.server import running_server, wait_until
 from tests.zbus_wire import Client, ClosedByServer, dial_server
 
@@ -170,23 +170,33 @@ def test_whoever_handles_a_publish_continues_its_chain(patient_bus: OneBus, plac
     zbus.create(place.topic)
     zbus.create(last.topic)
     bus.danube.subscribe(c := fresh("c"), place.danube, "s")
+    service = bus.open(serving(bus.server, place.pin, answering({})))
     root = new_uuid()
     publish_with_root(bus, source, place, root)
     copy, delivery, [message] = mb.receive(), zbus.take(place.topic), bus.danube.receive(c, ack=True)
+    (got,) = service.wait_for(1)
+    post(bus.server, sent_on(got, last))
     mb.send(f"publish:{last.topic}:1.0.0:{new_uuid()}:{copy.id}", b"mb")
     zbus.produce(last.topic, b"zbus", msgid_raw=str(delivery.raw_id))
     bus.danube.create(p := fresh("p"), last.danube)
     named = message.attributes.get("x-message-id", f"{message.producer_id}-{message.request_id}")
     root_told = message.attributes["x-correlation-id"]
     bus.danube.send(p, b"danube", attributes={"x-parent-id": named, "x-correlation-id": root_told})
-    found = wait_until(lambda: three(rows(bus.server, since, topic=last.topic)))
+    found = wait_until(lambda: maybe_four(rows(bus.server, since, topic=last.topic)))
     (origin,) = rows(bus.server, since, topic=place.topic)[-1:]
-    assert Counter(row["parent_id"] for row in found) == {origin["message_id"]: 3}
-    assert Counter(row["correlation_id"] for row in found) == {root: 3}
+    assert Counter(row["parent_id"] for row in found) == {origin["message_id"]: 4}
+    assert Counter(row["correlation_id"] for row in found) == {root: 4}
 
 
-def three(found: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
-    return found if len(found) == 3 else None
+def maybe_four(found: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+    return found if len(found) == 4 else None
+
+
+def sent_on(got: Got, place: Place) -> dict[str, Any]:
+    """What a Seneca service sends while it handles a message: the history so far, and an entry of its own."""
+    document = seed(place.keys, sync=False, sid="B", cid=got.meta["cid"])
+    document["meta$"]["trk"] = [*got.meta["trk"], *document["meta$"]["trk"]]
+    return document
 
 
 def publish_with_root(bus: OneBus, source: str, place: Place, root: str) -> None:

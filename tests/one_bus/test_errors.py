@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import struct
 from collections.abc import Iterator
@@ -10,6 +11,11 @@ from typing import Any
 
 import pytest
 
+from raceway import errors
+from raceway.codec.danube_status import STATUSES
+from raceway.codec.mb_encode import MB_CODES
+from raceway.codec.seneca_failure import SENECA_CODES
+from raceway.codec.zbus_encode import ZBUS_STATUSES
 from tests.danube_process import RefusedError
 from tests.danube_wire import danube_wire
 from tests.mb_wire import SUCCESS, Peer, connect
@@ -41,6 +47,33 @@ def danube_error(server: Server, topic: str, payload: bytes = b"x") -> str:
 def seneca_error(server: Server, keys: dict[str, Any], *, sync: bool = False) -> str:
     answer = post(server, seed(keys, sync=sync))
     return "" if answer.status < 300 else str(answer.json()["code"])
+
+
+# What the bus calls it, and what each wire does; Danube asks nobody.
+TABLE = {
+    "E1": (("no_route", "unknown_queue"), "NO_ROUTE_FOUND", 404, "act_not_found", None),
+    "E2": (("timeout",), "TIMEOUT", 504, "action_timeout", None),
+    "E3": (("schema_refused",), "INVALID_REQUEST", 422, "act_invalid_msg", "PERMISSION_DENIED"),
+    "E5": (("busy", "read_only", "disk_full", "limit"), "SERVICE_UNAVAILABLE", 503, "overloaded", "RESOURCE_EXHAUSTED"),
+    "E6": (("forbidden",), "FORBIDDEN", 403, "forbidden", "PERMISSION_DENIED"),
+    "E7": (("too_large",), "MALFORMED_MESSAGE", 413, "too_large", "INVALID_ARGUMENT"),
+    "E8": (("name_reserved", "invalid"), "INVALID_REQUEST", 400, "invalid_message", "INVALID_ARGUMENT"),
+}
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_the_table_is_that_of_every_codec(row: str) -> None:
+    """E1, E2, E3, E5, E6, E7, E8. What the doors say is looked at below; here that no code is forgotten."""
+    codes, mb, zbus, seneca, danube = TABLE[row]
+    for code in codes:
+        assert (MB_CODES[code], ZBUS_STATUSES[code], SENECA_CODES[code]) == (mb, zbus, seneca), code
+        if danube is not None:
+            assert STATUSES[code].name == danube, code
+
+
+def test_every_error_that_a_peer_may_cause_has_a_word_on_seneca() -> None:
+    kinds = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, errors.PeerError)]
+    assert {kind.code for kind in kinds} <= SENECA_CODES.keys()
 
 
 # ---- E3 --------------------------------------------------------------------------------------------------------------

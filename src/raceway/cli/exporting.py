@@ -28,7 +28,7 @@ async def exporting(settings: config.Telemetry, broker: Broker, allowed: AllowLi
         from raceway.telemetry.exporter import Exporter
     except ImportError as error:
         raise ConfigError("telemetry.enabled", f"{error}; install raceway[otel]") from error
-    exporter = Exporter(broker.journal, settings, broker.set_state)
+    exporter = Exporter(broker.journal, settings, broker.set_state, broker.clock_us)
     task = asyncio.create_task(exporter.run())
     task.add_done_callback(_note_end)
     try:
@@ -40,8 +40,8 @@ async def exporting(settings: config.Telemetry, broker: Broker, allowed: AllowLi
 
 
 def _check(endpoint: str, allowed: AllowList) -> None:
-    parts = urlsplit(endpoint)
     try:
+        parts = urlsplit(endpoint)
         target = Target(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
     except ValueError as error:
         raise ConfigError("telemetry.endpoint", str(error)) from error

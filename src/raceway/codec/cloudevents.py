@@ -222,8 +222,8 @@ def event_of(row: Mapping[str, Any]) -> dict[str, Any]:
         elif name in _TRACE:
             event.setdefault(name, value)
     for name, column in COLUMNS.items():
-        if (value := row.get(column)) is not None and name not in ("id", "datacontenttype"):
-            event.setdefault(name, str(value))
+        if (found := row.get(column)) is not None and name not in ("id", "datacontenttype"):
+            event.setdefault(name, str(found))
     event |= {
         f"{_OWN}{name}": str(row[name]) for name in ("topic", "offset", "wire", "kind") if row.get(name) is not None
     }

@@ -36,10 +36,16 @@ _KINDS = {names.PRODUCER: SpanKind.PRODUCER, names.CONSUMER: SpanKind.CONSUMER}
 
 
 class Exporter:
-    """`keep` remembers something small in the journal: section, key, value."""
+    """`keep` remembers something small in the journal: section, key, value; `clock_us` is the clock of its rows."""
 
-    def __init__(self, journal: Journal, settings: config.Telemetry, keep: Callable[[str, str, Any], None]) -> None:
-        self._journal, self._settings, self._keep = journal, settings, keep
+    def __init__(
+        self,
+        journal: Journal,
+        settings: config.Telemetry,
+        keep: Callable[[str, str, Any], None],
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._journal, self._settings, self._keep, self._clock_us = journal, settings, keep, clock_us
         self._maker = SpanMaker(settings.service_name)
         kept = journal.state.get(SECTION, KEY)
         self._position = journal.committed + 1 if kept is None else int(kept)
@@ -75,7 +81,7 @@ class Exporter:
 
     def close(self) -> None:
         self._keep_position(now=True)
-        self._sender.shutdown()
+        self._sender.shutdown()  # type: ignore[no-untyped-call]
 
     def _read(self, begin: int, end: int) -> list[SpanFacts]:
         try:
@@ -83,7 +89,7 @@ class Exporter:
         except TrimmedError:  # it was too far behind
             batches = []
         rows = [row for batch in batches for row in batch.to_pylist(maps_as_pydicts="strict")]
-        return self._maker.spans(rows, time.time_ns() // 1000)
+        return self._maker.spans(rows, self._clock_us())
 
     def _send(self, spans: Sequence[SpanFacts]) -> bool:
         size = self._settings.batch_spans

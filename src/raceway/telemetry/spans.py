@@ -181,5 +181,5 @@ def _handed_us(request: Mapping[str, Any], answer: Mapping[str, Any]) -> int:
     times = answer["hops"][-1]["tms"] if answer["hops"] else None
     if not times or len(times) != 3 or None in times:
         return int(request["time_us"])
-    waited_ms = times[1] - times[0]
+    waited_ms: int = times[1] - times[0]
     return int(request["time_us"]) + max(waited_ms, 0) * 1000
