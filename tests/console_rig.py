@@ -28,7 +28,7 @@ EVIL = "<img src=x onerror=\"document.body.dataset.owned='1'\"><script>document.
 # Topics are letters, digits and dots, so the bus refuses such a name; subjects, services and subscriptions may be
 # anything.
 EVIL_SUBJECT = "evil <b onclick=alert(1)>x<"
-TURN_S = 0.03
+TURN_S = 0.1
 
 BOARDING = {"type": "object", "properties": {"flight": {"type": "string"}, "seat": {"type": "string"}},
             "required": ["flight"]}  # fmt: skip

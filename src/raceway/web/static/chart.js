@@ -14,10 +14,11 @@ const TOP = 8;
 /** @typedef {{time_us: number, wires: Record<string, number>}} Sample */
 
 export class RateChart {
-  /** @param {string[]} wires @param {number} seconds  how much is shown */
-  constructor(wires, seconds) {
+  /** @param {string[]} wires @param {number} most  seconds that are shown at most */
+  constructor(wires, most) {
     this.wires = wires;
-    this.seconds = seconds;
+    this.most = most;
+    this.seconds = 60;
     /** @type {Sample[]} */
     this.samples = [];
     /** @type {number | null} */
@@ -34,7 +35,9 @@ export class RateChart {
 
   /** @param {Sample[]} samples */
   update(samples) {
-    this.samples = samples.slice(-this.seconds);
+    this.samples = samples.slice(-this.most);
+    const known = samples.length ? (samples[samples.length - 1].time_us - this.samples[0].time_us) / 1e6 : 0;
+    this.seconds = Math.min(this.most, Math.max(60, Math.ceil(known / 60) * 60));
     this.#draw();
   }
 
@@ -80,7 +83,7 @@ export class RateChart {
     ]);
     const marks = [0, 0.5, 1].map((part) => s("text", {
       x: LEFT + (width - LEFT - 6) * part, y: HEIGHT - 4, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle",
-    }, part === 1 ? "now" : `${Math.round((this.seconds * (1 - part)) / 60 * 10) / 10} min ago`));
+    }, part === 1 ? "now" : ago(this.seconds * (1 - part))));
     const lines = this.wires.map((wire) =>
       s("path", { class: `line ${wire}`, d: line(xs, this.samples.map((sample) => y(sample.wires[wire] ?? 0))) }));
     const at = this.chosen === null ? null : xs[this.chosen];
@@ -95,4 +98,9 @@ export class RateChart {
     const rows = this.wires.map((wire) => h("span", {}, wireMark(wire), " ", h("b", {}, rate(sample?.wires[wire] ?? 0))));
     replace(this.legend, h("span", { class: "soft" }, when), ...rows);
   }
+}
+
+/** @param {number} seconds */
+function ago(seconds) {
+  return seconds < 60 ? `${seconds} s ago` : `${Math.round((seconds / 60) * 10) / 10} min ago`;
 }

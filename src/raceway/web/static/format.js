@@ -59,7 +59,9 @@ export function time(us) {
 
 /** @param {number} us  since 1970 @param {number} nowUs */
 export function ago(us, nowUs) {
-  return us ? `${duration(Math.max(0, nowUs - us))} ago` : "never";
+  if (!us) return "never";
+  const seconds = Math.floor(Math.max(0, nowUs - us) / 1e6);
+  return seconds < 1 ? "just now" : `${duration(seconds * 1e6)} ago`;
 }
 
 /**

@@ -1,5 +1,5 @@
 // @ts-check
-import { download, get } from "../api.js";
+import { ApiError, download, get } from "../api.js";
 import { badge, empty, facts, h, heading, put, replace, wireMark } from "../dom.js";
 import { bytes, count, payload, time } from "../format.js";
 import { link } from "../route.js";
@@ -112,6 +112,7 @@ async function search(view) {
       await run(asked());
     } catch (error) {
       table.update([]);
+      if (error instanceof ApiError && (error.status === 401 || error.status === 403)) throw error; // the frame asks for a token
       if (!view.signal.aborted) view.root.children[0].after(h("div", { class: "notice bad", role: "alert" }, /** @type {Error} */ (error).message));
     }
   };

@@ -16,7 +16,7 @@ export async function show(view) {
   const wires = Object.keys(first.totals);
   const lead = h("p", { class: "lead" });
   const trouble = h("div", { class: "notice bad", hidden: true, role: "alert" });
-  const tiles = h("div", { class: "tiles" });
+  const tiles = h("div", { class: "tiles five" });
   const chart = new RateChart(wires, KEPT);
   const byWire = new Table([
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },

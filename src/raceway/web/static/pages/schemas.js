@@ -46,7 +46,7 @@ async function showOne(view) {
   const found = await get(`${base}/versions`, {}, view.signal);
   const numbers = found.versions.map((/** @type {any} */ each) => each.version);
   const versions = new Table([
-    { title: "Version", number: true, cell: (row) => count(row.version) },
+    { title: "Version", cell: (row) => count(row.version) },
     { title: "Type", cell: (row) => row.schema_type },
     { title: "Registered", cell: (row) => time(row.created_at_ms * 1000).slice(0, 19) },
     { title: "By", cell: (row) => row.created_by },

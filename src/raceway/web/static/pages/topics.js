@@ -75,7 +75,7 @@ async function showOne(view) {
     { title: "Who", cell: (row) => row.name || row.id, class: "wide" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Does", cell: (row) => row.role },
-  ], (row) => `${row.id} ${row.role}`, empty("Nobody connected", "Listen with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
+  ], (row) => `${row.id} ${row.role}`, empty("Nobody listens or answers by pattern", "Listen with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
   const latest = messageTable(empty("No message", "None is left, or only answers."));
   replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")),
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),

@@ -1,0 +1,102 @@
+// The console's logic, without a browser: node --test tests/console_js
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+const STATIC = new URL("../../src/raceway/web/static/", import.meta.url);
+const load = (name) => import(new URL(name, STATIC));
+const { comparable, difference } = await load("diff.js");
+const { EventParser } = await load("events.js");
+const format = await load("format.js");
+const { layout } = await load("layers.js");
+const { link, parse } = await load("route.js");
+const { line, nearest, ticks } = await load("scale.js");
+const { described, place, wires } = await load("waterfall.js");
+
+test("an address says page, argument and query, whatever is in them", () => {
+  for (const argument of ["orders.created", "/shop/orders", "a?b#c%", "<b>&amp;", "ä ö"]) {
+    assert.deepEqual(parse(link("topics", argument, { old: 1, empty: "", none: null })), { page: "topics", argument, query: { old: "1" } });
+  }
+  assert.deepEqual(parse(""), { page: "", argument: "", query: {} });
+  assert.deepEqual(parse("#/messages?topic=a%2Bb"), { page: "messages", argument: "", query: { topic: "a+b" } });
+  assert.equal(parse("#/topics/%E0%A4%A").argument, "%E0%A4%A");
+});
+
+test("events are whole whatever the pieces they come in", () => {
+  const stream = 'event: overview\ndata: {"a":1}\n\n: a comment\n\ndata: two\ndata: lines\r\n\r\nevent: x\nda';
+  for (let size = 1; size < 12; size += 1) {
+    const parser = new EventParser();
+    const found = [];
+    for (let at = 0; at < stream.length; at += size) found.push(...parser.feed(stream.slice(at, at + size)));
+    assert.deepEqual(found, [{ event: "overview", data: '{"a":1}' }, { event: "message", data: "two\nlines" }], `pieces of ${size}`);
+  }
+});
+
+test("numbers, sizes and durations are short and honest", () => {
+  assert.deepEqual([0, 3.14159, 999, 9999, 12345, 2e6, 3e9].map(format.short), ["0", "3", "999", "9,999", "12.3 k", "2 M", "3 G"]);
+  assert.deepEqual([0, 0.52, 12, 45000].map(format.rate), ["0/s", "0.5/s", "12/s", "45 k/s"]);
+  assert.deepEqual([0, 1023, 1024, 1536 * 1024].map(format.bytes), ["0 bytes", "1,023 bytes", "1 KiB", "1.5 MiB"]);
+  assert.deepEqual([7, 1500, 15_500, 2_500_000, 90e6, 3700e6, 50 * 3600e6].map(format.duration), ["7 µs", "1.5 ms", "15.5 ms", "2.5 s", "1 min 30 s", "1 h 1 min", "2 d 2 h"]);
+  assert.equal(format.ago(0, 5), "never");
+  assert.equal(format.ago(1e6, 4.9e6), "3 s ago");
+});
+
+test("a payload is shown as what it is", () => {
+  assert.deepEqual(format.payload({ payload: "", payload_bytes: 0 }), { kind: "empty", text: "" });
+  assert.deepEqual(format.payload({ payload: '{"a":[1]}', payload_bytes: 9 }), { kind: "JSON", text: '{\n  "a": [\n    1\n  ]\n}' });
+  assert.equal(format.payload({ payload: '{"n":12345678901234567890}', payload_bytes: 26 }).text, '{"n":12345678901234567890}', "no digit is lost");
+  assert.deepEqual(format.payload({ payload: "<b>", payload_bytes: 3 }), { kind: "text", text: "<b>" });
+  const { kind, text } = format.payload({ payload_base64: "AAH/QQ==", payload_bytes: 4 });
+  assert.equal(kind, "binary");
+  assert.match(text, /^00000000  00 01 ff 41 +\.\.\.A$/);
+});
+
+test("the old lines of a difference are the old text, the new ones the new text", () => {
+  const texts = ["", "a", "a\nb\nc", "a\nx\nc", "b\nc\nd\ne", "c\nb\na", "a\na\na"];
+  for (const old of texts) {
+    for (const next of texts) {
+      const lines = difference(old, next);
+      assert.equal(lines.filter(({ mark }) => mark !== "+").map(({ text }) => text).join("\n"), old);
+      assert.equal(lines.filter(({ mark }) => mark !== "-").map(({ text }) => text).join("\n"), next);
+      if (old === next) assert.ok(lines.every(({ mark }) => mark === " "));
+    }
+  }
+  assert.deepEqual(difference("a\nb\nc", "a\nx\nc").map(({ mark }) => mark).join(""), " -+ ");
+});
+
+test("definitions are compared without regard to blanks", () => {
+  assert.equal(comparable('{"a":1}'), comparable('{ "a" :\n1 }'));
+  assert.equal(comparable("syntax = \"proto3\";"), "syntax = \"proto3\";");
+});
+
+test("the axis of a chart has few round numbers and reaches the largest", () => {
+  for (const largest of [0, 1, 3, 7, 42, 99, 1000, 123_456]) {
+    const found = ticks(largest);
+    assert.ok(found.length >= 2 && found.length <= 6, `${largest}: ${found}`);
+    assert.ok(found.at(-1) >= largest && found[0] === 0);
+    assert.ok(found.every(Number.isInteger));
+  }
+  assert.equal(line([0, 10], [5, 6]), "M0.0 5.0L10.0 6.0");
+  assert.deepEqual([-5, 4, 6, 99].map((wanted) => nearest([0, 5, 10], wanted)), [0, 1, 1, 2]);
+});
+
+test("a graph is laid out from left to right, and circles do not hang it", () => {
+  const nodes = ["a", "b", "c", "d"].map((id) => ({ id }));
+  const chain = layout(nodes, [{ from: "a", to: "b" }, { from: "b", to: "c" }, { from: "a", to: "c" }]);
+  assert.deepEqual(["a", "b", "c", "d"].map((id) => chain.get(id).column), [0, 1, 2, 0]);
+  const circle = layout(nodes, [{ from: "a", to: "b" }, { from: "b", to: "c" }, { from: "c", to: "a" }, { from: "d", to: "d" }]);
+  assert.equal(new Set([...circle.values()].map(({ column, row }) => `${column}/${row}`)).size, 4, "no two in one place");
+  const many = Array.from({ length: 200 }, (_, at) => ({ id: String(at) }));
+  const all = many.flatMap(({ id }) => many.slice(0, 20).map((other) => ({ from: id, to: other.id })));
+  assert.equal(layout(many, all).size, 200);
+});
+
+test("a span lies within its trace", () => {
+  const span = (begin_us, end_us, more = {}) => ({ begin_us, end_us, wire: "mb", answer_wire: null, kind: "request", producer: "a", responder: "b", ...more });
+  assert.deepEqual(place(span(100, 200), 100, 300), { left: 0, width: 0.5 });
+  assert.deepEqual(place(span(250, null), 100, 300), { left: 0.75, width: 0 });
+  assert.deepEqual(place(span(50, 900), 100, 300), { left: 0, width: 1 }, "what sticks out is cut");
+  assert.deepEqual(place(span(100, 100), 100, 100), { left: 0, width: 0 }, "a trace of one moment");
+  assert.deepEqual(wires([span(1, 2, { answer_wire: "zbus" }), span(1, 2)]), ["mb", "zbus"]);
+  assert.equal(described(span(1, 2, { answer_wire: "zbus" })), "request · mb → zbus · a → b");
+  assert.equal(described(span(1, null, { kind: "publish" })), "publish · mb · a");
+});

@@ -1,0 +1,208 @@
+"""The addresses behind the console, at a started server: bad input everywhere, thousands of topics, and whoever may not
+look."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from raceway.client.sync import connect
+from tests.schema_rest import Answer, call
+from tests.server import Server, running_server, wait_until
+
+# Bodies and parts of addresses that nobody should send.
+BAD_PARTS = ("%00", "%FF%FE", "..", "9" * 40, "-1", "%3Cscript%3E", "x" * 3000, "%2F%2F", "{}", "latest")
+BAD_VALUES = ("", "-1", "9" * 40, "1e9", "null", "NaN", "%00", "x" * 3000, "%F0%9F%92%A9", "a=b&c")
+BAD_BODIES = (b"", b"{", b"[]", b"null", b"\xff\xfe", b'{"a":' * 2000, b'{"type": 7}', b'{"unknown": true}')
+# Checks of schemathesis; what a stranger may get wrong is answered with a refusal, which the rest do not like.
+CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
+SLOW_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running_server() as found:
+        for number in range(5):
+            assert call(found, "POST", "/topics/shop.orders", b'{"n": %d}' % number).status == 201
+        yield found
+
+
+def ask(server: Server, path: str) -> Any:
+    answer = call(server, "GET", path)
+    assert answer.status == 200, answer
+    return answer.json()
+
+
+def operations(server: Server) -> list[tuple[str, str, dict[str, Any]]]:
+    paths = ask(server, "/api/openapi.json")["paths"]
+    return [
+        (method.upper(), path, each)
+        for path, methods in paths.items()
+        for method, each in methods.items()
+        if path != "/api/live"  # its answer does not end
+    ]
+
+
+def assert_refused_or_answered(answer: Answer, what: str) -> None:
+    """A refusal has the one shape, whatever was wrong."""
+    assert answer.status < 500 or answer.status in (503, 504), f"{what}: {answer}"
+    if answer.status >= 400:
+        error = json.loads(answer.body)["error"]
+        assert error["code"], what
+        assert error["message"], what
+
+
+def filled(path: str, part: str) -> str:
+    for name in ("name", "subject", "topic", "version", "position", "id"):
+        path = path.replace(f"{{{name}}}", part)
+    return path
+
+
+def test_every_address_refuses_bad_input_in_the_one_shape(server: Server) -> None:
+    for method, path, each in operations(server):
+        for part in BAD_PARTS if "{" in path else ("",):
+            answer = call(server, method, filled(path, part), b"" if method != "GET" else None)
+            assert_refused_or_answered(answer, f"{method} {path} with {part!r}")
+        for parameter in [each["name"] for each in each["parameters"] if each["in"] == "query"]:
+            for value in BAD_VALUES:
+                answer = call(server, method, f"{filled(path, 'shop.orders')}?{parameter}={value}")
+                assert_refused_or_answered(answer, f"{method} {path}?{parameter}={value[:20]!r}")
+    assert server.http("/healthz")[0] == 200
+
+
+def test_every_address_refuses_bad_bodies_in_the_one_shape(server: Server) -> None:
+    for method, path, each in operations(server):
+        if "requestBody" not in each:
+            continue
+        for body in BAD_BODIES:
+            answer = call(server, method, filled(path, "shop.orders"), body)
+            assert_refused_or_answered(answer, f"{method} {path} with {body[:20]!r}")
+
+
+def test_every_address_refuses_other_methods_in_the_one_shape(server: Server) -> None:
+    known = {path: set() for _, path, _ in operations(server)}
+    for method, path, _ in operations(server):
+        known[path].add(method)
+    for path, methods in known.items():
+        for method in {"GET", "POST", "PUT", "PATCH", "DELETE"} - methods:
+            answer = call(server, method, filled(path, "1"), b"{}")
+            assert answer.status in (404, 405), f"{method} {path}: {answer}"
+            assert answer.json()["error"]["code"] in ("method", "not_found")
+
+
+def test_the_document_holds_under_schemathesis(server: Server, tmp_path: Path) -> None:
+    base = f"http://127.0.0.1:{server.port('console')}"
+    command = [
+        sys.executable, "-m", "schemathesis.cli", "run", f"{base}/api/openapi.json", "--checks", CHECKS,
+        "--max-examples", "4", "--phases", "examples,fuzzing", "--seed", "1", "--exclude-path", "/api/live",
+        "--request-timeout", "20", "--suppress-health-check", "all", "--no-color",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=110, check=False, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert server.http("/healthz")[0] == 200
+
+
+def test_ten_thousand_topics_stay_usable(server: Server) -> None:
+    with connect(f"danube://127.0.0.1:{server.port('danube')}") as bus:
+        producer = bus.producer("many.first")
+        producer.send(b"x")
+    with connect(f"mb://127.0.0.1:{server.port('tcp')}") as bus:
+        for number in range(10_000):
+            bus.publish(f"many.t{number}", b"{}", confirm=False)
+        bus.heartbeat()
+    wait_until(lambda: ask(server, "/api/overview")["topics"] >= 10_000, 60)
+    for path in (
+        "/api/topics?order=rate&limit=100",
+        "/api/topics?contains=T99",
+        "/api/overview",
+        "/api/topics?limit=1000",
+    ):
+        began = time.monotonic()
+        found = ask(server, path)
+        assert time.monotonic() - began < SLOW_S, path
+        if "topics?" in path:
+            assert len(found["topics"]) <= 1000
+    names, after = list[str](), ""
+    while after is not None:
+        page = ask(server, f"/api/topics?contains=many.t&after={quote(after)}")
+        names += [row["topic"] for row in page["topics"]]
+        after = page["after"]
+    assert len(names) == len(set(names)) == 10_000
+
+
+def test_a_search_through_many_rows_comes_in_pieces(server: Server) -> None:
+    with connect(f"mb://127.0.0.1:{server.port('tcp')}") as bus:
+        bus.publish_many("bulk.rows", ({"n": number} for number in range(200_000)), confirm=False)
+        bus.heartbeat()
+    wait_until(lambda: ask(server, "/api/topics?contains=bulk.rows")["topics"], 60)
+    wait_until(lambda: ask(server, "/api/topics?contains=bulk.rows")["topics"][0]["next"] == 200_000, 60)
+    before, scanned, found, rounds = "", 0, list[Any](), 0
+    while before is not None:
+        began = time.monotonic()
+        page = ask(
+            server,
+            f"/api/messages?path=n&path_value=7&topic=bulk.rows&before={before}&budget=50000".replace("before=&", ""),
+        )
+        assert time.monotonic() - began < 3 * SLOW_S
+        assert page["scanned"] <= 50_000
+        before, scanned, rounds = page["before"], scanned + page["scanned"], rounds + 1
+        found += page["messages"]
+    assert rounds >= 4
+    assert scanned >= 200_000
+    assert [each["payload"] for each in found] == ['{"n":7}']
+
+
+def test_messages_of_a_guarded_queue_are_not_shown(server: Server) -> None:
+    with connect(f"zbus://127.0.0.1:{server.port('zbus')}", token="secret") as bus:
+        bus.create_queue("vault", token="secret")
+        bus.publish("vault", b"bullion")
+    row = wait_until(lambda: ask(server, "/api/topics?contains=vault")["topics"])[0]
+    assert row["next"] == 1
+    assert ask(server, "/api/messages?topic=vault")["messages"] == []
+    assert ask(server, "/api/messages?text=bullion")["messages"] == []
+    newest = ask(server, "/api/journal")["health"]["committed"]
+    statuses = {call(server, "GET", f"/api/messages/{position}").status for position in range(newest - 3, newest + 1)}
+    assert 200 not in statuses or b"bullion" not in call(server, "GET", f"/api/messages/{newest}").body
+
+
+def test_live_figures_come_once_a_second_and_end_with_the_bus() -> None:
+    import http.client
+
+    with running_server() as server:
+        connection = http.client.HTTPConnection("127.0.0.1", server.port("console"), timeout=10)
+        connection.request("GET", "/api/live")
+        response = connection.getresponse()
+        assert response.getheader("content-type", "").startswith("text/event-stream")
+        events = [line for line in (response.readline() for _ in range(9)) if line.startswith(b"data:")]
+        assert len(events) == 3
+        times = [json.loads(line[5:])["time_us"] for line in events]
+        assert times == sorted(set(times))
+        server.stop()
+        assert response.read() is not None
+        connection.close()
+
+
+def test_the_process_that_looks_ends_with_the_bus_and_is_made_again() -> None:
+    def child_of(server: Server) -> str:
+        children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+        found = [pid for pid in children if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
+        return found[0] if found else ""
+
+    with running_server() as server:
+        assert call(server, "POST", "/topics/a.b", b"1").status == 201
+        assert len(ask(server, "/api/messages")["messages"]) == 1
+        first = child_of(server)
+        subprocess.run(["kill", "-9", first], check=True)
+        assert len(ask(server, "/api/messages")["messages"]) == 1, "another one answers"
+        second = child_of(server)
+        assert second not in ("", first)
+        server.kill()
+        wait_until(lambda: not Path(f"/proc/{second}").exists() or "Z" in Path(f"/proc/{second}/stat").read_text())

@@ -1,0 +1,47 @@
+"""The console's scripts: their types, and their logic under Node's own test runner."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+from raceway.web.console import FOLDER
+from tests.tools import installed, type_checker
+
+CHECKS = Path(__file__).parent.parent / "console_js"
+SCRIPTS = sorted(FOLDER.rglob("*.js"))
+
+
+def run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False, cwd=CHECKS)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+
+
+def test_types_of_the_scripts_hold() -> None:
+    run(installed("node", "nodejs"), str(type_checker()), "-p", str(CHECKS))
+
+
+def test_the_logic_of_the_scripts_holds() -> None:
+    run(installed("node", "nodejs"), "--test", str(CHECKS))
+
+
+def test_no_script_turns_text_into_markup_or_code() -> None:
+    forbidden = re.compile(
+        r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\(|new Function|setAttribute\(.style|srcdoc"
+    )
+    assert [path.name for path in SCRIPTS if forbidden.search(path.read_text("utf-8"))] == []
+
+
+def test_no_file_names_another_server() -> None:
+    for path in sorted(FOLDER.rglob("*")):
+        if path.is_file():
+            text = path.read_text("utf-8").replace("http://www.w3.org/2000/svg", "")
+            found = re.findall(r"(?:https?:)?//[a-z0-9.-]+\.[a-z]{2,}", text)
+            assert found == [], path.name
+
+
+def test_the_page_has_no_script_or_style_within() -> None:
+    page = (FOLDER / "index.html").read_text("utf-8")
+    assert re.findall(r"<script(?![^>]*\bsrc=)", page) == []
+    assert re.findall(r"<style|\sstyle=|\son\w+=", page) == []
