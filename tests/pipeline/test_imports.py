@@ -199,6 +199,7 @@ def test_what_is_produced_to_a_reply_queue_under_the_requests_id_is_the_answer(
 
 
 @needs_java
+@pytest.mark.timeout(300)  # a session of its own, and the first query of each kind
 def test_the_command_imports_folders_tells_of_each_file_and_fills_the_tables(tmp_path: Path) -> None:
     captures = tmp_path / "captures"
     captures.mkdir()
