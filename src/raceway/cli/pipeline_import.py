@@ -35,8 +35,8 @@ def import_captures(
     """
     chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
     from raceway.journal.lock import FolderLock
-    from raceway.pipeline.imports.importing import import_capture
     from raceway.pipeline.imports.capture import capture_files, capture_of
+    from raceway.pipeline.imports.importing import import_capture
     from raceway.pipeline.opening import open_lake
     from raceway.pipeline.recompute import refresh
 
