@@ -199,6 +199,7 @@ def test_what_is_produced_to_a_reply_queue_under_the_requests_id_is_the_answer(
 
 
 @needs_java
+@pytest.mark.timeout(300)  # a session of its own, and the first query of each kind
 def test_the_command_imports_folders_tells_of_each_file_and_fills_the_tables(tmp_path: Path) -> None:
     captures = tmp_path / "captures"
     captures.mkdir()
@@ -210,7 +211,7 @@ def test_the_command_imports_folders_tells_of_each_file_and_fills_the_tables(tmp
     assert [(Path(each["path"]).name, each["messages"], each["rejected"], each["state"]) for each in told] == [
         ("a.mb", 2, 1, "imported"), ("b.mb", 1, 0, "imported"),
     ]  # fmt: skip
-    answer = finished(tmp_path / "data", "query", "SELECT state FROM silver.exchanges", "--json").stdout
+    answer = finished(tmp_path / "data", "query", "SELECT status FROM silver.exchanges", "--json").stdout
     assert "answered" in answer
     refused = finished(tmp_path / "data", "import", "--wire", "mb", str(tmp_path / "nowhere"), status=2)
     assert "there is no such file or folder" in refused.stderr

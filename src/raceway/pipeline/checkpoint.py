@@ -50,10 +50,6 @@ def remove(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def exists(folder: Path) -> bool:
-    return bool(_numbered(folder / "offsets"))
-
-
 def _numbered(folder: Path) -> dict[int, Path]:
     names = folder.iterdir() if folder.is_dir() else ()
     return {int(path.name): path for path in names if path.name.isdigit()}

@@ -32,6 +32,7 @@ from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note
 from raceway.pipeline.progress import Batch, Progress, TableProgress
 from raceway.pipeline.recompute import forget, refresh
+from raceway.pipeline.scan import Gap
 from raceway.pipeline.spark import cores, said_by_us
 from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
 
@@ -59,6 +60,7 @@ class Job:
         self.progress = Progress(pid=0, format=order.settings.format, started_us=progress.now_us())
         self._failure: BaseException | None = None
         self._steps: dict[str, float] = {}
+        self._lost: list[Gap] = []  # not noted yet: a batch that is lost as a whole makes no part
         self._reader = Reader(lake.folders.data)
 
     def run(self) -> Progress:
@@ -175,12 +177,13 @@ class Job:
         """The note first: a note of a part that never came is dropped, a part without note has lost what was lost."""
         end = self.lake.end()
         lo, hi = max(end, min(each.lo for each in staged)), max(each.hi for each in staged)
-        gaps = [(first, last) for each in staged for first, last in json.loads(each.gaps) if last >= end]
+        self._lost += [(first, last) for each in staged for first, last in json.loads(each.gaps) if last >= end]
         rows = sum(each.rows for each in staged)
         if hi >= end and rows:
             last_us = max(each.last_us for each in staged)
             rejected = sum(each.rejected for each in staged)
-            note = Note(rows=rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(gaps))
+            note = Note(rows=rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(self._lost))
+            self._lost = []
             self.lake.notes.put(MESSAGES, range_name(lo, hi), note)
         self.lake.append_batch(staged)
 

@@ -58,10 +58,15 @@ _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """A range of positions and which of its rows are wanted."""
+    """A range of positions and which of its rows are wanted. What lies before it, from `lost_from` on, is gone."""
 
     span: Span
     selection: Selection
+    lost_from: int | None = None
+
+    @property
+    def lost(self) -> list[Gap]:
+        return [] if self.lost_from is None else [(self.lost_from, self.span.start - 1)]
 
 
 class JournalSource(DataSource):
@@ -240,8 +245,11 @@ class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         self._reader.follow()
         _check_first(self._reader, span, self.options)
-        span = Span(min(span.stop, max(span.start, self._reader.first_position())), span.stop)
-        return [Range(piece, self.options.selection) for piece in _pieces(span, self.options)]
+        left = Span(min(span.stop, max(span.start, self._reader.first_position())), span.stop)
+        ranges = [Range(piece, self.options.selection) for piece in _pieces(left, self.options) or [left]]
+        if left.start > span.start:
+            ranges[0] = replace(ranges[0], lost_from=span.start)
+        return ranges
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, Range)
@@ -265,7 +273,7 @@ def _pieces(span: Span, options: Options) -> list[Span]:
 
 def _read(partition: Range, options: Options, columns: list[str] | None) -> Iterator[pa.RecordBatch]:
     reader = Reader(options.folder)
-    gaps: list[Gap] = []
+    gaps = partition.lost
     try:
         rows = read_span(reader, partition.span, columns or BRONZE.names, partition.selection, gaps)
         if options.stage_to and columns is None:
@@ -279,7 +287,8 @@ def _read(partition: Range, options: Options, columns: list[str] | None) -> Iter
         if options.fail_on_data_loss:
             raise _explained(error) from error
         rest = Span(min(error.first, partition.span.stop), partition.span.stop)
-        yield from _read(replace(partition, span=rest), options, columns)
+        lost_from = partition.span.start if partition.lost_from is None else partition.lost_from
+        yield from _read(replace(partition, span=rest, lost_from=lost_from), options, columns)
     finally:
         reader.close()
 

@@ -27,6 +27,7 @@ from pyspark.sql import functions as F
 
 from raceway.pipeline.columns import BRONZE, ddl
 from raceway.pipeline.imports.pieces import Told
+from raceway.pipeline.imports.verdicts import spread
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 
 if TYPE_CHECKING:
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
 
 # A chain of more messages than 2 to this power is cut: that far nobody follows one, and a ring has no first message.
 _ROUNDS = 16
+_UNCHANGED = {"answers": "bigint", "kind": "string", "topic": "string"}
+# What is found of a row; NULL leaves it as it is.
+_LINKS = pa.schema([BRONZE.field(name) for name in ("sequence", *_UNCHANGED, "correlation_id")])
 _DONE = pa.schema([("file", pa.string())])
 
 
@@ -55,8 +59,9 @@ def complete(spark: SparkSession, wire: str, told: Sequence[Told], folder: Path)
 
 def _links(rows: DataFrame, wire: str) -> DataFrame:
     """(sequence, answers, kind, topic, correlation_id) of the rows that change."""
-    rooted = rows if wire == "seneca" else _with_roots(rows)
-    return _answers(rooted, wire).unionByName(_moved(rooted), allowMissingColumns=True)
+    rooted = rows.withColumn("root", F.col("correlation_id")) if wire == "seneca" else _with_roots(rows, wire)
+    answers = _answers(rooted, wire)
+    return answers.unionByName(_moved(rooted).join(answers, "sequence", "left_anti"))
 
 
 # ---- answers --------------------------------------------------------------------------------------------------------
@@ -79,8 +84,7 @@ def _answered(wire: str) -> list[Column]:
 def _answers(rows: DataFrame, wire: str) -> DataFrame:
     asked = rows.where("kind = 'request'").select(
         _asked(wire).alias("key"), F.col("sequence").alias("at"), "topic", F.col("root").alias("correlation_id")
-        if "root" in rows.columns else "correlation_id",
-    )  # fmt: skip
+    )
     requests = (
         asked.where("key IS NOT NULL")
         .groupBy("key")
@@ -103,31 +107,33 @@ def _answers(rows: DataFrame, wire: str) -> DataFrame:
 # ---- chains ---------------------------------------------------------------------------------------------------------
 
 
-def _with_roots(rows: DataFrame) -> DataFrame:
-    """With `root`: the id at the beginning of the chain that a message's parent belongs to."""
+def _with_roots(rows: DataFrame, wire: str) -> DataFrame:
+    """With `root`: the id at the beginning of the chain that a message's parent belongs to.
+
+    Every round looks twice as far up.
+    """
+    same = F.lower if wire == "mb" else F.col  # ids of MB are the same in either letter case
     named = rows.where("kind <> 'response' AND message_id IS NOT NULL AND parent_id IS NOT NULL")
-    chain = named.groupBy(F.lower("message_id").alias("id")).agg(F.min_by("parent_id", "sequence").alias("up"))
-    chain = chain.where(F.lower("up") != F.col("id")).localCheckpoint()
+    chain = named.groupBy(same("message_id").alias("id")).agg(F.min_by("parent_id", "sequence").alias("up"))
+    chain = chain.where(same("up") != F.col("id")).localCheckpoint()
     for _ in range(_ROUNDS):
-        above = chain.select(F.col("id").alias("above"), F.col("up").alias("next"))
-        joined = chain.join(above, F.lower("up") == F.col("above"), "left")
-        chain = joined.select(
-            "id", F.coalesce("next", "up").alias("up"), F.col("next").alias("moved")
-        ).localCheckpoint()
-        if chain.where("moved IS NOT NULL").isEmpty():
+        joined = chain.select("id", "up").join(_above(chain), same("up") == F.col("above"), "left")
+        chain = joined.select("id", F.coalesce("next", "up").alias("up"), "next").localCheckpoint()
+        if chain.where("next IS NOT NULL").isEmpty():
             break
-        chain = chain.drop("moved")
-    roots = chain.select(F.col("id").alias("above"), F.col("up").alias("next"))
-    up = rows.join(roots, F.lower("parent_id") == F.col("above"), "left")
+    up = rows.join(_above(chain), same("parent_id") == F.col("above"), "left")
     return up.withColumn("root", F.coalesce("next", "correlation_id")).drop("above", "next")
+
+
+def _above(chain: DataFrame) -> DataFrame:
+    return chain.select(F.col("id").alias("above"), F.col("up").alias("next"))
 
 
 def _moved(rows: DataFrame) -> DataFrame:
     """Messages that are no answers and belong to a chain that began before their parent."""
-    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in (("answers", "bigint"), ("topic", "string"))]
-    root = F.col("root") if "root" in rows.columns else F.col("correlation_id")
-    moved = rows.where(F.col("kind") != "response").where(root != F.col("correlation_id"))
-    return moved.select("sequence", F.lit(None).cast("string").alias("kind"), root.alias("correlation_id"), *nothing)
+    nothing = [F.lit(None).cast(kind).alias(name) for name, kind in _UNCHANGED.items()]
+    moved = rows.where("kind <> 'response' AND root <> correlation_id")
+    return moved.select("sequence", *nothing, F.col("root").alias("correlation_id"))
 
 
 # ---- in a worker ----------------------------------------------------------------------------------------------------
@@ -145,22 +151,15 @@ def _complete_file(file: Path, found: str) -> None:
     rows = pq.read_table(file, schema=BRONZE)
     sequences = rows.column("sequence").to_numpy()
     within = (pc.field("sequence") >= int(sequences[0])) & (pc.field("sequence") <= int(sequences[-1]))
-    links = pq.read_table(found, filters=within).sort_by("sequence")
+    links = pq.read_table(found, schema=_LINKS, filters=within).sort_by("sequence")
     if not len(links):
         return
     places = np.searchsorted(sequences, links.column("sequence").to_numpy())
-    for name in ("answers", "kind", "topic", "correlation_id"):
+    for name in _LINKS.names[1:]:
         at = BRONZE.get_field_index(name)
-        rows = rows.set_column(at, BRONZE.field(at), _filled(rows.column(name), places, links.column(name)))
+        column = pc.coalesce(spread(links.column(name).combine_chunks(), places, len(rows)), rows.column(name))
+        rows = rows.set_column(at, BRONZE.field(at), column)
     written = file.with_suffix(".new")
     with open_writer(written, BRONZE) as writer:
         writer.write_table(rows, ROW_GROUP_ROWS)
     os.replace(written, file)
-
-
-def _filled(column: pa.ChunkedArray, places: np.ndarray, values: pa.ChunkedArray) -> pa.ChunkedArray:
-    """The column with these values in these places; a NULL changes nothing."""
-    index = np.zeros(len(column), np.int64)
-    absent = np.ones(len(column), np.bool_)
-    index[places], absent[places] = np.arange(len(places)), False
-    return pc.coalesce(values.combine_chunks().cast(column.type).take(pa.array(index, mask=absent)), column)

@@ -78,39 +78,28 @@ class Columns:
     # ---- columns ----------------------------------------------------------------------------------------------------
 
     def of(self, rows: Places) -> dict[str, pa.Array]:
-        """The columns of these messages, which broke no rule."""
-        index = pa.array(rows)
+        """The columns of these messages, which broke no rule. A command carries no more than its queue and its id."""
         kinds = [where(self._is((command,)), pa.repeat(kind, self._heads.count)) for command, kind in KINDS.items()]
-        message_id, parent_id, subject = (self._filled(name) for name in ("msgid", "msgid-raw", "topic"))
-        schema_id, schema_version = self._number("schema-id"), self._number("schema-version")
-        encoding, label, is_content_type = self._encoding()
-        columns = {
+        message_id = self._filled("msgid")
+        carried = {
+            "parent_id": self._filled("msgid-raw"),
+            "reply_to": self._filled("mq-reply"),
+            "routing_key": self._filled("routing-key"),
+            "schema_id": self._number("schema-id"),
+            "schema_version": self._number("schema-version"),
+            "encoding": self._encoding()[0],
+            "error": where(as_mask(pc.greater_equal(self.status, _FIRST_ERROR)), self.status.cast(pa.string())),
+        }
+        columns = {name: where(self._carries, column) for name, column in carried.items()} | {
             "topic": pc.fill_null(_text(self._heads, "mq"), ""),
             "kind": pc.coalesce(*kinds, pa.scalar(_CONTROL)),
             "message_id": message_id,
-            "correlation_id": pc.coalesce(where(self._carries, parent_id), message_id),
-            "parent_id": parent_id,
-            "reply_to": self._filled("mq-reply"),
-            "routing_key": self._filled("routing-key"),
-            "schema_id": schema_id,
-            "schema_version": schema_version,
-            "encoding": encoding,
-            "error": where(as_mask(pc.greater_equal(self.status, _FIRST_ERROR)), self.status.cast(pa.string())),
             "payload": self.payload,
         }
-        extra = {
-            "zbus.topic": subject,
-            "zbus.status": self.status.cast(pa.string()),
-            "zbus.encoding": label,
-            "content-type": where(~is_content_type, _text(self._heads, "content-type")),
-            "schema-id": where(~as_mask(schema_id.is_valid()), _text(self._heads, "schema-id")),
-            "schema-version": where(~as_mask(schema_version.is_valid()), _text(self._heads, "schema-version")),
-        }
-        carried = {name: column.take(index) for name, column in columns.items()}
-        carries = self._carries[rows]
-        for name in ("parent_id", "reply_to", "routing_key", "schema_id", "schema_version", "encoding", "error"):
-            carried[name] = where(carries, carried[name])
-        return carried | {"attributes": self._attributes(rows, extra)}
+        columns["correlation_id"] = pc.coalesce(columns["parent_id"], message_id)
+        index = pa.array(rows)
+        found = {name: column.take(index) for name, column in columns.items()}
+        return found | {"attributes": self._attributes(rows)}
 
     def _filled(self, name: str) -> pa.Array:
         """An empty value is as good as none."""
@@ -136,10 +125,10 @@ class Columns:
 
     # ---- attributes -------------------------------------------------------------------------------------------------
 
-    def _attributes(self, rows: Places, extra: dict[str, pa.Array]) -> pa.Array:
+    def _attributes(self, rows: Places) -> pa.Array:
         """Maps of: keys of the URI, headers, which count more, and those that were made of keys."""
         carries = self._carries
-        found = [*self._of_uris(), self._of_headers(), *(_of_column(name, column) for name, column in extra.items())]
+        found = [*self._of_uris(), self._of_headers(), *(_of_column(*each) for each in self._made().items())]
         owners = np.concatenate([owners for owners, _, _ in found])
         names = pa.concat_arrays([names for _, names, _ in found])
         values = pa.concat_arrays([values for _, _, values in found])
@@ -150,6 +139,19 @@ class Columns:
         names = pa.concat_arrays([names.take(pa.array(kept)), pa.repeat("zbus.cmd", len(commands))])
         values = pa.concat_arrays([values.take(pa.array(kept)), self._command.take(pa.array(commands))])
         return _maps(rows, owners, names, values, self._heads.count)
+
+    def _made(self) -> dict[str, pa.Array]:
+        """Of keys that have a column, what did not fit into it."""
+        _, label, is_content_type = self._encoding()
+        made = {
+            "zbus.topic": self._filled("topic"),
+            "zbus.status": self.status.cast(pa.string()),
+            "zbus.encoding": label,
+            "content-type": where(~is_content_type, _text(self._heads, "content-type")),
+        }
+        for name in ("schema-id", "schema-version"):
+            made[name] = where(~as_mask(self._number(name).is_valid()), _text(self._heads, name))
+        return made
 
     def _of_headers(self) -> tuple[Places, pa.Array, pa.Array]:
         heads = self._heads
