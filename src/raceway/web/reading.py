@@ -37,7 +37,7 @@ class TopicReading:
         return [Route("/topics/{name:path}", refusing(self.read), methods=["GET"])]
 
     async def read(self, request: Request) -> Response:
-        if EVENTS in request.headers.get("accept", ""):
+        if request.method == "GET" and EVENTS in request.headers.get("accept", ""):
             return self._live(request)
         return await self._page(request)
 
