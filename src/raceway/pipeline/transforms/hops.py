@@ -59,6 +59,7 @@ TABLE = Derived(
     key=("source", "partition", "sequence", "hop"),
     inputs=(MESSAGES,),
     transform=transform,
+    looks_at={MESSAGES: ("source", "sequence")},
     feeds=own_position,
     expected=("entries of all hop lists", "(SELECT coalesce(sum(size(hops)), 0) FROM bronze.messages)"),
 )

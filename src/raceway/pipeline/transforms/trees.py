@@ -9,6 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raceway.pipeline.transforms.trace_links import starts_of
+
 # Nodes of a tree that are kept; `messages` counts them all.
 MAX_NODES = 1000
 
@@ -82,25 +84,12 @@ class Node:
 
 
 def trees_of(rows: pa.Table) -> pa.Table:
-    """One row of SCHEMA for each trace in these rows, which are all rows of those traces."""
-    rows = rows.combine_chunks().sort_by([(name, "ascending") for name in (*_TRACE, "sequence")])
-    starts = _starts(rows)
+    """One row of SCHEMA for each trace in these rows, which are all rows of those traces, sorted by it and position."""
+    starts = starts_of(rows, _TRACE)
     lengths = np.diff(np.append(starts, rows.num_rows))
     single = rows.take(pa.array(starts[lengths == 1]))
     several = list(_several(rows, starts[lengths > 1], lengths[lengths > 1]))
     return pa.concat_tables([_single_traces(single), pa.Table.from_pylist(several, schema=SCHEMA)])
-
-
-def _starts(rows: pa.Table) -> np.ndarray[Any, Any]:
-    """Where a trace begins."""
-    if not rows.num_rows:
-        return np.empty(0, np.int64)
-    changes = np.zeros(rows.num_rows, bool)
-    changes[0] = True
-    for name in _TRACE:
-        column = rows.column(name).combine_chunks()
-        changes[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False).astype(bool)
-    return np.flatnonzero(changes)
 
 
 def _single_traces(rows: pa.Table) -> pa.Table:
