@@ -5,10 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.pipeline.lake import range_name
+from raceway.pipeline.tables import Earlier
 from raceway.pipeline.transforms.trace_links import LINKS, LOOKED_AT, beginnings, carry
 from tests.pipeline.rows import START_US, Row, answer, bronze, message, request
 from tests.pipeline.worlds import worlds
@@ -24,9 +26,7 @@ def assigned(rows: list[Row], cuts: list[int] = [], merged: int = 0) -> Assigned
     links = LINKS.empty_table()
     for number, part in enumerate(parts):
         before = bronze(row for each in parts[:number] for row in each).select(LOOKED_AT)
-        found = carry(
-            bronze(part).select(LOOKED_AT), active, lambda since_us, rows=before: rows.filter(_from(rows, since_us))
-        )
+        found = carry(bronze(part).select(LOOKED_AT), active, _earlier(before))
         active, links = found.active, pa.concat_tables([links, found.links])
     names = [range_name(0, 0) if at < merged else range_name(first, first) for at, first in enumerate(edges[:-1])]
     table = bronze(rows)
@@ -38,8 +38,8 @@ def assigned(rows: list[Row], cuts: list[int] = [], merged: int = 0) -> Assigned
     return {row["sequence"]: (row["correlation_id"], row["first_sequence"]) for row in found_rows}
 
 
-def _from(rows: pa.Table, since_us: int) -> pa.Array:
-    return pa.array([time_us >= since_us for time_us in rows.column("time_us").to_pylist()], pa.bool_())
+def _earlier(rows: pa.Table) -> Earlier:
+    return lambda since_us: rows.filter(pc.greater_equal(rows.column("time_us"), since_us))
 
 
 @given(worlds(), st.lists(st.integers(1, 39), max_size=6), st.integers(0, 5))
