@@ -54,6 +54,11 @@ def test_a_request_that_names_no_deadline_has_its_wires(
     assert (row["timeout_ms"], row["status"]) == (timeout_ms, "timeout" if timeout_ms else "open")
 
 
+def test_all_the_time_there_is_is_no_deadline(spark: SparkSession) -> None:
+    row = table(spark, request(0, timeout_ms=2**63 - 1), message(3600))[0]
+    assert (row["status"], row["deadline_us"]) == ("open", None)
+
+
 def test_a_late_answer_mends_a_timeout_and_is_counted(spark: SparkSession) -> None:
     row = table(spark, request(0, timeout_ms=1000), answer(9, 0, error="late", producer="slow"))[0]
     assert (row["status"], row["callee"], row["latency_us"], row["late_answers"]) == ("late", "slow", 9_000_000, 1)

@@ -83,7 +83,8 @@ def _requests(rows: DataFrame, inputs: Inputs) -> DataFrame:
         "parent_id",
         F.col("time_us").alias("requested_us"),
         timeout_ms.alias("timeout_ms"),
-        (F.col("time_us") + timeout_ms * 1000).alias("deadline_us"),
+        # Some ask for all the time there is: such a deadline is none.
+        F.try_add("time_us", F.try_multiply(timeout_ms, F.lit(1000))).alias("deadline_us"),
         F.length("payload").cast("bigint").alias("request_bytes"),
         inputs.horizon_us(F.col("source")).alias("horizon_us"),
     )

@@ -13,6 +13,8 @@ from raceway.pipeline.transforms.trace_links import starts_of
 
 # Nodes of a tree that are kept; `messages` counts them all.
 MAX_NODES = 1000
+# What the bus writes down of answers that nobody waits for any more.
+TOO_LATE = ("late", "duplicate")
 
 NODE = pa.struct(
     [
@@ -70,7 +72,7 @@ class Row(NamedTuple):
 class Node:
     """A publish or a request, and what followed from it. Its end is that of its answer, else its own beginning."""
 
-    __slots__ = ("answerer", "children", "depth", "end_us", "error", "last_us", "parent", "row", "wires")
+    __slots__ = ("answer", "children", "depth", "end_us", "error", "last_us", "parent", "row", "wires")
 
     def __init__(self, row: Row) -> None:
         self.row = row
@@ -78,7 +80,7 @@ class Node:
         self.children: list[Node] = []
         self.depth = 1
         self.end_us = self.last_us = row.time_us
-        self.answerer: str | None = None
+        self.answer: Row | None = None
         self.error: str | None = row.error
         self.wires = [row.wire]
 
@@ -194,9 +196,8 @@ def _nodes(rows: list[Row]) -> list[Node]:
 
 def _end(asked: Node, answer: Row) -> None:
     """The first answer in time ends it; a late one only if there is no other."""
-    late = answer.error in ("late", "duplicate")
-    if asked.answerer is None or (asked.error in ("late", "duplicate") and not late):
-        asked.answerer, asked.error, asked.end_us = answer.producer, answer.error, answer.time_us
+    if asked.answer is None or (asked.error in TOO_LATE and answer.error not in TOO_LATE):
+        asked.answer, asked.error, asked.end_us = answer, answer.error, answer.time_us
     asked.wires.append(answer.wire)
 
 
@@ -233,7 +234,7 @@ def _record(node: Node) -> dict[str, Any]:
         "topic": row.topic,
         "wire": row.wire,
         "producer": row.producer,
-        "answerer": node.answerer,
+        "answerer": None if node.answer is None else node.answer.producer,
         "start_us": row.time_us,
         "end_us": node.end_us,
         "error": node.error,
