@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from unittest.mock import patch
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -28,7 +28,7 @@ from raceway.pipeline.transforms.rejected import rejected
 from tests.pipeline.lakes import append
 from tests.pipeline.rows import Row, inputs
 from tests.pipeline.worlds import VERSIONS, worlds
-from tests.rounds import rounds
+from tests.rounds import SOAKING, rounds
 
 BUCKET_ROWS = 7
 
@@ -69,7 +69,11 @@ def live(lake: ParquetLake, rows: list[Row], cuts: list[int], merged_after: int)
     return {table.name: content(lake.frame(table.name), table.ddl) for table in DERIVED}
 
 
-@settings(max_examples=rounds(2), suppress_health_check=list(HealthCheck))
+# To shrink a failure takes hundreds of runs: `make soak` has the time.
+_PHASES = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if SOAKING else [])]
+
+
+@settings(max_examples=rounds(2), phases=_PHASES, suppress_health_check=list(HealthCheck))
 @given(worlds(), st.lists(st.integers(1, 40), min_size=2, max_size=3, unique=True), st.integers(0, 2))
 def test_batch_and_live_are_the_same_rows(
     spark: SparkSession, rows: list[Row], cuts: list[int], merged_after: int

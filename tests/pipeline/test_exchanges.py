@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from raceway.pipeline.transforms import exchanges
-from tests.pipeline.rows import START_US, Row, answer, inputs, message, request
+from tests.pipeline.rows import START_US, Row, answer, bronze, inputs, message, request
 
 
 def table(spark: SparkSession, *rows: Row) -> dict[int, dict[str, Any]]:
@@ -54,6 +54,11 @@ def test_a_request_that_names_no_deadline_has_its_wires(
     assert (row["timeout_ms"], row["status"]) == (timeout_ms, "timeout" if timeout_ms else "open")
 
 
+def test_all_the_time_there_is_is_no_deadline(spark: SparkSession) -> None:
+    row = table(spark, request(0, timeout_ms=2**63 - 1), message(3600))[0]
+    assert (row["status"], row["deadline_us"]) == ("open", None)
+
+
 def test_a_late_answer_mends_a_timeout_and_is_counted(spark: SparkSession) -> None:
     row = table(spark, request(0, timeout_ms=1000), answer(9, 0, error="late", producer="slow"))[0]
     assert (row["status"], row["callee"], row["latency_us"], row["late_answers"]) == ("late", "slow", 9_000_000, 1)
@@ -88,7 +93,7 @@ def test_sources_are_worlds_of_their_own(spark: SparkSession) -> None:
 def test_buckets_go_by_the_request_also_for_answers(spark: SparkSession) -> None:
     """An answer of the next bucket feeds that of its request."""
     far = 262_144 + 5
-    given = inputs(spark, [request(0), answer(far, 0)])
-    buckets = {row["bucket"] for row in exchanges.feeds("", given["bronze.messages"], given).collect()}
-    assert buckets == {"journal-00000000000000000000"}
-    assert {row["bucket"] for row in exchanges.transform(given).collect()} == buckets
+    rows = [request(0), answer(far, 0)]
+    assert exchanges.feeds("", bronze(rows)) == ["journal-00000000000000000000"]
+    found = exchanges.transform(inputs(spark, rows)).collect()
+    assert [row["bucket"] for row in found] == ["journal-00000000000000000000"]

@@ -38,6 +38,13 @@ def test_what_was_not_written_is_not_guessed(spark: SparkSession) -> None:
     assert (row["processing_ms"], row["round_trip_ms"], row["queue_ms"], row["times_ms"]) == (None, None, None, [5])
 
 
+def test_wild_times_are_no_difference(spark: SparkSession) -> None:
+    """Clients write what they like; there is no number for some differences."""
+    least, most = -(2**63), 2**63 - 1
+    (row,) = entries(spark, message(0, wire="seneca", hops=[hop(least, most, least, most)]))
+    assert (row["processing_ms"], row["round_trip_ms"], row["network_ms"]) == (None, None, None)
+
+
 def test_every_entry_is_a_row_in_order(spark: SparkSession) -> None:
     rows = entries(spark, message(0, hops=[hop(1, sid="a"), hop(2, sid="b")]), message(1))
     assert [(row["sequence"], row["hop"], row["sid"]) for row in rows] == [(0, 0, "a"), (0, 1, "b")]

@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import duckdb
+import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 import pytest
@@ -17,11 +18,11 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from raceway.pipeline.columns import BRONZE
+from raceway.pipeline.columns import BRONZE, REJECTED
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, ParquetLake, Staged, maybe_positions, range_name
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived
-from tests.pipeline.rows import bronze, frame, message
+from tests.pipeline.rows import bronze, message
 
 BUCKETED = Derived(
     name="silver.bucketed",
@@ -29,7 +30,7 @@ BUCKETED = Derived(
     key=("sequence",),
     inputs=(MESSAGES,),
     transform=lambda inputs: inputs[MESSAGES],
-    feeds=lambda _, rows, __: rows,
+    looks_at={MESSAGES: ()},
     due="wait_us",
 )
 
@@ -112,21 +113,26 @@ def test_buckets_are_replaced_and_say_when_they_are_due(any_lake: Lake, monkeypa
 def test_a_capture_is_added_once_whatever_was_left_of_an_earlier_try(any_lake: Lake) -> None:
     lake, digest = any_lake, "ab" * 32
     source = f"import:{digest}"
-    good = frame(lake.spark, [message(0, source=source), message(2, source=source)])
-    refused = lake.spark.createDataFrame(
-        [(source, 0, 1, 5, "mb", "broken", bytearray(b"x"))],
-        "source string, partition int, sequence bigint, time_us bigint, wire string, code string, payload binary",
-    )
-    names = [field.name for field in lake.frame(REJECTED_MESSAGES).drop("part").schema]
-    kinds = {field.name: field.dataType for field in lake.frame(REJECTED_MESSAGES).schema}
-    bad = refused.select(*(F.col(n) if n in refused.columns else F.lit(None).cast(kinds[n]).alias(n) for n in names))
-    assert lake.append_capture(digest, good, bad)
-    assert not lake.append_capture(digest, good, bad)
+
+    def staged(rows: pa.Table) -> list[Path]:
+        file = lake.stage("capture") / "rows.parquet"
+        pq.write_table(rows, file)
+        return [file]
+
+    def good() -> list[Path]:
+        return staged(bronze([message(0, source=source), message(2, source=source)]))
+
+    def bad() -> list[Path]:
+        refused = {"source": source, "partition": 0, "sequence": 1, "time_us": 5, "wire": "mb", "code": "broken"}
+        return staged(pa.Table.from_pylist([refused | {"attributes": [], "payload": b"x"}], schema=REJECTED))
+
+    assert lake.append_capture(digest, good(), bad())
+    assert not lake.append_capture(digest, good(), bad())
     assert sorted(row.sequence for row in lake.frame(MESSAGES).collect()) == [0, 2]
     assert [row.code for row in lake.frame(REJECTED_MESSAGES).collect()] == ["broken"]
     assert lake.end() == 0, "captures have no positions of the journal"
-    assert lake.append_capture("cd" * 32, good.limit(0), bad), "nothing but refused messages"
-    assert not lake.append_capture("cd" * 32, good.limit(0), bad)
+    assert lake.append_capture("cd" * 32, [], bad()), "nothing but refused messages"
+    assert not lake.append_capture("cd" * 32, [], bad())
     note = lake.notes.of(MESSAGES, f"import-{digest}")
     assert (note.rows, note.source, note.last_us) == (2, source, 1_700_000_002_000_000)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -44,9 +46,14 @@ def answered(inputs: Inputs) -> DataFrame:
     )
 
 
-def request_buckets(_: str, rows: DataFrame, __: Inputs) -> DataFrame:
-    mine = rows.where("kind in ('request', 'response')")
-    return mine.select("part", ten(F.coalesce("answers", "sequence")).alias("bucket")).distinct()
+def tens(positions: pa.ChunkedArray) -> set[str]:
+    """The same for a column."""
+    return {f"journal-{position - position % 10}" for position in positions.to_pylist()}
+
+
+def request_buckets(_: str, rows: pa.Table) -> set[str]:
+    mine = rows.filter(pc.not_equal(rows.column("kind"), "publish"))
+    return tens(pc.coalesce(mine.column("answers"), mine.column("sequence")))
 
 
 ANSWERED = Derived(
@@ -55,6 +62,7 @@ ANSWERED = Derived(
     key=("sequence",),
     inputs=(MESSAGES,),
     transform=answered,
+    looks_at={MESSAGES: ("sequence", "kind", "answers")},
     feeds=request_buckets,
     due="until_us",
 )
@@ -71,16 +79,18 @@ STATES = Derived(
     key=("state",),
     inputs=("silver.answered",),
     transform=states,
-    feeds=lambda _, rows, __: rows.select("part", F.lit("all").alias("bucket")).distinct(),
+    looks_at={"silver.answered": ("sequence",)},
+    feeds=lambda _, __: ["all"],
 )
 
 
-def beginnings(rows: DataFrame, active: DataFrame | None, _: Earlier | None) -> Carried:
+def beginnings(rows: pa.Table, active: pa.Table | None, _: Earlier | None) -> Carried:
     """The first position of each correlation id, carried from part to part for ever."""
-    here = rows.groupBy("correlation_id").agg(F.min("sequence").alias("first"))
-    known = here if active is None else here.unionByName(active)
-    first = known.groupBy("correlation_id").agg(F.min("first").alias("first"))
-    return Carried(first.join(here.select("correlation_id"), "correlation_id"), first)
+    here = rows.select(["correlation_id", "sequence"]).rename_columns(["correlation_id", "first"])
+    known = here if active is None else pa.concat_tables([here, active])
+    first = known.group_by("correlation_id").aggregate([("first", "min")]).rename_columns(["correlation_id", "first"])
+    links = first.filter(pc.is_in(first.column("correlation_id"), value_set=here.column("correlation_id")))
+    return Carried(links, first, tens(links.column("first")))
 
 
 def lengths(inputs: Inputs) -> DataFrame:
@@ -92,18 +102,13 @@ def lengths(inputs: Inputs) -> DataFrame:
     )
 
 
-def chain_buckets(_: str, __: DataFrame, inputs: Inputs) -> DataFrame:
-    assert inputs.links is not None
-    return inputs.links.select("part", ten(F.col("first")).alias("bucket")).distinct()
-
-
 CHAINS = Derived(
     name="gold.chains",
     ddl="correlation_id string, first bigint, length bigint",
     key=("correlation_id",),
     inputs=(MESSAGES,),
     transform=lengths,
-    feeds=chain_buckets,
+    looks_at={MESSAGES: ("sequence", "correlation_id")},
     carry=beginnings,
 )
 TABLES = (ANSWERED, STATES, CHAINS)

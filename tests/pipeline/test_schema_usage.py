@@ -76,5 +76,5 @@ def test_values_and_their_counts_by_hour(spark: SparkSession) -> None:
         (22, "", None, "p", "zbus"): (None, 0, 1, 0, 1),
         (23, "subject-1", 2, "p", "danube"): ("avro", 1, 0, 0, 0),
     }  # fmt: skip
-    fed = {row["bucket"] for row in schema_usage.feeds(REJECTED_MESSAGES, refusals, both).collect()}
+    fed = set(schema_usage.feeds(REJECTED_MESSAGES, refusals.select("time").toArrow()))
     assert fed == {row["bucket"] for row in counted if row["refused"]}

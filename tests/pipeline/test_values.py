@@ -6,6 +6,7 @@ import json
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from raceway.pipeline.transforms.values import Known, Typed
 from tests.pipeline.rows import START_US
@@ -96,6 +97,19 @@ def test_json_says_where_it_does_not_fit() -> None:
 def test_a_document_of_seneca_may_have_keys_that_no_schema_speaks_of() -> None:
     assert said(read(b'{"cmd": "buy"}', 3, 1, wire="seneca")) == (1, {"cmd": "buy"})
     assert read(b"{]", 3, 1, wire="seneca").fault is not None
+
+
+def test_a_payload_that_nobody_can_read_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not the end of the run: the same batch would come again and again."""
+
+    def stumble(*_: object) -> Typed:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(Known, "read", stumble)
+    columns = {"schema_id": [1], "schema_version": [2], "time_us": [0], "wire": ["mb"], "payload": [b""]}
+    found = KNOWN.read_batch(pa.RecordBatch.from_pydict(columns))
+    assert found.column("value_fault").to_pylist() == ["cannot be read: too deep"]
+    assert found.column("schema_version").to_pylist() == [2]
 
 
 def test_columns_of_a_batch_keep_their_place() -> None:

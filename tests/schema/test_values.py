@@ -109,6 +109,13 @@ def test_a_protobuf_message_by_the_names_of_its_definition() -> None:
     assert order.maybe_json(b"\x22\x05\x0a\x03x/y") is None, "nobody knows the type y"
 
 
+def test_what_protobuf_has_no_json_for_has_none() -> None:
+    definition = b'syntax = "proto3"; import "google/protobuf/struct.proto"; message A { google.protobuf.Value v = 1; }'
+    not_a_number = b"\x0a\x09\x11\x00\x00\x00\x00\x00\x00\xf8\x7f"
+    assert Protobuf(definition).maybe_fault(not_a_number) is None
+    assert Protobuf(definition).maybe_json(not_a_number) is None
+
+
 def test_plain_types_say_what_they_can() -> None:
     assert read_definition("string", b"").maybe_json(b'say "x"') == '"say \\"x\\""'
     assert read_definition("json_schema", b"{}").maybe_json(b' {"a":1}') == ' {"a":1}'

@@ -21,7 +21,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -98,6 +100,10 @@ class Lake(ABC):
     def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
         """Rows of these parts, or of all, with the column `part`."""
 
+    def arrow(self, table: str, part: str, columns: Sequence[str]) -> pa.Table:
+        """Columns of one part in memory; no rows if it is not there."""
+        return self.frame(table, [part]).select(*columns).toArrow()
+
     @abstractmethod
     def append(self, table: str, part: str, files: Sequence[Path]) -> None:
         """Add a part to a bronze table: all of these files or nothing. They are moved or removed."""
@@ -133,15 +139,8 @@ class Lake(ABC):
         note = self.notes.of(MESSAGES, part)
         return part in self.parts(MESSAGES) or (bool(note.source) and not note.rows)
 
-    def append_capture(self, capture: str, messages: DataFrame, rejected: DataFrame) -> bool:
-        """Add an imported file, named by its SHA-256; False when it is there already."""
-        if self.has_capture(capture):
-            return False
-        refused = self._staged(rejected, REJECTED_MESSAGES)
-        return self.append_captured(capture, self._staged(messages, MESSAGES), refused)
-
-    def append_captured(self, capture: str, messages: Sequence[Path], rejected: Sequence[Path]) -> bool:
-        """The same with rows that lie in staging as files already.
+    def append_capture(self, capture: str, messages: Sequence[Path], rejected: Sequence[Path]) -> bool:
+        """Add an imported file, named by its SHA-256, from files in staging; False when it is there already.
 
         `bronze.messages` comes last and always gets a part, be it an empty one: that is what tells a file imported
         before from one whose import was killed half-way.
@@ -158,13 +157,6 @@ class Lake(ABC):
         self.notes.put(MESSAGES, part, Note(rows=rows, source=IMPORT + capture, last_us=last_us))
         self.append(MESSAGES, part, good)
         return True
-
-    def _staged(self, rows: DataFrame, table: str) -> list[Path]:
-        """The rows as files in staging; at least one, perhaps without rows."""
-        folder = self.stage(table)
-        names = [field.name for field in BRONZE_SCHEMAS[table]]
-        rows.select(*names).write.mode("append").parquet(str(folder))
-        return sorted(folder.glob("*.parquet")) or [self._staged_nothing(folder, table)]
 
     def _staged_nothing(self, folder: Path, table: str) -> Path:
         file = folder / "part-00000.parquet"
@@ -247,6 +239,13 @@ class ParquetLake(Lake):
             return self.spark.createDataFrame([], schema).withColumnRenamed(key, "part")
         reader = self.spark.read.schema(schema).option("basePath", str(self.path(table)))
         return reader.parquet(*map(str, paths)).withColumnRenamed(key, "part")
+
+    def arrow(self, table: str, part: str, columns: Sequence[str]) -> pa.Table:
+        """Without Spark: starting a job takes longer than reading a few columns."""
+        files = self.files(table, part)
+        if not files:
+            return super().arrow(table, part, columns)
+        return ds.dataset([str(file) for file in files], format="parquet").to_table(columns=list(columns))
 
     def append(self, table: str, part: str, files: Sequence[Path]) -> None:
         """Rename the files into one staging folder and that into the table."""

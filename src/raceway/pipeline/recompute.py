@@ -28,11 +28,11 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.columns import IMPORT, JOURNAL
+from raceway.pipeline.columns import BRONZE, IMPORT, JOURNAL
 from raceway.pipeline.lake import Lake, Written, maybe_positions, sync
 from raceway.pipeline.notes import Note
 from raceway.pipeline.registry import DERIVED
-from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived, Earlier, Inputs
+from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Carry, Derived, Earlier, Inputs
 from raceway.pipeline.transforms.rejected import rejected
 
 # Tables computed at the same time. Each holds a part of the driver's memory meanwhile.
@@ -128,12 +128,11 @@ class _Work:
         return self.update(table), time.monotonic() - began
 
     def update(self, table: Derived) -> dict[str, Written]:
-        unseen = {name: self._unseen(table, name) for name in table.inputs}
-        if table.carry is not None:
-            self._carry(table, unseen[MESSAGES])
         dirty = self._due(table)
-        for name, parts in unseen.items():
-            dirty |= self._take_feeds(table, name, parts)
+        for name in table.inputs:
+            for part in self._unseen(table, name):
+                fed = set(self._fed(table, name, part))
+                dirty |= fed | self._note_feeds(name, part, table.name, fed)
         if not dirty:
             return {}
         rows = table.transform(self._inputs(table, {name: self._feeding(table, name, dirty) for name in table.inputs}))
@@ -161,18 +160,12 @@ class _Work:
         waiting = self.lake.notes.due(table.name)
         return {bucket for bucket, moment in waiting if moment <= self._horizon_of(bucket)}
 
-    def _take_feeds(self, table: Derived, name: str, parts: list[str]) -> set[str]:
-        """Note what these parts feed; the buckets they feed now or fed before."""
-        if not parts:
-            return set()
-        inputs = self._inputs(table, {name: parts})
-        fed: dict[str, set[str]] = {part: set() for part in parts}
-        for part, bucket in table.feeds(name, inputs[name], inputs).select("part", "bucket").collect():
-            fed[part].add(bucket)
-        dirty: set[str] = set()
-        for part, buckets in fed.items():
-            dirty |= buckets | self._note_feeds(name, part, table.name, buckets)
-        return dirty
+    def _fed(self, table: Derived, name: str, part: str) -> Iterable[str]:
+        """The buckets that a part feeds."""
+        if table.carry is not None and name == MESSAGES:
+            return self._carry(table, table.carry, part)
+        rows = self.lake.arrow(name, part, table.looks_at[name])
+        return table.feeds(name, rows) if table.feeds is not None and rows.num_rows else ()
 
     def _note_feeds(self, name: str, part: str, target: str, buckets: Iterable[str]) -> set[str]:
         """Note which buckets of `target` a part feeds; the ones it fed before."""
@@ -207,30 +200,36 @@ class _Work:
 
     # ---- what parts hand on -----------------------------------------------------------------------------------------
 
-    def _carry(self, table: Derived, parts: Iterable[str]) -> None:
-        """Parts of the journal in order, each given what the one before handed on; a capture stands alone."""
-        assert table.carry is not None
-        for part in parts:
-            rows = self.lake.frame(MESSAGES, [part])
-            carried = table.carry(rows, self._maybe_active(table, part), self._maybe_earlier(part))
-            keep(carried.links.withColumn("part", F.lit(part)), self._links(table) / f"{part}.parquet")
-            if maybe_positions(part):
-                keep(carried.active, self._active(table) / f"{part}.parquet")
-                for old in sorted(self._active(table).iterdir())[:-_KEPT_ACTIVE]:
-                    old.unlink()
+    def _carry(self, table: Derived, carry: Carry, part: str) -> Iterable[str]:
+        """Parts of the journal come in order, each is given what the one before handed on; a capture stands alone."""
+        rows = self.lake.arrow(MESSAGES, part, table.looks_at[MESSAGES])
+        if not rows.num_rows:
+            return ()
+        carried = carry(rows, self._maybe_active(table, part), self._maybe_earlier(table, part))
+        links = carried.links.append_column("part", pa.repeat(pa.scalar(part), carried.links.num_rows))
+        keep(links, self._links(table) / f"{part}.parquet")
+        if maybe_positions(part):
+            keep(carried.active, self._active(table) / f"{part}.parquet")
+            for old in sorted(self._active(table).iterdir())[:-_KEPT_ACTIVE]:
+                old.unlink()
+        return carried.buckets
 
-    def _maybe_earlier(self, part: str) -> Earlier | None:
+    def _maybe_earlier(self, table: Derived, part: str) -> Earlier | None:
         """Rows of the journal before this part, from some time on; None for a capture."""
         positions = maybe_positions(part)
         if positions is None:
             return None
 
-        def earlier(since_us: int) -> DataFrame:
+        def earlier(since_us: int) -> pa.Table:
             before = [
                 each for each in self.lake.parts(MESSAGES) if (at := maybe_positions(each)) and at[1] < positions[0]
             ]
             late = [each for each in before if self.note(MESSAGES, each).last_us >= since_us]
-            return self.lake.frame(MESSAGES, late).where(F.col("time_us") >= since_us)
+            columns = table.looks_at[MESSAGES]
+            nothing = pa.schema([BRONZE.field(name) for name in columns]).empty_table()
+            found = (self.lake.arrow(MESSAGES, each, columns).select(columns) for each in late)
+            recent = (rows.filter(pc.greater_equal(rows.column("time_us"), since_us)) for rows in found)
+            return pa.concat_tables([nothing, *(rows.cast(nothing.schema) for rows in recent)])
 
         return earlier
 
@@ -240,14 +239,14 @@ class _Work:
     def _active(self, table: Derived) -> Path:
         return self.lake.folders.active / table.name
 
-    def _maybe_active(self, table: Derived, part: str) -> DataFrame | None:
+    def _maybe_active(self, table: Derived, part: str) -> pa.Table | None:
         """What the last part of the journal before this one handed on."""
         positions = maybe_positions(part)
         if positions is None or not self._active(table).is_dir():
             return None
         ends = [(found[1], path) for path in self._active(table).iterdir() if (found := maybe_positions(path.stem))]
         before = [(end, path) for end, path in ends if end < positions[0]]
-        return self.lake.spark.read.parquet(str(max(before)[1])) if before else None
+        return pq.read_table(max(before)[1]) if before else None
 
     def _maybe_links(self, table: Derived, parts: Sequence[str]) -> DataFrame | None:
         if table.carry is None:
@@ -255,11 +254,11 @@ class _Work:
         return self.lake.links(table.name, parts)
 
 
-def keep(rows: DataFrame, file: Path) -> None:
+def keep(rows: pa.Table, file: Path) -> None:
     """Write few rows as one file, in place of what was there."""
     file.parent.mkdir(parents=True, exist_ok=True)
     written = file.with_suffix(".new")
-    pq.write_table(rows.toArrow(), written)
+    pq.write_table(rows, written)
     sync(written)
     os.replace(written, file)
 

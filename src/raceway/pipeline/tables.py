@@ -8,11 +8,13 @@ spread each batch over all buckets, and all history would be computed with each 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
-from typing import NamedTuple, TypeAlias
+from datetime import UTC, datetime
+from typing import Any, NamedTuple, TypeAlias
 
+import numpy as np
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -64,17 +66,21 @@ class Inputs(Mapping[str, DataFrame]):
 
 
 class Carried(NamedTuple):
-    """What a part hands on: `links` stay with it, `active` goes to the next part of the same source."""
+    """What a part hands on: `links` stay with it, `active` goes to the next part of the same source.
 
-    links: DataFrame
-    active: DataFrame
+    `buckets` are those of the table that the part feeds.
+    """
+
+    links: pa.Table
+    active: pa.Table
+    buckets: Iterable[str]
 
 
 Transform: TypeAlias = Callable[[Inputs], DataFrame]
-Feeds: TypeAlias = Callable[[str, DataFrame, Inputs], DataFrame]
+Feeds: TypeAlias = Callable[[str, pa.Table], Iterable[str]]
 # (time in µs) to the rows of bronze before a part, of its source, from that time on.
-Earlier: TypeAlias = Callable[[int], DataFrame]
-Carry: TypeAlias = Callable[[DataFrame, DataFrame | None, Earlier | None], Carried]
+Earlier: TypeAlias = Callable[[int], pa.Table]
+Carry: TypeAlias = Callable[[pa.Table, pa.Table | None, Earlier | None], Carried]
 
 
 @dataclass(frozen=True)
@@ -83,13 +89,14 @@ class Derived:
 
     transform  rows of the inputs to rows of the table plus `bucket`. It may see rows of buckets it has only a part of:
                those are dropped afterwards. It must be right for a bucket when all parts that feed it are there
-    feeds      (input, rows of some of its parts, the same as Inputs) to distinct pairs (part, bucket)
+    looks_at   columns of each input that `feeds` and `carry` want to see. They look at one part at a time, in memory
+    feeds      (input, rows of one part of it) to the buckets that they belong to
     due        name of a bigint column, NULL in most rows: the bucket is computed again once its source's horizon has
                passed the smallest of them
     expected   (words, SQL expression over the tables): what the count of rows must equal, for `verify`. In words
                that DuckDB and Spark understand alike
-    carry      (rows of one new part of bronze, what the part before handed on or None, the rows before it if there can
-               be any) to Carried
+    carry      in place of `feeds` where a part must know of those before it: (rows of one new part of bronze, what the
+               part before handed on or None, the rows before it if there can be any) to Carried
     """
 
     name: str
@@ -97,7 +104,8 @@ class Derived:
     key: tuple[str, ...]
     inputs: tuple[str, ...]
     transform: Transform
-    feeds: Feeds
+    looks_at: Mapping[str, Sequence[str]]
+    feeds: Feeds | None = None
     due: str | None = None
     carry: Carry | None = None
     expected: tuple[str, str] | None = None
@@ -121,10 +129,21 @@ def time_bucket(time_us: Column, minutes: int) -> Column:
     return F.date_format(F.timestamp_seconds(seconds - seconds % span_s), "yyyyMMdd'T'HHmm")
 
 
-def own_position(_: str, rows: DataFrame, __: Inputs) -> DataFrame:
+def position_buckets(source: str, positions: np.ndarray[Any, Any]) -> list[str]:
+    """The same for positions of one source, each bucket once."""
+    name = JOURNAL if source == JOURNAL else f"import-{source[len(IMPORT) :][:_IMPORT_DIGITS]}"
+    return [f"{name}-{number * BUCKET_ROWS:020d}" for number in np.unique(positions // BUCKET_ROWS).tolist()]
+
+
+def time_buckets(times: pa.ChunkedArray, minutes: int) -> list[str]:
+    """The same for a column of timestamps, each bucket once."""
+    span_us = 60 * minutes * 1_000_000
+    spans = np.unique(times.cast(pa.int64()).to_numpy() // span_us).tolist()
+    return [datetime.fromtimestamp(span * 60 * minutes, UTC).strftime("%Y%m%dT%H%M") for span in spans]
+
+
+def own_position(_: str, rows: pa.Table) -> list[str]:
     """`feeds` of tables whose rows stay in the bucket of their own position."""
-    return rows.select("part", position_bucket(F.col("source"), F.col("sequence")).alias("bucket")).distinct()
-
-
-def union(frames: list[DataFrame]) -> DataFrame:
-    return reduce(DataFrame.unionByName, frames)
+    if not rows.num_rows:
+        return []
+    return position_buckets(rows.column("source")[0].as_py(), rows.column("sequence").to_numpy())

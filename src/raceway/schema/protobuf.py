@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.json_format import Error as JsonError
 from google.protobuf.json_format import MessageToJson
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
@@ -86,7 +87,7 @@ class Protobuf(Definition):
         message = self._message(self._by_index[index or (0,)], payload)
         try:
             return MessageToJson(message, preserving_proto_field_name=True, indent=None, ensure_ascii=False)
-        except (TypeError, ValueError):  # an Any of an unknown type, a Timestamp of no year
+        except (TypeError, ValueError, JsonError):  # an Any of an unknown type, a Timestamp of no year, NaN in a Struct
             return None
 
     def _message(self, name: str, payload: bytes) -> Any:

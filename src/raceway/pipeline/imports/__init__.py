@@ -3,7 +3,10 @@
 A capture is known by the SHA-256 of its bytes: that is its `source`, so the same file is imported once, whatever its
 name. `sequence` counts the messages of the file, good and bad ones together.
 
-    capture   files by name, folder or glob                 pieces    cut in the driver, parsed by Spark's workers
-    slices    many parts of a run of bytes at a time        parsed    what a parser says, and the rows of it
-    mb, zbus, seneca, danube                                importing all of it, for one file
+    capture     files by name, folder or pattern           slices     many parts of a run of bytes at a time
+    pieces      cut in the driver, parsed by workers       verdicts   which rule a message breaks first
+    importing   one file, all of it or nothing             parsed     what a parser says, and the rows of it
+    chains      answers to requests, within a file         batches    columns of a codec as columns of bronze
+
+    mb, mb_rules    zbus, zbus_heads, zbus_columns    seneca    danube    lines (of mb and seneca)
 """

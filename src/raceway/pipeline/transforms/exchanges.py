@@ -14,10 +14,14 @@ and `duplicate`. Deadlines are compared with the greatest time of the same sourc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket
+from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket, position_buckets
 
 # Deadlines of requests that name none, by wire. One of zbus waits without end in its queue; only if it was handed to
 # another wire, under a masked id, has it a deadline.
@@ -79,7 +83,8 @@ def _requests(rows: DataFrame, inputs: Inputs) -> DataFrame:
         "parent_id",
         F.col("time_us").alias("requested_us"),
         timeout_ms.alias("timeout_ms"),
-        (F.col("time_us") + timeout_ms * 1000).alias("deadline_us"),
+        # Some ask for all the time there is: such a deadline is none.
+        F.try_add("time_us", F.try_multiply(timeout_ms, F.lit(1000))).alias("deadline_us"),
         F.length("payload").cast("bigint").alias("request_bytes"),
         inputs.horizon_us(F.col("source")).alias("horizon_us"),
     )
@@ -143,9 +148,10 @@ def _position() -> Column:
     return F.coalesce("answers", "sequence")
 
 
-def feeds(_: str, rows: DataFrame, __: Inputs) -> DataFrame:
-    concerned = rows.where("kind in ('request', 'response')")
-    return concerned.select("part", position_bucket(F.col("source"), _position()).alias("bucket")).distinct()
+def feeds(_: str, rows: pa.Table) -> Iterable[str]:
+    concerned = rows.filter(pc.is_in(rows.column("kind"), value_set=pa.array(["request", "response"])))
+    positions = pc.coalesce(concerned.column("answers"), concerned.column("sequence")).to_numpy()
+    return position_buckets(rows.column("source")[0].as_py(), positions) if concerned.num_rows else []
 
 
 TABLE = Derived(
@@ -154,6 +160,7 @@ TABLE = Derived(
     key=("source", "partition", "sequence"),
     inputs=(MESSAGES,),
     transform=transform,
+    looks_at={MESSAGES: ("source", "sequence", "kind", "answers")},
     feeds=feeds,
     due="due_us",
     expected=(

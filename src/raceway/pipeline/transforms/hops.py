@@ -24,8 +24,8 @@ DDL = """
 def transform(inputs: Inputs) -> DataFrame:
     entries = inputs[MESSAGES].where(F.size("hops") > 0).select("*", F.posexplode("hops").alias("hop", "entry"))
     by_bus = (F.col("kind") == "response") & F.col("wire").isin("mb", "zbus")
-    processing = _time(2) - _time(1)
-    round_trip = F.when(by_bus, _time(2) - _time(0)).otherwise(_time(3) - _time(0))
+    processing = _between(1, 2)
+    round_trip = F.when(by_bus, _between(0, 2)).otherwise(_between(0, 3))
     return entries.select(
         "source",
         "partition",
@@ -41,16 +41,17 @@ def transform(inputs: Inputs) -> DataFrame:
         "entry.rid",
         "entry.mid",
         F.coalesce("entry.tms", F.array().cast("array<bigint>")).alias("times_ms"),
-        F.when(by_bus, _time(1) - _time(0)).alias("queue_ms"),
+        F.when(by_bus, _between(0, 1)).alias("queue_ms"),
         processing.alias("processing_ms"),
         round_trip.alias("round_trip_ms"),
-        F.when(~by_bus, round_trip - processing).alias("network_ms"),
+        F.when(~by_bus, F.try_subtract(round_trip, processing)).alias("network_ms"),
         position_bucket(F.col("source"), F.col("sequence")).alias("bucket"),
     )
 
 
-def _time(at: int) -> Column:
-    return F.get("entry.tms", F.lit(at))
+def _between(first: int, second: int) -> Column:
+    """NULL where one of them is missing, or so wild that there is no number for the difference: clients write them."""
+    return F.try_subtract(F.get("entry.tms", F.lit(second)), F.get("entry.tms", F.lit(first)))
 
 
 TABLE = Derived(
@@ -59,6 +60,7 @@ TABLE = Derived(
     key=("source", "partition", "sequence", "hop"),
     inputs=(MESSAGES,),
     transform=transform,
+    looks_at={MESSAGES: ("source", "sequence")},
     feeds=own_position,
     expected=("entries of all hop lists", "(SELECT coalesce(sum(size(hops)), 0) FROM bronze.messages)"),
 )

@@ -11,6 +11,8 @@ last, is carried from part to part; a link says it of the first row in the part 
 
 from __future__ import annotations
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
@@ -63,14 +65,14 @@ def _is_json(text: Column) -> Column:
 
 
 def _without_repeats(rows: DataFrame, links: DataFrame | None) -> DataFrame:
+    """There are few repeats, if any: they are found in a few columns, so that payloads are read once."""
     before = F.lag("time_us").over(Window.partitionBy(*_ID, "part").orderBy("sequence"))
-    named = _named(rows).withColumn("before_us", before)
+    named = _named(rows).select(*_ROW, "time_us", before.alias("before_us"))
     if links is not None:
         named = named.join(links.select(*_ROW, "last_us"), _ROW, "left")
         named = named.withColumn("before_us", F.coalesce("before_us", "last_us"))
-    first = F.col("before_us").isNull() | (F.col("time_us") - F.col("before_us") > DEDUP_WINDOW_US)
-    unnamed = rows.where(_dedup_id().isNull())
-    return unnamed.unionByName(named.where(first).select(*rows.columns))
+    repeats = named.where(F.col("time_us") - F.col("before_us") <= DEDUP_WINDOW_US).select(*_ROW)
+    return rows.join(F.broadcast(repeats), _ROW, "left_anti")
 
 
 def _named(rows: DataFrame) -> DataFrame:
@@ -85,21 +87,26 @@ def _dedup_id() -> Column:
     return F.when(F.col("kind").isin("publish", "request") & (told != ""), told)
 
 
-def carry(rows: DataFrame, active: DataFrame | None, _: Earlier | None) -> Carried:
+def carry(rows: pa.Table, active: pa.Table | None, _: Earlier | None) -> Carried:
     """`links`: when the id of a row was last seen before this part. `active`: ids whose window is still open."""
-    here = (
-        _named(rows)
-        .groupBy(*_ID)
-        .agg(F.min("partition").alias("partition"), F.min("sequence").alias("sequence"), F.max("time_us").alias("now"))
-    )
-    seen = here.select(*_ID, F.col("now").alias("last_us"))
-    if active is None:
-        return Carried(here.select(*_ROW, F.col("now").alias("last_us")).limit(0), seen)
-    links = here.join(active, list(_ID)).select(*_ROW, "last_us")
-    seen = seen.unionByName(active).groupBy(*_ID).agg(F.max("last_us").alias("last_us"))
-    now = rows.agg(F.max("time_us").alias("now_us"))
-    still = seen.crossJoin(F.broadcast(now)).where(F.col("last_us") >= F.col("now_us") - DEDUP_WINDOW_US)
-    return Carried(links, still.select(*_ID, "last_us"))
+    here = _last_seen(rows)
+    known = here.slice(0, 0) if active is None else active
+    links = here.drop_columns(["last_us"]).join(known.select([*_ID, "last_us"]), list(_ID), join_type="inner")
+    seen = pa.concat_tables([here.select([*_ID, "last_us"]), known.select([*_ID, "last_us"])])
+    latest = seen.group_by(list(_ID)).aggregate([("last_us", "max")]).rename_columns([*_ID, "last_us"])
+    now_us = pc.max(rows.column("time_us")).as_py() or 0
+    still = latest.filter(pc.greater_equal(latest.column("last_us"), now_us - DEDUP_WINDOW_US))
+    return Carried(links.select([*_ROW, "last_us"]), still, own_position(MESSAGES, rows))
+
+
+def _last_seen(rows: pa.Table) -> pa.Table:
+    """Each id that rows here have: the first row that has it, and when it was last seen."""
+    told = pc.map_lookup(rows.column("attributes"), DEDUP_ATTRIBUTE, "last")
+    may_repeat = pc.is_in(rows.column("kind"), value_set=pa.array(["publish", "request"]))
+    named = rows.append_column("dedup_id", told).filter(pc.and_(may_repeat, pc.not_equal(told, "")))
+    named = named.append_column("sender", pc.fill_null(named.column("producer"), ""))
+    facts: list[tuple[str, str]] = [("partition", "min"), ("sequence", "min"), ("time_us", "max")]
+    return named.group_by(list(_ID)).aggregate(facts).rename_columns([*_ID, *_ROW[1:], "last_us"])
 
 
 TABLE = Derived(
@@ -108,6 +115,6 @@ TABLE = Derived(
     key=("source", "partition", "sequence"),
     inputs=(MESSAGES,),
     transform=transform,
-    feeds=own_position,
+    looks_at={MESSAGES: ("source", "partition", "sequence", "time_us", "kind", "topic", "producer", "attributes")},
     carry=carry,
 )

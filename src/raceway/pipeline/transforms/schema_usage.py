@@ -11,11 +11,15 @@ Messages that were refused before any subject was found, because their topic has
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from raceway.pipeline.columns import JOURNAL
-from raceway.pipeline.tables import REJECTED_MESSAGES, Derived, Inputs, time_bucket
+from raceway.pipeline.tables import REJECTED_MESSAGES, Derived, Inputs, time_bucket, time_buckets
 from raceway.pipeline.transforms.service_graph import HOUR
 from raceway.pipeline.transforms.topic_stats import CLEAN_MESSAGES
 
@@ -78,9 +82,10 @@ def _key(subject: str) -> list[Column]:
     ]
 
 
-def feeds(name: str, rows: DataFrame, _: Inputs) -> DataFrame:
-    concerned = rows.where("subject is not null") if name == CLEAN_MESSAGES else rows
-    return concerned.select("part", time_bucket(F.unix_micros("time"), HOUR).alias("bucket")).distinct()
+def feeds(name: str, rows: pa.Table) -> Iterable[str]:
+    if name == CLEAN_MESSAGES:
+        rows = rows.filter(pc.is_valid(rows.column("subject")))
+    return time_buckets(rows.column("time"), HOUR)
 
 
 TABLE = Derived(
@@ -89,5 +94,6 @@ TABLE = Derived(
     key=KEY,
     inputs=(CLEAN_MESSAGES, REJECTED_MESSAGES),
     transform=transform,
+    looks_at={CLEAN_MESSAGES: ("time", "subject"), REJECTED_MESSAGES: ("time",)},
     feeds=feeds,
 )

@@ -5,10 +5,13 @@ A request that nobody answered has no callee; its row says `nobody`, so that it 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import Derived, Inputs, time_bucket
+from raceway.pipeline.tables import Derived, Inputs, time_bucket, time_buckets
 
 EXCHANGES = "silver.exchanges"
 NOBODY = "nobody"
@@ -56,8 +59,8 @@ def _bucket() -> Column:
     return time_bucket(F.unix_micros("time"), HOUR)
 
 
-def feeds(_: str, rows: DataFrame, __: Inputs) -> DataFrame:
-    return rows.select("part", _bucket().alias("bucket")).distinct()
+def feeds(_: str, rows: pa.Table) -> Iterable[str]:
+    return time_buckets(rows.column("time"), HOUR)
 
 
 TABLE = Derived(
@@ -66,5 +69,6 @@ TABLE = Derived(
     key=("source", "hour", "topic", "caller", "wire", "callee", "callee_wire"),
     inputs=(EXCHANGES,),
     transform=transform,
+    looks_at={EXCHANGES: ("time",)},
     feeds=feeds,
 )

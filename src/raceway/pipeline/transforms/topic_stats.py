@@ -6,10 +6,13 @@ answered, by whomever.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.tables import Derived, Inputs, time_bucket
+from raceway.pipeline.tables import Derived, Inputs, time_bucket, time_buckets
 from raceway.pipeline.transforms.service_graph import EXCHANGES, percentiles
 
 CLEAN_MESSAGES = "silver.messages"
@@ -58,8 +61,8 @@ def _minute() -> Column:
     return F.date_trunc("minute", "time")
 
 
-def feeds(_: str, rows: DataFrame, __: Inputs) -> DataFrame:
-    return rows.select("part", time_bucket(F.unix_micros("time"), SPAN_MINUTES).alias("bucket")).distinct()
+def feeds(_: str, rows: pa.Table) -> Iterable[str]:
+    return time_buckets(rows.column("time"), SPAN_MINUTES)
 
 
 TABLE = Derived(
@@ -68,5 +71,6 @@ TABLE = Derived(
     key=KEY,
     inputs=(CLEAN_MESSAGES, EXCHANGES),
     transform=transform,
+    looks_at={CLEAN_MESSAGES: ("time",), EXCHANGES: ("time",)},
     feeds=feeds,
 )

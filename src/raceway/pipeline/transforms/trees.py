@@ -9,8 +9,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raceway.pipeline.transforms.trace_links import starts_of
+
 # Nodes of a tree that are kept; `messages` counts them all.
 MAX_NODES = 1000
+# What the bus writes down of answers that nobody waits for any more.
+TOO_LATE = ("late", "duplicate")
 
 NODE = pa.struct(
     [
@@ -68,7 +72,7 @@ class Row(NamedTuple):
 class Node:
     """A publish or a request, and what followed from it. Its end is that of its answer, else its own beginning."""
 
-    __slots__ = ("answerer", "children", "depth", "end_us", "error", "last_us", "parent", "row", "wires")
+    __slots__ = ("answer", "children", "depth", "end_us", "error", "last_us", "parent", "row", "wires")
 
     def __init__(self, row: Row) -> None:
         self.row = row
@@ -76,31 +80,18 @@ class Node:
         self.children: list[Node] = []
         self.depth = 1
         self.end_us = self.last_us = row.time_us
-        self.answerer: str | None = None
+        self.answer: Row | None = None
         self.error: str | None = row.error
         self.wires = [row.wire]
 
 
 def trees_of(rows: pa.Table) -> pa.Table:
-    """One row of SCHEMA for each trace in these rows, which are all rows of those traces."""
-    rows = rows.combine_chunks().sort_by([(name, "ascending") for name in (*_TRACE, "sequence")])
-    starts = _starts(rows)
+    """One row of SCHEMA for each trace in these rows, which are all rows of those traces, sorted by it and position."""
+    starts = starts_of(rows, _TRACE)
     lengths = np.diff(np.append(starts, rows.num_rows))
     single = rows.take(pa.array(starts[lengths == 1]))
     several = list(_several(rows, starts[lengths > 1], lengths[lengths > 1]))
     return pa.concat_tables([_single_traces(single), pa.Table.from_pylist(several, schema=SCHEMA)])
-
-
-def _starts(rows: pa.Table) -> np.ndarray[Any, Any]:
-    """Where a trace begins."""
-    if not rows.num_rows:
-        return np.empty(0, np.int64)
-    changes = np.zeros(rows.num_rows, bool)
-    changes[0] = True
-    for name in _TRACE:
-        column = rows.column(name).combine_chunks()
-        changes[1:] |= pc.not_equal(column[1:], column[:-1]).to_numpy(zero_copy_only=False).astype(bool)
-    return np.flatnonzero(changes)
 
 
 def _single_traces(rows: pa.Table) -> pa.Table:
@@ -205,9 +196,8 @@ def _nodes(rows: list[Row]) -> list[Node]:
 
 def _end(asked: Node, answer: Row) -> None:
     """The first answer in time ends it; a late one only if there is no other."""
-    late = answer.error in ("late", "duplicate")
-    if asked.answerer is None or (asked.error in ("late", "duplicate") and not late):
-        asked.answerer, asked.error, asked.end_us = answer.producer, answer.error, answer.time_us
+    if asked.answer is None or (asked.error in TOO_LATE and answer.error not in TOO_LATE):
+        asked.answer, asked.error, asked.end_us = answer, answer.error, answer.time_us
     asked.wires.append(answer.wire)
 
 
@@ -244,7 +234,7 @@ def _record(node: Node) -> dict[str, Any]:
         "topic": row.topic,
         "wire": row.wire,
         "producer": row.producer,
-        "answerer": node.answerer,
+        "answerer": None if node.answer is None else node.answer.producer,
         "start_us": row.time_us,
         "end_us": node.end_us,
         "error": node.error,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -32,6 +32,7 @@ from raceway.schema.reading import read_definition
 DDL = "subject string, schema_type string, value string, value_fault string"
 # Definitions ready to read with, in each worker.
 _READY = 500
+_FAULT_CHARACTERS = 300
 _STRUCTURED: tuple[SchemaType, ...] = ("avro", "json_schema", "protobuf")
 _ASKED = ("schema_id", "schema_version", "time_us", "wire", "payload")
 
@@ -85,12 +86,19 @@ class Known:
 
     def read_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         asked = zip(*(batch.column(name).to_pylist() for name in _ASKED), strict=True)
-        found = [self.read(*row) for row in asked]
+        found = [self._read_any(*row) for row in asked]
         columns = {name: batch.column(name) for name in batch.schema.names}
         for at, name in enumerate(Typed._fields):
             kind = pa.int64() if at < 2 else pa.string()
             columns["value_fault" if name == "fault" else name] = pa.array([each[at] for each in found], kind)
         return pa.RecordBatch.from_pydict(columns)
+
+    def _read_any(self, schema_id: int | None, number: int | None, *row: Any) -> Typed:
+        """A payload that a library stumbles over is one row without a value, not the end of the run."""
+        try:
+            return self.read(schema_id, number, *row)
+        except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
+            return Typed(schema_id, number, fault=f"cannot be read: {error}"[:_FAULT_CHARACTERS])
 
     def read(self, schema_id: int | None, number: int | None, time_us: int, wire: str, payload: bytes) -> Typed:
         named = None if schema_id is None else self._maybe_named(schema_id, number, time_us)
