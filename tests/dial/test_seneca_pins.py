@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from raceway.codec.seneca import Call, batch_of, read_http, read_line
+from raceway.config import MIB
 from raceway.dial.seneca_pins import PinGroup
 from raceway.model.patterns import Pin, PinTable
 from tests.doubles import Bench
@@ -45,7 +46,7 @@ CALLS = {
 
 def group() -> PinGroup:
     pins: PinTable[PinGroup] = PinTable()
-    return PinGroup(Bench().broker, PIN, 22_222, pins)
+    return PinGroup(Bench().broker, PIN, 22_222, MIB, pins)
 
 
 def asked(call: Call, pattern: str = PIN.text) -> Any:

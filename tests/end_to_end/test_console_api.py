@@ -88,7 +88,7 @@ def test_every_address_refuses_bad_bodies_in_the_one_shape(server: Server) -> No
 
 
 def test_every_address_refuses_other_methods_in_the_one_shape(server: Server) -> None:
-    known = {path: set() for _, path, _ in operations(server)}
+    known: dict[str, set[str]] = {path: set() for _, path, _ in operations(server)}
     for method, path, _ in operations(server):
         known[path].add(method)
     for path, methods in known.items():

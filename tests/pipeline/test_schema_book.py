@@ -44,7 +44,7 @@ def test_versions_are_followed_and_deleted_ones_stay_known(rig: Rig, tmp_path: P
     assert numbers(book) == []
     register(rig, first)
     book.follow(rig.folder)
-    assert book.versions == (first,)
+    assert list(book.versions) == [first]
     rig.journal.set_state("schemas", "1", None)
     register(rig, second)
     again = SchemaBook(tmp_path / "book.json")
