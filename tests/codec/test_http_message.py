@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import pytest
 
+from raceway.codec import seneca, zbus_encode
+from raceway.codec.danube_deliver import Deliverer
+from raceway.codec.danube_pb.danube_api_pb2 import StreamMessage
 from raceway.codec.http_message import HttpMessage, read_plain
 from raceway.errors import MalformedError, TooLargeError
 from raceway.model.envelope import HTTP, PUBLISH, decode_attributes
@@ -42,3 +45,15 @@ def test_attributes_are_bounded(attributes: dict[str, str]) -> None:
     """L7"""
     with pytest.raises(TooLargeError):
         HttpMessage(attributes=attributes).batch("orders", PUBLISH)
+
+
+def test_a_trace_context_is_custom_data_on_seneca_a_header_on_zbus_and_an_attribute_on_danube() -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    batch = read_plain([("traceparent", parent), ("tracestate", "a=b")], b"{}").batch("orders", PUBLISH)
+    batch.message_id, batch.time_us, batch.offset, batch.producer = [b"m"], 1, [0], b"desk"
+    outgoing, _ = seneca.outgoing_of(batch, 0, {}, lambda: "fresh", 1)
+    assert bytes(outgoing.custom["traceparent"]) == b'"%b"' % parent.encode()
+    head = zbus_encode.delivery_head(zbus_encode.sent_of(batch, 0, b"broker"))
+    assert b"traceparent: %b\r\ntracestate: a=b\r\n" % parent.encode() in head.lines
+    (delivered,) = Deliverer(b"orders", b"reader", b"address").encode(batch, [0])
+    assert StreamMessage.FromString(delivered).attributes["traceparent"] == parent
