@@ -59,7 +59,7 @@ bench: setup ## Measure codec, journal, start and the whole path beside other br
 	@for script in codec journal path zbus danube seneca start; do $(BIN)/python -m bench.$$script || exit 1; done
 
 docs: setup ## Write the reference pages anew from the code
-	@$(BIN)/python docs/make_reference.py
+	@$(BIN)/python -m docs.make_reference
 
 protos: setup ## Write the modules of the Danube messages anew from their .proto files
 	@$(BIN)/python tools/make_protos.py

@@ -12,6 +12,7 @@ import msgspec
 import typer.main
 from msgspec import Meta
 
+from docs.conversions import conversions_page
 from raceway import config, errors
 from raceway.cli.app import app
 from raceway.cli.configuration import as_toml
@@ -25,7 +26,12 @@ MADE = "<!-- Made by `make docs` from the code; edit the code instead. -->\n"
 
 def pages() -> dict[str, str]:
     """File name under docs/reference to text."""
-    return {"cli.md": cli_page(), "config.md": config_page(), "errors.md": errors_page()}
+    return {
+        "cli.md": cli_page(),
+        "config.md": config_page(),
+        "errors.md": errors_page(),
+        "conversions.md": conversions_page(MADE),
+    }
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------

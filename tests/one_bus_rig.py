@@ -99,7 +99,7 @@ class OneBus:
 @contextmanager
 def one_bus(**env: object) -> Iterator[OneBus]:
     with (
-        running_server(**env) as server,
+        running_server(None, **env) as server,
         danube_process(danube_url(server)) as danube,
         node_peers() as callers,
         node_peers() as hosts,

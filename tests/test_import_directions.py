@@ -28,6 +28,7 @@ ALLOWED: dict[str, set[str]] = {
     "dial": {"errors", "model", "config", "codec", "broker"},
     "web": {"errors", "model", "config", "codec", "schema", "journal", "broker"},
     "client": {"errors", "model", "codec"},
+    "telemetry": {"errors", "model", "config", "journal"},
     "pipeline": {"errors", "model", "config", "journal", "schema"},
 }
 TOP_LAYERS = {"cli", "__main__", "__init__"}  # these join the parts and may import everything
@@ -164,7 +165,9 @@ def test_relative_imports_are_understood(tmp_path: Path) -> None:
 @pytest.mark.parametrize("module", ["raceway", "raceway.cli.app"])
 def test_importing_raceway_pulls_in_nothing_heavy(module: str) -> None:
     """Spark never; for the command line also no Arrow and no server: `raceway --help` must be quick."""
-    heavy = {"pyspark", "pandas", "py4j"} | ({"pyarrow", "uvicorn", "starlette", "structlog", "picows"})
+    heavy = {"pyspark", "pandas", "py4j", "opentelemetry"} | (
+        {"pyarrow", "uvicorn", "starlette", "structlog", "picows"}
+    )
     code = f"import sys, {module}; print(*sorted({heavy!r} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert loaded.strip() == ""

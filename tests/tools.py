@@ -50,21 +50,25 @@ def h2spec() -> Path:
 
 def grpc_js() -> Path:
     """A folder whose `node_modules` holds the gRPC client of Node."""
-    return _packages("grpc_js", "@grpc")
+    return _npm_packages("grpc_js", "@grpc")
+
+
+def asyncapi_schemas() -> Path:
+    """The folder with the official JSON schemas of AsyncAPI."""
+    return _npm_packages("asyncapi", "@asyncapi") / "node_modules" / "@asyncapi" / "specs" / "schemas"
 
 
 def type_checker() -> Path:
     """The compiler of TypeScript, which also checks scripts with types in their comments."""
-    return _packages("console_js", "typescript") / "node_modules" / "typescript" / "bin" / "tsc"
+    return _npm_packages("console_js", "typescript") / "node_modules" / "typescript" / "bin" / "tsc"
 
 
-def _packages(name: str, wanted: str) -> Path:
-    """A folder with the npm packages that the lock file of `tests/<name>` lists."""
+def _npm_packages(source: str, scope: str) -> Path:
     npm = installed("npm", "npm")
-    folder = _place(HERE / name, "package-lock.json")
-    if not (folder / "node_modules" / wanted).exists():
-        for file in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / name / file, folder)
+    folder = _place(HERE / source, "package-lock.json")
+    if not (folder / "node_modules" / scope).exists():
+        for name in ("package.json", "package-lock.json"):
+            shutil.copy(HERE / source / name, folder)
         _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
     return folder
 

@@ -400,6 +400,18 @@ class Security(_Section, frozen=True):
     ] = ()
 
 
+class Telemetry(_Section, frozen=True):
+    enabled: Annotated[bool, Meta(description="Send traces to an OpenTelemetry collector; needs the extra `otel`.")] = (
+        False
+    )
+    endpoint: Annotated[str, Meta(description="The collector, OTLP over HTTP.")] = "http://127.0.0.1:4318/v1/traces"
+    headers: Annotated[dict[str, str], Meta(description="Headers for the collector, such as a key.")] = {}
+    service_name: Annotated[str, Meta(description="The name of this bus among services.")] = "raceway"
+    interval_ms: Annotated[Positive, Meta(description="How often the journal is looked at for new rows.")] = 1000
+    timeout_ms: Annotated[Positive, Meta(description="Longest time for one delivery.")] = 3000
+    batch_spans: Annotated[Positive, Meta(description="Spans in one delivery.")] = 512
+
+
 class Log(_Section, frozen=True):
     level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Lowest level written to standard error.")
@@ -416,6 +428,7 @@ class Config(_Section, frozen=True):
     dial: Dial = Dial()
     journal: Journal = Journal()
     security: Security = Security()
+    telemetry: Telemetry = Telemetry()
     log: Log = Log()
 
 

@@ -121,6 +121,14 @@ def test_attributes_of_the_sender_stay_beside_the_kept_spelling() -> None:
     assert attributes(kept) == [{"colour": "red", "mb.topic": "Orders"}]
 
 
+def test_what_zbus_says_of_a_message_is_not_lost_to_the_name_of_its_queue() -> None:
+    batch = batch_of(b"publish", Message("gro\u0308ße".encode()))
+    batch.attributes = [b'{"zbus.topic":"hk"}']
+    spans, _ = name_rows(batch, TopicTable((), 10), folds_case=False)
+    kept, _ = keep_named(batch, spans, b"zbus")
+    assert attributes(kept) == [{"zbus.topic": "hk", "zbus.mq": "gro\u0308ße"}]
+
+
 @given(st.lists(st.integers(1, 5), max_size=5), st.sets(st.integers(0, 24)))
 def test_what_is_left_of_spans_is_every_row_that_stays(sizes: list[int], gone: set[int]) -> None:
     topic, spans, at = Topic("t"), list[Span](), 0

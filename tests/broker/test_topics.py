@@ -191,3 +191,11 @@ def test_a_forgotten_topic_is_made_anew() -> None:
     assert second is not first
     names.forget(first)
     assert names.maybe_exact("orders") is second, "another topic has the name now"
+
+
+def test_a_topic_is_found_by_what_other_wires_call_it() -> None:
+    names = TopicTable((), 10, {"shop.orders": "/shop/orders"})
+    orders = names.named("/shop/orders")
+    assert (orders.spoken, names.maybe_known_as("shop.orders")) == (b"shop.orders", orders)
+    plain = names.named("plain")
+    assert (plain.spoken, names.maybe_known_as("plain"), names.maybe_known_as("other")) == (b"plain", plain, None)

@@ -158,3 +158,15 @@ def test_a_root_that_the_sender_names_itself_is_believed() -> None:
     chains.unmask_parents(batch)
     assert (batch.parent_id, batch.correlation_id) == ([b"parent", None], [b"c1", b"c2"])
     assert chains.unmask(b"m1") == (b"m1", b"c1"), "and is the root of what it causes"
+
+
+def test_whoever_names_a_message_that_says_its_chain_itself_belongs_to_it() -> None:
+    """Wires that hand on a message's own id: its sender named the root, and no parent."""
+    chains = Chains()
+    batch = batch_of(b"publish", Message(id=b"Own"), Message(id=b"alone"))
+    batch.correlation_id = [b"root", None]
+    chains.unmask_parents(batch)
+    assert unmasked(chains, Message(parent=b"own"), Message(parent=b"alone")) == [
+        (b"Own", b"root"),
+        (b"alone", b"alone"),
+    ]

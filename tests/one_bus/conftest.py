@@ -31,6 +31,19 @@ def bus(session_bus: OneBus) -> Iterator[OneBus]:
     session_bus.close()
 
 
+@pytest.fixture(scope="session")
+def patient_session() -> Iterator[OneBus]:
+    """With the deadlines of the settings' defaults, for many messages at once."""
+    with one_bus() as bus:
+        yield bus
+
+
+@pytest.fixture
+def patient_bus(patient_session: OneBus) -> Iterator[OneBus]:
+    yield patient_session
+    patient_session.close()
+
+
 @pytest.fixture
 def place() -> Place:
     return fresh_place()

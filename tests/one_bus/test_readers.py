@@ -18,6 +18,7 @@ from tests.danube_wire import danube_wire
 from tests.mb_wire import SUCCESS
 from tests.mb_wire import new_id as new_uuid
 from tests.one_bus_rig import WIRES, DanubeEar, OneBus, Place, fresh, mouth
+from tests.schema_rest import bind, register
 from tests.seneca_wire import answering, journal_end, post, rows, seed, serving, wait_for_rows
 from tests.server import wait_until
 
@@ -305,8 +306,19 @@ def test_a_foreign_message_looks_like_one_of_the_receivers_own(bus: OneBus, plac
     assert message.attributes["x-correlation-id"] == document["meta$"]["cid"]
 
 
+def test_a_foreign_message_that_was_checked_names_its_schema_on_danube(bus: OneBus, place: Place) -> None:
+    """S14. The subject's id and version, of the topic's own subject."""
+    found = register(bus.server, place.word)
+    bus.bear(place)
+    bind(bus.server, place.topic, place.word, "enforce")
+    bus.danube.subscribe(c := fresh("c"), place.danube, "s")
+    bus.mb().publish(place.topic, b'{"id":1}')
+    [message] = bus.danube.receive(c, ack=True)
+    assert (message.schema_id, message.schema_version) == (found["schema_id"], found["version"])
+
+
 def test_what_only_one_wire_can_say_comes_back_on_that_wire(bus: OneBus, place: Place) -> None:
-    """S15. A status, a topic, a charset and a version are no business of others, and are there again on the way back."""
+    """S15. A status, a topic, a charset, a version: no business of others, and there again on the way back."""
     client, peer = bus.zbus(), bus.mb()
     client.create(place.topic)
     peer.subscribe(place.topic)

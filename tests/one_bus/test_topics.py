@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from raceway.model.hashing import fnv1a64, sender_id
@@ -99,7 +101,7 @@ def test_a_zbus_queue_stands_on_one_partition(bus: OneBus, place: Place) -> None
     """T6. The base itself cannot be a queue, and the refusal names a partition."""
     bus.danube.create(p := fresh("p"), place.danube, partitions=2)
     client = bus.zbus()
-    refusal = client.admin("create_mq", '{"mqName": "%s", "mqMode": "1"}' % place.topic)
+    refusal = client.admin("create_mq", json.dumps({"mqName": place.topic, "mqMode": "1"}))
     assert (refusal.status, f"{place.topic}-part-0" in refusal.body.decode()) == (409, True)
     client.create(f"{place.topic}-part-0")
     client.create(f"{place.topic}-part-1")

@@ -91,6 +91,8 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        spans = bus.security.admit(peer.principal, "Produce", spans, refused)
+        spans = self._schema_door.admit(peer, batch, spans, refused)
         if refused:
             raise refused[0][2]
         topic = spans[0].topic

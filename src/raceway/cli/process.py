@@ -25,6 +25,7 @@ import uvloop
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.cli.bus import RUNNING_FILE, Running
+from raceway.cli.exporting import exporting
 from raceway.cli.tracking import tracking
 from raceway.dial.allowed import AllowList, Target
 from raceway.dial.seneca_returns import Returns
@@ -94,7 +95,10 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
     ticks = _repeat(loop, 1.0, broker.tick)
     samples = _repeat(loop, 1.0, console.sample)
-    async with tracking(settings.listen, doors.administration, settings.dial.allow):
+    async with (
+        tracking(settings.listen, doors.administration, settings.dial.allow),
+        exporting(settings.telemetry, broker, allowed),
+    ):
         with _announced(settings, chosen):
             print("ready", flush=True)
             log.info("ready", **{door.replace("+", "_"): port for door, port in chosen.items()})

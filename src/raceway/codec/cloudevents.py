@@ -56,6 +56,9 @@ _time = re.compile(
     re.ASCII,
 ).fullmatch
 _is_json = re.compile(r"[^/;]+/(?:json|[^/;]*\+json) *(;.*)?", re.IGNORECASE).fullmatch
+_is_text_type = re.compile(
+    r"text/.*|.*;.*charset=.*|[^/;]+/(?:xml|yaml|javascript|[^/;]*\+xml)", re.IGNORECASE
+).fullmatch
 _escape = re.compile(rb"%([0-9A-Fa-f]{2})").sub
 _quoted_pair = re.compile(r"\\(.)").sub
 _INT32 = range(-(2**31), 2**31)
@@ -219,8 +222,8 @@ def event_of(row: Mapping[str, Any]) -> dict[str, Any]:
         elif name in _TRACE:
             event.setdefault(name, value)
     for name, column in COLUMNS.items():
-        if (value := row.get(column)) is not None and name not in ("id", "datacontenttype"):
-            event.setdefault(name, str(value))
+        if (found := row.get(column)) is not None and name not in ("id", "datacontenttype"):
+            event.setdefault(name, str(found))
     event |= {
         f"{_OWN}{name}": str(row[name]) for name in ("topic", "offset", "wire", "kind") if row.get(name) is not None
     }
@@ -279,7 +282,7 @@ def _data_of(payload: bytes, encoding: str | None, is_event: bool) -> dict[str, 
             return said | {"data": Raw(read_value(payload))}
         except DocumentError:
             pass
-    elif (text := _maybe_utf8(payload)) is not None:
+    elif _is_text_type(said["datacontenttype"]) and (text := _maybe_utf8(payload)) is not None:
         return said | {"data": text}
     if not said and not is_event and (text := _maybe_utf8(payload)) is not None:
         return {"datacontenttype": "text/plain", "data": text}

@@ -21,8 +21,9 @@ POST = b"POST / HTTP/1.1\r\n"
 GET = b"GET / HTTP/1.1\r\n"
 Keys = Iterable[tuple[bytes, bytes]]
 
-# A tracker's table of many brokers and a page of many queues are longer than any message a broker would take.
-CLIENT_LIMITS = ZbusLimits(body_bytes=256 * MIB)
+# More than any message a broker would take: a tracker's table of many brokers, a page of many queues, and a head whose
+# lines are the attributes of another wire's message.
+CLIENT_LIMITS = ZbusLimits(head_bytes=MIB, headers=1000, body_bytes=256 * MIB)
 
 
 # ---- to a broker ----------------------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ import msgspec
 from raceway.codec.zbus_head import BLANK, Refused
 from raceway.codec.zbus_rows import ATTRIBUTE_PREFIX, BODILESS, RECEIVER_NEVER_SEES, is_final
 from raceway.errors import RacewayError
-from raceway.model.envelope import decode_attributes
+from raceway.model.envelope import ZBUS, Batch, decode_attributes
 
 REASONS = {
     200: "OK", 201: "Created", 202: "Accepted", 204: "No Content", 205: "Reset Content", 206: "Partial Content",
@@ -235,6 +235,21 @@ class Sent(msgspec.Struct, frozen=True):
     schema_id: int | None = None
     schema_version: int | None = None
     attributes: bytes | None = None
+
+
+def sent_of(batch: Batch, row: int, broker: bytes) -> Sent:
+    """What a receiver is told of a row of any wire, beside its queue and where its answer goes."""
+    own = batch.item("wire", row) == ZBUS
+    return Sent(
+        broker=broker,
+        remote_addr=batch.item("producer", row) if own else None,
+        topic=None if own else batch.item("topic", row),
+        encoding=batch.item("encoding", row),
+        routing_key=batch.item("routing_key", row),
+        schema_id=batch.item("schema_id", row),
+        schema_version=batch.item("schema_version", row),
+        attributes=batch.item("attributes", row),
+    )
 
 
 def delivery_head(sent: Sent, for_browser: bool = False) -> DeliveryHead:

@@ -1,8 +1,8 @@
 """Finding a trace in the journal: from any id of one of its messages to all of its rows.
 
 The journal has no index of ids: a search reads the id columns, and only them, newest rows first, until it meets the id;
-further back until it meets the message the chain began with; then forward from there, gathering what belongs to it. All
-passes share a budget of rows. Whoever knows the topic of the message, or its time, saves most of the first one: topics
+further back until it meets the message the chain began with; then forward from there, gathering what belongs to it.
+Each pass has a budget of rows. Whoever knows the topic of the message, or its time, saves most of the first one: topics
 have an index, and positions and times rise together, so a time is found by halving.
 """
 
@@ -33,7 +33,7 @@ _SHOWN = (
 
 
 class Search(msgspec.Struct, kw_only=True):
-    """Where to look. `rows` is the budget; `progress` is told of rows searched."""
+    """Where to look. `rows` is the budget of each pass; `progress` is told of rows searched in all."""
 
     read: Read
     read_topic: Callable[..., Iterator[pa.RecordBatch]]
@@ -46,9 +46,9 @@ class Search(msgspec.Struct, kw_only=True):
 
     def windows(self, begin: int, stop: int, *, backward: bool) -> Iterator[pa.RecordBatch]:
         """The id columns of a stretch of rows, a window at a time, until the budget is spent."""
-        places = range(begin, stop, WINDOW)
+        places, allowed = range(begin, stop, WINDOW), self.searched + self.rows
         for at in reversed(places) if backward else places:
-            if self.searched >= self.rows:
+            if self.searched >= allowed:
                 self.exhausted = True
                 return
             found = [batch for batch, _ in joined(self.read(at, min(at + WINDOW, stop), _SEARCHED))]
@@ -57,8 +57,9 @@ class Search(msgspec.Struct, kw_only=True):
 
     def topic_windows(self, topic: str, end: int) -> Iterator[pa.RecordBatch]:
         """The same for the rows of one topic, newest first; `end` is the offset behind the last one."""
+        allowed = self.searched + self.rows
         for at in reversed(range(0, end, WINDOW)):
-            if self.searched >= self.rows:
+            if self.searched >= allowed:
                 self.exhausted = True
                 return
             count = min(WINDOW, end - at)

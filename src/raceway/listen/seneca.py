@@ -131,12 +131,13 @@ class SenecaGate(Gate[SenecaSession]):
             raise NoRouteError("")
         found = self._pins.maybe_find(sent.look)
         if found is not None:
-            call.pattern = found[0].text
+            call.pattern, call.pattern_keys = found[0].text, found[0].pattern.keys()
             return found[0].topic_for(sent.look)
         topic = maybe_topic(sent.text)
         if topic is None:
             raise NoRouteError("")
-        call.pattern = canonical_text({key: text for key in KEY_ORDER if (text := sent.text(key)) is not None})
+        named = {key: text for key in KEY_ORDER if (text := sent.text(key)) is not None}
+        call.pattern, call.pattern_keys = canonical_text(named), named.keys()
         return topic
 
     def _perform(self, call: SenecaCall, topic: bytes) -> None:

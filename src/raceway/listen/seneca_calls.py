@@ -13,17 +13,19 @@ is sent there as it comes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, ClassVar, Protocol
 
 import msgspec
 
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.runs import Run
+from raceway.broker.topics import Topic
 from raceway.codec.seneca import Call, Failure, Outcome, Stamp, failure_of, outcome_of, response_document
 from raceway.codec.seneca_trk import maybe_own
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.listen.seneca_repeats import Repeats, Settled
-from raceway.model.envelope import SENECA, Batch, Hop, decode_hops
+from raceway.model.envelope import SENECA, Batch, Hop, decode_hops, encode_json
 
 
 class Door(Protocol):
@@ -72,12 +74,18 @@ class SenecaCall(Peer):
         self.sid, self.producer = sent.sid, sent.sid.encode()
         self.sent, self.key, self.place = sent, sent.id, place
         self.pattern: str | None = None
+        self.pattern_keys: Collection[str] = ()
         # Does its answer, or do its answers, go to the return path?
         self.is_returning = False
         self._desk, self._door = desk, door
         self._expected = 1
         self._gathered: list[tuple[Outcome, Stamp]] = []
         self._is_settled = False
+
+    def judged(self, topic: Topic, payload: bytes) -> bytes:
+        """Keys that say where a message goes are no part of what a schema describes."""
+        members = self.sent.members
+        return encode_json({name: value for name, value in members.items() if name not in self.pattern_keys})
 
     # ---- what the broker says ----------------------------------------------------------------------------------------
 

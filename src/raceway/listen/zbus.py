@@ -36,7 +36,7 @@ from raceway.codec.zbus import (
     Refused,
     ZbusLimits,
 )
-from raceway.codec.zbus_encode import Sent, queue_forbidden, queue_not_found
+from raceway.codec.zbus_encode import queue_forbidden, queue_not_found, sent_of
 from raceway.errors import ForbiddenError, NameReservedError, NoRouteError, RacewayError, UnknownQueueError
 from raceway.listen.gate import Gate
 from raceway.listen.session import Session
@@ -285,7 +285,7 @@ class ZbusSession(Session):
         if request.message_id in self._silent:
             self._silent.discard(request.message_id)
             return
-        head = zbus.delivery_head(self._sent(batch, row))
+        head = zbus.delivery_head(sent_of(batch, row, self.gate.advertised))
         status = None if batch.item("wire", row) == ZBUS or batch.item("error", row) is None else 500
         self.write(zbus.answer(request.message_id, head, batch.item("payload", row), status))
 
@@ -342,7 +342,7 @@ class ZbusSession(Session):
             self.broker.chains.remember(raw_id.lower(), message_id, root)
 
     def hand_answer(self, ticket: bytes, answer: Answer) -> None:
-        head = zbus.delivery_head(self._sent(answer.batch, 0))
+        head = zbus.delivery_head(sent_of(answer.batch, 0, self.gate.advertised))
         self.write(zbus.answer(ticket, head, answer.batch.item("payload", 0)))
 
     def _write_delivery(
@@ -358,25 +358,13 @@ class ZbusSession(Session):
             return known[2]
         cmd = b"request" if batch.item("kind", row) == b"request" else b"produce"
         topic = None if batch.item("wire", row) == ZBUS else mq
-        sent = msgspec.structs.replace(self._sent(batch, row), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic)
+        sent = msgspec.structs.replace(
+            sent_of(batch, row, self.gate.advertised), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic
+        )
         head = zbus.delivery_head(sent)
         if not any(_varies(getattr(batch, name)) for name in _OF_HEAD):
             self._known_head = (batch, reply_to, head)
         return head
-
-    def _sent(self, batch: Batch, row: int) -> Sent:
-        """What a receiver is told of a message, beside where it came from and where its answer goes."""
-        own = batch.item("wire", row) == ZBUS
-        return Sent(
-            broker=self.gate.advertised,
-            remote_addr=batch.item("producer", row) if own else None,
-            topic=None if own else batch.item("topic", row),
-            encoding=batch.item("encoding", row),
-            routing_key=batch.item("routing_key", row),
-            schema_id=batch.item("schema_id", row),
-            schema_version=batch.item("schema_version", row),
-            attributes=batch.item("attributes", row),
-        )
 
     def _note_handed(self, reply_to: bytes) -> None:
         self._handed[reply_to] = None

@@ -15,8 +15,10 @@ from starlette.responses import JSONResponse, Response
 from raceway.broker.broker import Broker
 from raceway.errors import (
     ForbiddenError,
+    InUseError,
     LimitError,
     MalformedError,
+    MismatchError,
     NameTakenError,
     NoRouteError,
     PeerError,
@@ -30,6 +32,7 @@ from raceway.errors import (
     SchemaReferenceError,
     SchemaRefusedError,
     TooLargeError,
+    TopicKindError,
     TrimmedError,
     UnauthenticatedError,
     UnknownError,
@@ -83,6 +86,9 @@ STATUSES = {
     UnknownTableError.code: 404,
     ForbiddenError.code: 403,
     QueueKindError.code: 409,
+    TopicKindError.code: 409,
+    MismatchError.code: 409,
+    InUseError.code: 409,
     PinTakenError.code: 409,
     SchemaIncompatibleError.code: 409,
     SchemaReferenceError.code: 409,

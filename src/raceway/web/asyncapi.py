@@ -105,7 +105,7 @@ class AsyncApi:
 
     def _channel(self, topic: Topic, schemas: _Schemas) -> dict[str, Any]:
         first, following = self._broker.journal.offsets(topic.name)
-        channel = {
+        channel: dict[str, Any] = {
             "address": topic.name,
             "messages": {"message": self._message(topic, schemas)},
             "x-raceway-offsets": {"first": first, "next": following},

@@ -90,6 +90,11 @@ class BusCollector:
         yield GaugeMetricFamily(
             "raceway_open_requests", "Requests that wait for an answer.", value=len(broker.correlation)
         )
+        yield GaugeMetricFamily(
+            "raceway_handed_requests",
+            "Requests that zbus consumers were handed and have not answered.",
+            value=len(broker.replies),
+        )
         yield from self._subscriptions()
         yield from self._seneca()
         yield from self._journal()

@@ -43,12 +43,12 @@ class RejectedMessages:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/api/rejected", refusing(self.list)),
+            Route("/api/rejected", refusing(self.list_newest)),
             Route("/api/rejected/{position:int}", refusing(self.show)),
             Route("/api/rejected/{position:int}/redrive", refusing(self.redrive), methods=["POST"]),
         ]
 
-    async def list(self, request: Request) -> Response:
+    async def list_newest(self, request: Request) -> Response:
         query = request.query_params
         source, topic = query.get("source"), query.get("topic")
         if source is not None and source not in SOURCES:
@@ -64,7 +64,8 @@ class RejectedMessages:
         self, source: str | None, topic: str | None, before: int | None, limit: int
     ) -> tuple[list[dict[str, Any]], int | None]:
         """The rows of a page, and the position behind which (that is, before which) the next one begins."""
-        wanted, found, looked_at = [source] if source else list(SOURCES), [], 0
+        wanted, looked_at = [source] if source else list(SOURCES), 0
+        found: list[dict[str, Any]] = []
         while len(found) < limit and looked_at < LOOKED_AT:
             merged = [row for each in wanted for row in self._redrive.newest(each, before, limit)]
             rows = sorted(merged, key=lambda row: row["sequence"], reverse=True)[:limit]

@@ -1,0 +1,57 @@
+"""Sending traces to a collector while the bus runs, if that is asked for."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import structlog
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.dial.allowed import AllowList, Target
+from raceway.errors import ConfigError
+
+log = structlog.get_logger("raceway")
+
+
+@contextlib.asynccontextmanager
+async def exporting(settings: config.Telemetry, broker: Broker, allowed: AllowList) -> AsyncIterator[None]:
+    """Raises ConfigError if it cannot be done. Nothing of OpenTelemetry is loaded unless it is."""
+    if not settings.enabled:
+        yield
+        return
+    _check(settings.endpoint, allowed)
+    try:
+        from raceway.telemetry.exporter import Exporter
+    except ImportError as error:
+        raise ConfigError("telemetry.enabled", f"{error}; install raceway[otel]") from error
+    exporter = Exporter(broker.journal, settings, broker.set_state, broker.clock_us)
+    task = asyncio.create_task(exporter.run())
+    task.add_done_callback(_note_end)
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        exporter.close()
+
+
+def _check(endpoint: str, allowed: AllowList) -> None:
+    try:
+        parts = urlsplit(endpoint)
+        target = Target(parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80))
+    except ValueError as error:
+        raise ConfigError("telemetry.endpoint", str(error)) from error
+    if parts.scheme not in ("http", "https") or not target.host:
+        raise ConfigError("telemetry.endpoint", f"{endpoint} is no http address")
+    if not allowed.allows(target):
+        raise ConfigError("telemetry.endpoint", f"{target} is not in dial.allow")
+
+
+def _note_end(task: asyncio.Task[None]) -> None:
+    """It does not end by itself; if it does, there is a fault to be seen."""
+    if not task.cancelled() and task.exception() is not None:
+        log.error("exporting ended", exc_info=task.exception())

@@ -1,0 +1,31 @@
+"""Names of OpenTelemetry's semantic conventions for messaging, as far as the bus uses them.
+
+The conventions are still in development and names change between their releases: this is the only place that spells
+them. Names of our own begin with `raceway.`.
+"""
+
+from __future__ import annotations
+
+SYSTEM = "messaging.system"
+OPERATION_NAME = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
+DESTINATION = "messaging.destination.name"
+PARTITION_ID = "messaging.destination.partition.id"
+MESSAGE_ID = "messaging.message.id"
+CONVERSATION_ID = "messaging.message.conversation_id"
+CLIENT_ID = "messaging.client.id"
+ERROR_TYPE = "error.type"
+SERVICE_NAME, SERVICE_VERSION = "service.name", "service.version"
+
+# Values.
+RACEWAY = "raceway"
+SEND, PROCESS = "send", "process"
+PRODUCER, CONSUMER = "producer", "consumer"
+
+# What the bus knows and the conventions have no word for.
+WIRE = "raceway.wire"
+KIND = "raceway.kind"
+OFFSET = "raceway.offset"
+POSITION = "raceway.position"
+# The trace id was made of the correlation id: no message of the chain named one.
+DERIVED = "raceway.trace.derived"

@@ -1,0 +1,185 @@
+"""Rows of the journal as spans.
+
+    publish     one span, `send TOPIC`, at the moment the bus took it
+    request     `send TOPIC` from its acceptance to its answer; below it `process TOPIC`, from the moment it was handed
+                over to the answer, of the one who answered
+
+A span's parent is the span of the message that caused it; else the one that the sender's `traceparent` names. Trace ids
+come from `traceparent`, for the whole chain as soon as one message of it brought one; else they are derived from the
+correlation id, and said to be. Span ids are made of positions: what is sent twice after a fault is the same span twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from raceway.model.trace_context import TRACEPARENT, TraceContext, derived, maybe_parse
+from raceway.telemetry import names
+
+V = TypeVar("V")
+
+# How much is remembered of what was seen: messages that may still cause others, chains that brought a trace id, and
+# requests without an answer.
+KEPT = 50_000
+# How long a request that names no deadline is waited for.
+PATIENCE_US = 60_000_000
+
+COLUMNS = (
+    "sequence", "topic", "offset", "time_us", "wire", "kind", "message_id", "forwarded_id", "answers", "parent_id",
+    "correlation_id", "timeout_ms", "producer", "attributes", "hops", "error",
+)  # fmt: skip
+
+
+class SpanFacts(msgspec.Struct, frozen=True):
+    """Ids as hexadecimal digits, times in nanoseconds."""
+
+    name: str
+    kind: str
+    trace_id: str
+    span_id: str
+    parent_id: str
+    start_ns: int
+    end_ns: int
+    attributes: dict[str, str | int | bool]
+    error: str | None = None
+    sampled: bool = True
+
+
+class Recent(Generic[V]):
+    """The last so many values by key."""
+
+    def __init__(self, limit: int = KEPT) -> None:
+        self._limit = limit
+        self._values: OrderedDict[Any, V] = OrderedDict()
+
+    def put(self, key: Any, value: V) -> V | None:
+        """Gives back what had to go."""
+        self._values[key] = value
+        self._values.move_to_end(key)
+        return self._values.popitem(last=False)[1] if len(self._values) > self._limit else None
+
+    def maybe(self, key: Any) -> V | None:
+        return self._values.get(key)
+
+    def pop(self, key: Any) -> V | None:
+        return self._values.pop(key, None)
+
+    def __iter__(self) -> Iterator[tuple[Any, V]]:
+        return iter(list(self._values.items()))
+
+
+class SpanMaker:
+    """`service` tells apart the spans of several buses."""
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._traces: Recent[TraceContext] = Recent()
+        self._spans: Recent[str] = Recent()
+        self._open: Recent[Mapping[str, Any]] = Recent()
+
+    @property
+    def oldest_open(self) -> int | None:
+        """Position of the first request that still waits for its answer."""
+        return next((position for position, _ in self._open), None)
+
+    def spans(self, rows: Iterable[Mapping[str, Any]], now_us: int) -> list[SpanFacts]:
+        found: list[SpanFacts] = []
+        for row in rows:
+            if row["kind"] == "publish":
+                found.append(self._sent(row, row["time_us"], None))
+            elif row["kind"] == "request":
+                self._remember(row)
+                if (given_up := self._open.put(row["sequence"], row)) is not None:
+                    found.append(self._sent(given_up, now_us, "timeout"))
+            elif row["kind"] == "response":
+                found += self._answered(row)
+        found += self._overdue(now_us)
+        return [span for span in found if span.sampled]
+
+    def _answered(self, row: Mapping[str, Any]) -> list[SpanFacts]:
+        """Late and second answers end nothing."""
+        request = self._open.pop(row["answers"])
+        if request is None:
+            return []
+        sent = self._sent(request, row["time_us"], row["error"])
+        attributes = self._attributes(row, names.PROCESS) | {names.DESTINATION: request["topic"]}
+        processed = SpanFacts(
+            f"{names.PROCESS} {request['topic']}", names.CONSUMER, sent.trace_id,
+            self._span_id(request["sequence"], names.PROCESS), sent.span_id,
+            _handed_us(request, row) * 1000, row["time_us"] * 1000, attributes, row["error"], sent.sampled,
+        )  # fmt: skip
+        return [sent, processed]
+
+    def _overdue(self, now_us: int) -> list[SpanFacts]:
+        found = []
+        for position, request in self._open:
+            patience_us = PATIENCE_US if request["timeout_ms"] is None else request["timeout_ms"] * 1000
+            if now_us > request["time_us"] + patience_us + PATIENCE_US:
+                self._open.pop(position)
+                found.append(self._sent(request, request["time_us"] + patience_us, "timeout"))
+        return found
+
+    def _sent(self, row: Mapping[str, Any], end_us: int, error: str | None) -> SpanFacts:
+        span_id = self._remember(row)
+        context = self._context(row)
+        attributes = self._attributes(row, names.SEND)
+        if context.derived:
+            attributes[names.DERIVED] = True
+        return SpanFacts(
+            f"{names.SEND} {row['topic']}", names.PRODUCER, context.trace_id, span_id, self._parent_id(row, context),
+            row["time_us"] * 1000, max(end_us, row["time_us"]) * 1000, attributes, error, context.sampled,
+        )  # fmt: skip
+
+    def _remember(self, row: Mapping[str, Any]) -> str:
+        """Under which ids the message may be named as a parent: what is caused by handling it lies below that."""
+        span_id = self._span_id(row["sequence"], names.SEND)
+        handled = self._span_id(row["sequence"], names.PROCESS) if row["kind"] == "request" else span_id
+        for name in ("message_id", "forwarded_id"):
+            if row[name]:
+                self._spans.put(row[name], handled)
+        own = maybe_parse((row["attributes"] or {}).get(TRACEPARENT))
+        if own is not None and self._traces.maybe(row["correlation_id"]) is None:
+            self._traces.put(row["correlation_id"], own)
+        return span_id
+
+    def _context(self, row: Mapping[str, Any]) -> TraceContext:
+        own = maybe_parse((row["attributes"] or {}).get(TRACEPARENT))
+        return own or self._traces.maybe(row["correlation_id"]) or derived(row["correlation_id"] or "")
+
+    def _parent_id(self, row: Mapping[str, Any], context: TraceContext) -> str:
+        known = self._spans.maybe(row["parent_id"]) if row["parent_id"] else None
+        return known or context.parent_id
+
+    def _attributes(self, row: Mapping[str, Any], operation: str) -> dict[str, str | int | bool]:
+        values = {
+            names.SYSTEM: names.RACEWAY,
+            names.OPERATION_NAME: operation,
+            names.OPERATION_TYPE: operation,
+            names.DESTINATION: row["topic"],
+            names.MESSAGE_ID: row["message_id"],
+            names.CONVERSATION_ID: row["correlation_id"],
+            names.CLIENT_ID: row["producer"],
+            names.WIRE: row["wire"],
+            names.KIND: row["kind"],
+            names.OFFSET: row["offset"],
+            names.POSITION: row["sequence"],
+            names.ERROR_TYPE: row["error"],
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _span_id(self, position: int, operation: str) -> str:
+        return hashlib.sha256(f"{self._service}\0{position}\0{operation}".encode()).hexdigest()[:16]
+
+
+def _handed_us(request: Mapping[str, Any], answer: Mapping[str, Any]) -> int:
+    """When the request was handed over: the broker writes that; services that keep times of their own do not."""
+    times = answer["hops"][-1]["tms"] if answer["hops"] else None
+    if not times or len(times) != 3 or None in times:
+        return int(request["time_us"])
+    waited_ms: int = times[1] - times[0]
+    return int(request["time_us"]) + max(waited_ms, 0) * 1000

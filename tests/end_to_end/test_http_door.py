@@ -1,0 +1,343 @@
+"""The HTTP door: publish, ask and read over real sockets. Names such as E3 are rules of docs/understand/one-bus.md."""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import socket
+import subprocess
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from raceway.client.sync import connect
+from raceway.journal.reader import Reader
+from tests.danube_tokens import ISSUER, SECRET, token
+from tests.http_door import call, get, post, raw
+from tests.server import Server, running_server, wait_until
+from tests.tools import installed
+
+_numbers = itertools.count()
+EVENT = {"specversion": "1.0", "id": "e1", "source": "/shop", "type": "order.made"}
+SCHEMA = {"type": "json_schema", "definition": '{"type":"object","required":["bag"]}'}
+LIMIT = 200_000
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    with running_server(
+        RACEWAY_LISTEN__HTTP__BODY_LIMIT=LIMIT, RACEWAY_LISTEN__HEAD_S=0.4, RACEWAY_LISTEN__BODY_RATE=100_000,
+        RACEWAY_LISTEN__HTTP__HEAD_LIMIT=8192,
+    ) as server:  # fmt: skip
+        yield server
+
+
+@pytest.fixture
+def topic() -> str:
+    return f"door.t{next(_numbers)}"
+
+
+def curl(*arguments: str) -> tuple[int, str]:
+    command = [installed("curl", "curl"), "-s", "-S", "-m", "20", "-w", "\n%{http_code}", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    body, _, status = done.stdout.rpartition("\n")
+    return int(status), body
+
+
+# ---- publishing -----------------------------------------------------------------------------------------------------
+
+
+def test_what_is_acknowledged_is_in_the_journal(server: Server, topic: str) -> None:
+    answer = post(server, f"/topics/{topic}", b"\x00\xff bytes")
+    assert answer.status == 201
+    reader = Reader(server.data)
+    rows = [row for batch in reader.read_topic(topic, 0) for row in batch.to_pylist()]
+    reader.close()
+    assert [(row["payload"], row["wire"], row["kind"], row["offset"]) for row in rows] == [
+        (b"\x00\xff bytes", "http", "publish", answer.json()["offset"])
+    ]
+    assert rows[0]["message_id"] == answer.json()["message_id"]
+
+
+def test_curl_publishes_and_mb_hears_it(server: Server, topic: str) -> None:
+    with connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb, mb.subscribe(topic) as heard:
+        url = f"http://127.0.0.1:{server.port('console')}/topics/{topic}"
+        status, body = curl(url, "-d", '{"bag": 17}')
+        assert (status, json.loads(body)["routed"]) == (201, True)
+        message = heard.get(10)
+        assert message is not None
+        assert message.payload == b'{"bag": 17}'
+
+
+def test_curl_sends_cloudevents_in_both_modes(server: Server, topic: str) -> None:
+    url = f"http://127.0.0.1:{server.port('console')}/topics/{topic}"
+    structured = json.dumps(EVENT | {"data": {"a": 1}})
+    assert curl(url, "-H", "content-type: application/cloudevents+json", "-d", structured)[0] == 201
+    headers = [f"ce-{name}: {value}" for name, value in (EVENT | {"id": "e2", "subject": "caf%C3%A9"}).items()]
+    binary = itertools.chain.from_iterable(("-H", header) for header in [*headers, "content-type: text/plain"])
+    assert curl(url, *binary, "-d", "hello")[0] == 201
+    events = get(server, f"/topics/{topic}", accept="application/cloudevents-batch+json").json()
+    assert [(event["id"], event["type"], event["data"]) for event in events] == [
+        ("e1", "order.made", {"a": 1}), ("e2", "order.made", "hello"),
+    ]  # fmt: skip
+    assert events[1]["subject"] == "café"
+    rows = get(server, f"/topics/{topic}").json()["messages"]
+    assert [row["producer"] for row in rows] == ["/shop", "/shop"]
+
+
+def test_ids_and_attributes_come_from_headers(server: Server, topic: str) -> None:
+    answer = post(server, f"/topics/{topic}", b"1", x_message_id="m1", x_correlation_id="root", x_shop="north")
+    assert (answer.json()["message_id"], answer.json()["correlation_id"]) == ("m1", "root")
+    (row,) = get(server, f"/topics/{topic}").json()["messages"]
+    assert (row["message_id"], row["correlation_id"], row["attributes"]) == ("m1", "root", {"x-shop": "north"})
+
+
+def test_a_repeated_dedup_id_is_not_stored_again(server: Server, topic: str) -> None:
+    """L9"""
+    assert post(server, f"/topics/{topic}", b"1", x_dedup_id="d1").status == 201
+    again = post(server, f"/topics/{topic}", b"1", x_dedup_id="d1")
+    assert (again.status, again.json()["repeated"]) == (200, True)
+    assert len(get(server, f"/topics/{topic}").json()["messages"]) == 1
+
+
+def test_a_traceparent_goes_on_to_other_wires(server: Server) -> None:
+    parent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+    name = f"traced{next(_numbers)}"
+    with (
+        connect(f"zbus://127.0.0.1:{server.port('zbus')}") as zbus,
+        connect(f"danube://127.0.0.1:{server.port('danube')}") as danube,
+    ):
+        zbus.create_queue(name)
+        with danube.subscribe(f"/default/{name}", "reader") as reader, zbus.consume(name) as consumer:
+            sent = post(server, f"/topics/{name}", b"{}", traceparent=parent, tracestate="a=b", x_message_id="traced")
+            assert sent.status == 201
+            message = reader.get(10)
+            assert message is not None
+            assert message.attributes["traceparent"] == parent
+            delivery = consumer.get(10)
+            assert delivery is not None
+            assert (delivery.headers["traceparent"], delivery.headers["tracestate"]) == (parent, "a=b")
+    trace = get(server, "/api/traces/traced").json()
+    assert (trace["trace_id"], trace["trace_id_derived"]) == ("4bf92f3577b34da6a3ce929d0e0e4736", False)
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def test_pages_follow_one_another_by_offset(server: Server, topic: str) -> None:
+    for number in range(5):
+        assert post(server, f"/topics/{topic}", b"%d" % number).status == 201
+    found, place = [], "first"
+    for _ in range(3):
+        page = get(server, f"/topics/{topic}?from={place}&limit=2").json()
+        found += [row["payload"] for row in page["messages"]]
+        place = page["next"]
+    assert (found, place) == (["0", "1", "2", "3", "4"], "5")
+    empty = get(server, f"/topics/{topic}?from=end").json()
+    assert (empty["messages"], empty["next"]) == ([], "5")
+
+
+def test_payloads_that_are_no_text_are_base64_and_whole(server: Server, topic: str) -> None:
+    """S11"""
+    payload = bytes(range(256)) * 3
+    post(server, f"/topics/{topic}", payload)
+    (row,) = get(server, f"/topics/{topic}").json()["messages"]
+    assert base64.b64decode(row["payload_base64"]) == payload
+
+
+@pytest.mark.parametrize(
+    "query", ["from=-1", "from=x", "from=1,2", "limit=x", "from=" + "9" * 30, "as=xml", "from=%00", "limit=%E0%A5%A7"]
+)
+def test_questions_that_cannot_be_answered_are_400(server: Server, topic: str, query: str) -> None:
+    post(server, f"/topics/{topic}")
+    answer = get(server, f"/topics/{topic}?{query}")
+    assert (answer.status, answer.code) == (400, "malformed")
+
+
+def test_a_topic_nobody_used_is_404_and_stays_unknown(server: Server) -> None:
+    assert get(server, "/topics/never.used").status == 404
+    assert get(server, "/topics/never.used").status == 404
+
+
+# ---- asking, and errors across wires --------------------------------------------------------------------------------
+
+
+def test_a_service_answers_over_http(server: Server, topic: str) -> None:
+    with connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb:
+        mb.serve(topic, lambda message: {"got": message.json()})
+        answer = post(server, f"/requests/{topic}", b'{"a":1}')
+    assert (answer.status, answer.json()) == (200, {"got": {"a": 1}})
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-security-policy"] == "sandbox"
+
+
+def test_nobody_there_is_404(server: Server, topic: str) -> None:
+    """E1"""
+    answer = post(server, f"/requests/{topic}")
+    assert (answer.status, answer.code) == (404, "no_route")
+
+
+def test_too_late_is_504(server: Server, topic: str) -> None:
+    """E2"""
+    with connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb:
+        answered = threading.Event()
+
+        def wait(message: object) -> bytes:
+            answered.wait(10)
+            return b"{}"
+
+        mb.serve(topic, wait)
+        answer = post(server, f"/requests/{topic}", timeout_ms="60")
+        answered.set()
+    assert (answer.status, answer.code) == (504, "timeout")
+
+
+def test_refused_by_schema_is_422_and_kept(server: Server, topic: str) -> None:
+    """E3"""
+    subject = topic.replace(".", "-")
+    assert post(server, f"/api/schemas/{subject}/versions", json.dumps(SCHEMA).encode()).status == 201
+    policy = json.dumps({"subject": subject, "policy": "enforce", "validate_payload": True}).encode()
+    assert call(server, "PUT", f"/api/topic-schemas/{topic}", policy).status == 200
+    refused = post(server, f"/topics/{topic}", b'{"no":1}')
+    assert (refused.status, refused.code) == (422, "schema_refused")
+    assert post(server, f"/requests/{topic}", b'{"no":1}').status == 422
+    assert post(server, f"/topics/{topic}", b'{"bag":1}').status == 201
+
+    def kept() -> list[tuple[str, str]]:
+        rows = get(server, f"/api/rejected?topic={topic}").json()["rejected"]
+        return [(row["code"], row["wire"]) for row in rows]
+
+    wait_until(lambda: kept() == [("payload_invalid", "http")] * 2, what="both refused messages")
+
+
+def test_a_service_that_failed_is_502(server: Server, topic: str) -> None:
+    """E4"""
+
+    def fail(message: object) -> bytes:
+        raise ValueError("no belt")
+
+    with connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb:
+        mb.serve(topic, fail)
+        answer = post(server, f"/requests/{topic}")
+    assert (answer.status, answer.code) == (502, "remote")
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+def test_too_large_is_413(server: Server, topic: str, chunked: bool) -> None:
+    """E7"""
+    head = f"POST /topics/{topic} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    if chunked:
+        size = LIMIT + 1
+        data = f"{head}Transfer-Encoding: chunked\r\n\r\n{size:x}\r\n".encode() + bytes(size) + b"\r\n0\r\n\r\n"
+    else:
+        data = f"{head}Content-Length: {1 << 40}\r\n\r\n".encode()
+    assert raw(server, data).startswith(b"HTTP/1.1 413 ")
+    assert get(server, f"/topics/{topic}").status == 404
+
+
+@pytest.mark.parametrize("name", ["system.message", "raceway.rejected", "a%20b", "shop/x", "x" * 256, "%00", "%ff"])
+def test_names_reserved_or_invalid_are_400(server: Server, name: str) -> None:
+    """E8"""
+    assert post(server, f"/topics/{name}").status == 400
+    assert post(server, f"/requests/{name}").status == 400
+
+
+def test_a_name_that_differs_only_in_case_is_409(server: Server, topic: str) -> None:
+    """N2"""
+    post(server, f"/topics/{topic}")
+    assert post(server, f"/topics/{topic.upper()}").status == 409
+
+
+@pytest.mark.parametrize(
+    "headers", [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "evil.example"}]
+)
+def test_other_sites_publish_nothing(server: Server, topic: str, headers: dict[str, str]) -> None:
+    """D4, D5"""
+    named: dict[str, Any] = {name.replace("-", "_"): value for name, value in headers.items()}
+    assert post(server, f"/topics/{topic}", **named).status == 403
+    assert get(server, f"/topics/{topic}").status == 404
+
+
+@pytest.mark.parametrize(
+    ("headers", "body", "status"),
+    [
+        ({"content_type": "application/cloudevents+json"}, b"{}", 400),
+        ({"content_type": "application/cloudevents+json"}, b"\xff", 400),
+        ({"content_type": "application/cloudevents+json"}, b"[" * 50_000, 400),
+        ({"content_type": "application/cloudevents-batch+json"}, b"[]", 415),
+        ({"content_type": "application/cloudevents+avro"}, b"", 415),
+        ({"ce_specversion": "1.0"}, b"", 400),
+        ({"schema_id": "x"}, b"", 400),
+        ({f"x_{number}": "v" for number in range(129)}, b"", 413),
+    ],
+)
+def test_bad_messages_are_refused_one_by_one(
+    server: Server, topic: str, headers: dict[str, Any], body: bytes, status: int
+) -> None:
+    assert post(server, f"/topics/{topic}", body, **headers).status == status
+    assert get(server, f"/topics/{topic}").status == 404
+
+
+# ---- hostile connections --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "status"),
+    [
+        (b"\x16\x03\x01\x02\x00\x01\x00", b"400"),
+        (b"GET / HTTP/9.9\r\n\r\n", b"400"),
+        (b"GET /topics/x HTTP/1.1\r\nHost: 127.0.0.1\r\nX: " + b"a" * 20_000, b"431"),
+        (b"POST /topics/x HTTP/1.1\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n", b"400"),
+        (b"POST /topics/x HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", b"400"),
+        (b"GET /topics/x HTTP/1.1\r\nHost: 127.0.0.1\r\n", b"408"),
+        (b"", b"408"),
+        (b"POST /topics/slow HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 100\r\n\r\nab", b"408"),
+    ],
+)
+def test_bad_and_slow_requests_end_in_an_answer_and_a_closed_connection(
+    server: Server, data: bytes, status: bytes
+) -> None:
+    """L3"""
+    assert raw(server, data).startswith(b"HTTP/1.1 " + status + b" ")
+    assert get(server, "/healthz").status == 200
+
+
+def test_whoever_leaves_in_the_middle_of_a_body_leaves_nothing(server: Server, topic: str) -> None:
+    for _ in range(5):
+        with socket.create_connection(("127.0.0.1", server.port("console"))) as connection:
+            connection.sendall(
+                f"POST /topics/{topic} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 9\r\n\r\nab".encode()
+            )
+    assert get(server, f"/topics/{topic}").status == 404
+    assert "Traceback" not in server.stderr
+
+
+# ---- security -------------------------------------------------------------------------------------------------------
+
+
+def test_with_security_on_every_topic_is_asked_for() -> None:
+    """E6, D8"""
+    with running_server(
+        RACEWAY_SECURITY__ENABLED="true", RACEWAY_SECURITY__TOKEN_SECRET=SECRET, RACEWAY_SECURITY__TOKEN_ISSUER=ISSUER,
+        RACEWAY_SECURITY__SUPER_ADMINS="boss", RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN="owner-token",
+    ) as server:  # fmt: skip
+        boss, clerk = f"Bearer {token('boss')}", f"Bearer {token('clerk')}"
+        assert post(server, "/topics/orders", authorization=boss, x_message_id="m1").status == 201
+        for authorization in ("", clerk):
+            headers: dict[str, Any] = {"authorization": authorization} if authorization else {}
+            for answer in (
+                post(server, "/topics/orders", **headers), get(server, "/topics/orders", **headers),
+                get(server, "/topics/orders", accept="text/event-stream", **headers),
+                post(server, "/requests/orders", **headers), get(server, "/api/rejected", **headers),
+            ):  # fmt: skip
+                assert (answer.status, answer.code) == (403, "forbidden")
+            assert get(server, "/api/traces/m1", **headers).status == 404
+            assert get(server, "/asyncapi.json", **headers).status == 403
+        assert post(server, "/topics/orders", authorization="Bearer bad").status == 401
+        owner = "Bearer owner-token"
+        assert post(server, "/topics/orders", authorization=owner).status == 201
+        assert len(get(server, "/topics/orders", authorization=owner).json()["messages"]) == 2
+        assert get(server, "/api/traces/m1", authorization=owner).json()["messages"] == 1
