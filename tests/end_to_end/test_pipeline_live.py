@@ -11,14 +11,16 @@ from typing import Any
 
 import pytest
 
-from raceway.client import MbClient, Message, connect
+from raceway.client import DanubeClient, MbClient, Message, connect
 from raceway.errors import RacewayError, RemoteError
 from raceway.pipeline.progress import maybe_read
 from tests.pipeline.drivers import driver, finished
 from tests.pipeline.java import needs_java
+from tests.pipeline.schemas import V1, V2, datum
+from tests.schema_rest import bind, register
 from tests.server import Server, running_server, wait_until
 
-PUBLISHES, REQUESTS, FAILING = 300, 20, 3
+PUBLISHES, REQUESTS, FAILING, ORDERS = 300, 20, 3, 10
 SHOP = {"mb": "shop.mb", "danube": "shop.danube", "zbus": "shop.zbus", "seneca": "shop.seneca"}
 
 
@@ -52,9 +54,20 @@ async def trade(server: Server) -> None:
                 _ask(zbus.request("price.get", json.dumps({"n": number + FAILING}).encode()), fails=False),
                 _ask(seneca.request("role:price,cmd:get", {"n": number + FAILING}), fails=False),
             )
+        await _write_orders(server, danube, mb)
         await _ask(mb.request("price.never", {}, timeout_ms=200), fails=True)
         await asyncio.sleep(0.3)  # the deadline has passed, and the next row says so
         await mb.publish("shop.mb", {"n": PUBLISHES})
+
+
+async def _write_orders(server: Server, danube: DanubeClient, mb: MbClient) -> None:
+    """A schema that changes in mid-stream, and a message that it refuses."""
+    for number, schema in enumerate((V1, V2), 1):
+        await asyncio.to_thread(register, server, "order", schema, "avro")
+        producer = await danube.producer("typed.orders", f"writer-{number}", subject="order")
+        await producer.send_many([datum(schema, {"id": n, "note": "x"}) for n in range(ORDERS)])
+    await asyncio.to_thread(bind, server, "typed.orders", "order", "enforce")
+    await _ask(mb.publish("typed.orders", b"no order"), fails=True)
 
 
 def _priced(desk: MbClient) -> Any:
@@ -130,4 +143,19 @@ def test_what_clients_know_is_what_the_tables_say(tmp_path: Path) -> None:
     # A request, what its service published meanwhile, and the answer: one tree of depth two.
     assert {(row["root_wire"], row["depth"], row["messages"], row["n"]) for row in traces} == {
         ("mb", 2, 3, REQUESTS - FAILING), ("zbus", 2, 3, REQUESTS), ("seneca", 2, 3, REQUESTS),
+    }  # fmt: skip
+    typed = rows(
+        data,
+        "SELECT schema_version, value, count(*) AS n FROM silver.messages WHERE topic = 'typed.orders' GROUP BY ALL",
+    )
+    values = {(row["schema_version"], row["value"]): row["n"] for row in typed}
+    assert values == {(1, f'{{"id":{n}}}'): 1 for n in range(ORDERS)} | {
+        (2, f'{{"id":{n},"note":"x"}}'): 1 for n in range(ORDERS)
+    }
+    usage = rows(
+        data, "SELECT schema_version, wire, sum(messages) AS taken, sum(refused) AS refused FROM gold.schema_usage "
+        "WHERE subject = 'order' GROUP BY ALL"
+    )  # fmt: skip
+    assert {(row["schema_version"], row["wire"]): (int(row["taken"]), int(row["refused"])) for row in usage} == {
+        (1, "danube"): (ORDERS, 0), (2, "danube"): (ORDERS, 0), (2, "mb"): (0, 1),
     }  # fmt: skip
