@@ -325,3 +325,22 @@ def test_more_bytes_than_may_be_held_are_refused_but_one_call_always_fits() -> N
             assert isinstance(await it.send(b"z", timeout_s=0.05), RequestTimeoutError), "there is room again"
 
     run(test)
+
+
+def test_a_listener_that_closes_at_once_is_told_to_the_caller_and_leaves_nothing_behind() -> None:
+    async def slam(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(slam, "127.0.0.1", 0)
+        target = Target("127.0.0.1", server.sockets[0].getsockname()[1])
+        it = Rig(HttpPool(target, loop, Turn(loop.call_soon), LIMITS), Listener(silent))
+        for _ in range(10):
+            assert isinstance(await it.send(), ConnectionLostError)
+        await until(lambda: not it.pool.open_connections, "the connections to go")
+        assert it.pool.held_bytes == 0
+        it.pool.close()
+        server.close()
+
+    run(test)

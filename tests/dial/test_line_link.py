@@ -200,3 +200,36 @@ def test_a_receiver_that_does_not_read_is_not_told_more_and_more() -> None:
             assert any(isinstance(error, ConnectionLostError) for error in taken)
 
     run(test)
+
+
+def test_a_deadline_that_is_over_does_not_concern_a_later_call_of_the_same_id() -> None:
+    async def test() -> None:
+        async with rig() as it:
+            first = it.send("m1/c", 0.15)
+            await it.listener.heard(1)
+            it.listener.say(answer("m1/c", {"n": 1}))
+            assert isinstance(await first, Reply)
+            second = it.send("m1/c", 5.0)
+            await asyncio.sleep(0.3)
+            assert not second.done()
+            it.listener.say(answer("m1/c", {"n": 2}))
+            assert isinstance(await second, Reply)
+
+    run(test)
+
+
+def test_a_listener_that_closes_at_once_is_told_to_the_caller() -> None:
+    async def slam(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.transport.abort()
+
+    async def test() -> None:
+        loop = asyncio.get_running_loop()
+        server = await asyncio.start_server(slam, "127.0.0.1", 0)
+        target = Target("127.0.0.1", server.sockets[0].getsockname()[1])
+        it = Rig(LineLink(target, loop, Turn(loop.call_soon), LIMITS), Listener())
+        for n in range(10):
+            assert isinstance(await it.send(f"m{n}/c"), ConnectionLostError)
+        it.link.close()
+        server.close()
+
+    run(test)

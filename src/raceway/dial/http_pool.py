@@ -11,6 +11,7 @@ told to the caller, who alone knows what a repeat would do.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -45,27 +46,21 @@ class PoolLimits(NamedTuple):
 
 
 class _Exchange:
-    """One call: what is sent, who is told, until when."""
+    """One call: what is sent, who is told, and the number under which its pool knows it while it is open."""
 
-    __slots__ = ("_pool", "answered", "connection", "data", "deadline_ms", "is_over", "is_reused")
+    __slots__ = ("_pool", "answered", "connection", "data", "is_over", "is_reused", "number")
 
-    def __init__(self, pool: HttpPool, data: bytes, deadline_ms: float, answered: Answered) -> None:
-        self._pool = pool
-        self.data, self.deadline_ms, self.answered = data, deadline_ms, answered
+    def __init__(self, pool: HttpPool, number: int, data: bytes, answered: Answered) -> None:
+        self._pool, self.number = pool, number
+        self.data, self.answered = data, answered
         self.connection: _Connection | None = None
         self.is_reused = self.is_over = False
 
     def end(self, result: Response | RacewayError) -> None:
-        """The timer wheel keeps it for a while: what it held is let go."""
         if not self.is_over:
-            answered = self.answered
-            self._pool.held_bytes -= len(self.data)
-            self.is_over, self.connection, self.data, self.answered = True, None, b"", _no_more
-            answered(result)
-
-
-def _no_more(result: Response | RacewayError) -> None:
-    """Told already."""
+            self.is_over, self.connection = True, None
+            self._pool.ended(self)
+            self.answered(result)
 
 
 class _Connection(asyncio.Protocol):
@@ -162,7 +157,9 @@ class HttpPool:
         self._all: set[_Connection] = set()
         self._opening: set[asyncio.Task[None]] = set()
         self._waiting: deque[_Exchange] = deque()
-        self._wheel: TimerWheel[_Exchange] = TimerWheel()
+        self._open_exchanges: dict[int, _Exchange] = {}
+        self._numbers = itertools.count()
+        self._wheel: TimerWheel[int] = TimerWheel()
         self._sweeping = self._closed = False
         # Of calls that are not over, waiting or not.
         self.held_bytes = 0
@@ -174,14 +171,15 @@ class HttpPool:
     def send(self, data: bytes, timeout_s: float, answered: Answered) -> None:
         """`answered` gets the response, or UnreachableError (nothing was sent), ConnectionLostError, TooLargeError,
         MalformedError, BusyError or RequestTimeoutError; never before this returns."""
-        now_ms = self._loop.time() * 1000
-        exchange = _Exchange(self, data, now_ms + timeout_s * 1000, answered)
+        exchange = _Exchange(self, next(self._numbers), data, answered)
         is_too_much = self.held_bytes and self.held_bytes + len(data) > self.limits.waiting_bytes
         self.held_bytes += len(data)
         if is_too_much:
             self._refuse(exchange)
             return
-        self._wheel.add(exchange.deadline_ms, now_ms, exchange)
+        self._open_exchanges[exchange.number] = exchange
+        now_ms = self._loop.time() * 1000
+        self._wheel.add(now_ms + timeout_s * 1000, now_ms, exchange.number)
         self._sweep_later()
         connection = self._maybe_free()
         if connection is not None:
@@ -189,6 +187,10 @@ class HttpPool:
             connection.send(exchange)
         else:
             self._send_on_new(exchange)
+
+    def ended(self, exchange: _Exchange) -> None:
+        self.held_bytes -= len(exchange.data)
+        self._open_exchanges.pop(exchange.number, None)
 
     def send_afresh(self, exchange: _Exchange) -> None:
         """The kept connection it was sent on was gone already."""
@@ -231,6 +233,9 @@ class HttpPool:
             unreachable = UnreachableError(str(self.target), str(error) or type(error).__name__)
             exchange.end(unreachable)
             self._give_up(unreachable)
+            return
+        if not connection.is_usable:  # the peer has closed it before we came to use it
+            exchange.end(ConnectionLostError(str(self.target), "the connection was closed at once"))
             return
         self._all.add(connection)
         if exchange.is_over:
@@ -279,15 +284,16 @@ class HttpPool:
 
     def _sweep(self) -> None:
         self._sweeping = False
-        for exchange in self._wheel.due(self._loop.time() * 1000):
-            self._expire(exchange)
+        for number in self._wheel.due(self._loop.time() * 1000):
+            self._expire(number)
         self._drop_idle()
         if self._wheel and not self._closed:
             self._sweep_later()
 
-    def _expire(self, exchange: _Exchange) -> None:
+    def _expire(self, number: int) -> None:
         """Its connection cannot serve anybody else: the answer would be taken for another one's."""
-        if exchange.is_over:
+        exchange = self._open_exchanges.get(number)
+        if exchange is None:
             return
         connection = exchange.connection
         exchange.end(RequestTimeoutError("", str(self.target)))

@@ -7,6 +7,7 @@ is told so; what had not been sent yet waits for the new one.
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, cast
@@ -37,22 +38,16 @@ class LineLimits(NamedTuple):
 
 
 class _Call:
-    __slots__ = ("answered", "is_over", "key", "line")
+    __slots__ = ("answered", "is_over", "key", "line", "number")
 
-    def __init__(self, key: str, line: bytes, answered: Answered) -> None:
-        self.key, self.line, self.answered = key, line, answered
+    def __init__(self, number: int, key: str, line: bytes, answered: Answered) -> None:
+        self.number, self.key, self.line, self.answered = number, key, line, answered
         self.is_over = False
 
     def end(self, result: Reply | RacewayError) -> None:
-        """The timer wheel keeps it for a while: what it held is let go."""
         if not self.is_over:
-            answered = self.answered
-            self.is_over, self.line, self.answered = True, b"", _no_more
-            answered(result)
-
-
-def _no_more(result: Reply | RacewayError) -> None:
-    """Told already."""
+            self.is_over = True
+            self.answered(result)
 
 
 class _Connection(asyncio.Protocol):
@@ -63,6 +58,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's transports are none of asyncio's classes
+        self._link.made(self)
 
     def data_received(self, data: bytes) -> None:
         """What comes of it leaves at the end of the turn; on a quiet bus that is now."""
@@ -106,7 +102,10 @@ class LineLink:
         self._unsent: deque[_Call] = deque()
         self._unsent_bytes = 0
         self._open: dict[str, _Call] = {}
-        self._wheel: TimerWheel[_Call] = TimerWheel()
+        # Those with a deadline, sent or not, by a number of their own: an id may come again.
+        self._expiring: dict[int, _Call] = {}
+        self._numbers = itertools.count()
+        self._wheel: TimerWheel[int] = TimerWheel()
         self._outbox: list[bytes] = []
         self._untold: list[Callable[[RacewayError | None], None]] = []
         self._sweeping = self._closed = self.is_paused = False
@@ -118,12 +117,13 @@ class LineLink:
     def send(self, key: str, line: bytes, timeout_s: float, answered: Answered) -> None:
         """`key` is the call's `mid/cid`. `answered` gets the reply, or UnreachableError (nothing was sent),
         ConnectionLostError, BusyError or RequestTimeoutError; never before this returns."""
-        call = _Call(key, line, answered)
+        call = _Call(next(self._numbers), key, line, answered)
         if key in self._open or self._is_full(len(line)):
             self._loop.call_soon(call.end, BusyError(f"too many calls wait for {self.target}"))
             return
         now_ms = self._loop.time() * 1000
-        self._wheel.add(now_ms + timeout_s * 1000, now_ms, call)
+        self._expiring[call.number] = call
+        self._wheel.add(now_ms + timeout_s * 1000, now_ms, call.number)
         self._sweep_later()
         if self._connection is not None:
             self._open[key] = call
@@ -145,7 +145,7 @@ class LineLink:
         def settle(result: Reply | RacewayError) -> None:
             told(result if isinstance(result, RacewayError) else None)
 
-        self._wait(_Call("", line, settle))
+        self._wait(_Call(next(self._numbers), "", line, settle))
 
     def _wait(self, call: _Call) -> None:
         """For a connection."""
@@ -181,7 +181,11 @@ class LineLink:
     def take(self, reply: Reply) -> None:
         call = self._open.pop(f"{reply.mid}/{reply.cid}", None)
         if call is not None:
-            call.end(reply)
+            self._end(call, reply)
+
+    def _end(self, call: _Call, result: Reply | RacewayError) -> None:
+        self._expiring.pop(call.number, None)
+        call.end(result)
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
@@ -192,15 +196,19 @@ class LineLink:
     async def _open_connection(self) -> None:
         try:
             async with asyncio.timeout(self.limits.connect_s):
-                _, self._connection = await self._loop.create_connection(
-                    lambda: _Connection(self), self.target.host, self.target.port
-                )
+                await self._loop.create_connection(lambda: _Connection(self), self.target.host, self.target.port)
         except (OSError, UnicodeError) as error:  # the latter for names that DNS cannot carry
             self._refuse_unsent(UnreachableError(str(self.target), str(error) or type(error).__name__))
         else:
-            self._send_waiting()
+            if self._connection is not None:
+                self._send_waiting()
+            else:
+                self._refuse_unsent(ConnectionLostError(str(self.target), "the connection was closed at once"))
         finally:
             self._opening = None
+
+    def made(self, connection: _Connection) -> None:
+        self._connection = connection
 
     def _send_waiting(self) -> None:
         unsent, self._unsent, self._unsent_bytes = self._unsent, deque(), 0
@@ -216,7 +224,7 @@ class LineLink:
     def _refuse_unsent(self, error: RacewayError) -> None:
         unsent, self._unsent, self._unsent_bytes = self._unsent, deque(), 0
         for call in unsent:
-            call.end(error)
+            self._end(call, error)
 
     def lost(self, connection: _Connection, reason: str) -> None:
         if connection is not self._connection:
@@ -228,7 +236,7 @@ class LineLink:
             told(ConnectionLostError(str(self.target), reason))
         lost, self._open = self._open, {}
         for call in lost.values():
-            call.end(ConnectionLostError(str(self.target), reason))
+            self._end(call, ConnectionLostError(str(self.target), reason))
 
     # ---- deadlines ---------------------------------------------------------------------------------------------------
 
@@ -239,9 +247,11 @@ class LineLink:
 
     def _sweep(self) -> None:
         self._sweeping = False
-        for call in self._wheel.due(self._loop.time() * 1000):
-            self._open.pop(call.key, None)
-            call.end(RequestTimeoutError("", str(self.target)))
+        for number in self._wheel.due(self._loop.time() * 1000):
+            call = self._expiring.get(number)
+            if call is not None:
+                self._open.pop(call.key, None)
+                self._end(call, RequestTimeoutError("", str(self.target)))
         if self._wheel and not self._closed:
             self._sweep_later()
 

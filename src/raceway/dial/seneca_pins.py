@@ -24,21 +24,23 @@ from raceway.broker.runs import Run
 from raceway.broker.tracing import random_id
 from raceway.codec.seneca import (
     Call,
-    Dialect,
     Failure,
     Form,
     Outgoing,
     Reply,
     Stamp,
     answer_batch,
+    failure_of,
     filled_hops,
     outgoing_of,
     started,
 )
+from raceway.codec.seneca_custom import PARENTS
+from raceway.codec.seneca_failure import ACT_EXECUTE
 from raceway.codec.seneca_trk import Hops
 from raceway.dial.courier import Courier, Parcel, Tried
 from raceway.dial.seneca_service import ServiceLine
-from raceway.errors import BusyError, RacewayError, UnavailableError, UnreachableError
+from raceway.errors import BusyError, RacewayError, RequestTimeoutError, UnavailableError, UnreachableError
 from raceway.model.envelope import SENECA, Batch, Hop, decode_attributes, encode_attributes, encode_hops
 from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
@@ -46,6 +48,7 @@ from raceway.model.patterns import MISSING, Pin, PinTable
 # An answer after the deadline is still worth a row, so a service is listened to a little longer.
 GRACE_MS = 1000
 TIMES, BY_BUS = "seneca.times", "bus"
+PARENTS_KEY = PARENTS.encode()
 
 
 def random_text() -> str:
@@ -114,11 +117,14 @@ class Answerer(Peer):
         Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000).go_on(None)
 
     def _maybe_same(self, batch: Batch, row: int) -> Outgoing | None:
-        """A call that this very pin has matched goes on as it came: it need not be read from its row."""
+        """A call that this very pin has matched goes on as it came: it need not be read from its row. Only a chain of
+        calls in the web dialect is kept there and nowhere else."""
         call = batch.item("source", row)
-        if call is None or call.pattern != self.pin.text or call.sent.dialect is Dialect.WEB:
+        if call is None or call.pattern != self.pin.text:
             return None
         sent: Call = call.sent
+        if sent.attributes is not None and PARENTS_KEY in sent.attributes:
+            return None
         sent_ms = self.broker.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
         return Outgoing(
             sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
@@ -160,7 +166,7 @@ class Attempt:
         self._outgoing, self._form, self._hops = outgoing, form, hops
         self._services, self._timeout_s = services, timeout_s
         self._service: Service | None = None
-        self._handed_ms = 0
+        self._handed_ms = self._now_ms()
 
     def go_on(self, because: RacewayError | None) -> None:
         """To the next service; `because` says why the last one was not it."""
@@ -205,8 +211,10 @@ class Attempt:
 
 
 def _failed(error: RacewayError) -> Reply:
-    """A service that gave no answer, or none that can be read."""
-    return Reply(failure=Failure(error.code, str(error)))
+    """A service that gave no answer, or none that can be read: for its caller the action failed, whatever it was."""
+    if isinstance(error, BusyError | RequestTimeoutError):
+        return Reply(failure=failure_of(error, {}))
+    return Reply(failure=Failure(ACT_EXECUTE, f"seneca: {error}", is_seneca=True))
 
 
 def _mark(batch: Batch) -> None:

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from raceway.codec.seneca import Outcome, Result, Stamp
 
 
-class Settled(NamedTuple):
+class Settled(msgspec.Struct, frozen=True, gc=False):
     """What became of a call: its answers, or `accepted` if it was one that wants none. Without `by_services` the one
     answer is the bus's own: nobody could be asked, or nobody answered."""
 
@@ -24,7 +26,7 @@ class Settled(NamedTuple):
 
     @property
     def size(self) -> int:
-        return sum(len(outcome.payload) for outcome, _ in self.answers if isinstance(outcome, Result))
+        return sum([len(outcome.payload) for outcome, _ in self.answers if isinstance(outcome, Result)])
 
 
 class Caller(Protocol):
@@ -35,16 +37,14 @@ class Caller(Protocol):
     def tell_again(self, settled: Settled) -> None: ...
 
 
-class _Entry:
-    """`first` and those who wait are let go with the result: an entry stays long, and a call holds its document."""
+class _Entry(msgspec.Struct, gc=False):
+    """`first` and those who wait are let go with the result: an entry stays long, and a call holds its document. There
+    are many entries, so the garbage collector is not to look at them; no ring of references goes through one."""
 
-    __slots__ = ("begun_ms", "first", "settled", "waiting")
-
-    def __init__(self, first: Caller, begun_ms: float) -> None:
-        self.first: Caller | None = first
-        self.begun_ms = begun_ms
-        self.settled: Settled | None = None
-        self.waiting: tuple[Caller, ...] = ()
+    first: Caller | None
+    begun_ms: float
+    settled: Settled | None = None
+    waiting: tuple[Caller, ...] = ()
 
 
 class Repeats:
