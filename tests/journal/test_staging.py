@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,7 @@ from raceway.journal.sealed import SealedSegment
 from raceway.journal.staging import files_of, remove_unfinished, seal_batches
 from tests.journal.faults import FaultyFiles
 from tests.journal_rows import batch, rows, table
+from tests.server import wait_until
 
 NAME = f"segment-{0:020}"
 
@@ -80,3 +83,27 @@ def test_remove_unfinished_takes_staging_folders_and_orphans_only(tmp_path: Path
     assert len(remove_unfinished(tmp_path)) == 4
     assert {path.name for path in tmp_path.iterdir()} == kept
     assert remove_unfinished(tmp_path) == []
+
+
+CHILD = """
+import contextlib, os, sys
+while True:
+    with contextlib.suppress(OSError):
+        os.makedirs(sys.argv[1], exist_ok=True)
+        for number in range(100):
+            open(f"{sys.argv[1]}/{number}", "w").close()
+"""
+
+
+def test_a_child_that_outlived_its_bus_does_not_keep_the_next_one_from_starting(tmp_path: Path) -> None:
+    """It puts files into its staging folder while that is removed."""
+    staging = tmp_path / f"{NAME}.sealing"
+    with subprocess.Popen([sys.executable, "-c", CHILD, str(staging)]) as child:
+        try:
+            for _ in range(100):
+                wait_until(staging.exists)
+                remove_unfinished(tmp_path)
+        finally:
+            child.kill()
+    remove_unfinished(tmp_path)
+    assert list(tmp_path.iterdir()) == []

@@ -73,7 +73,8 @@ def remove_unfinished(folder: Path) -> list[str]:
     removed = []
     for path in sorted(folder.iterdir()):
         if path.suffix == _STAGING:
-            shutil.rmtree(path)
+            # The child of a killed bus may be writing there still; it fails, and the next one begins anew.
+            shutil.rmtree(path, ignore_errors=True)
         elif path.suffix == TEMPORARY or _is_orphan(path):
             path.unlink(missing_ok=True)
         else:
