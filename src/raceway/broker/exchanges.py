@@ -88,10 +88,12 @@ class Exchanges:
         return Taken(tuple(refused))
 
     def ask_all(self, peer: Peer, intent: AskAll, done: Done | None) -> Asked:
-        """Raises NoRouteError if nobody is there, after the request was stored, or what the name is refused for."""
+        """Raises NoRouteError if nobody is there, after the request was stored, or what it is refused for."""
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        spans = bus.security.admit(peer.principal, "Produce", spans, refused)
+        spans = self._schema_door.admit(peer, batch, spans, refused)
         if refused:
             raise refused[0][2]
         topic = spans[0].topic
