@@ -1,7 +1,8 @@
 """A gRPC door with nothing behind it, in a process of its own, for real clients: `running_door`.
 
 /test.Echo/Say        the message itself; of several in a read, all at once
-/test.Echo/Later      the same, 50 ms later
+/test.Echo/Measure    the first byte of the message and its length
+/test.Echo/Later      the same as Say, 50 ms later
 /test.Echo/Never      no answer
 /test.Echo/Fail       status and text from the message: `5 no such thing`
 /test.Echo/Pause      NOT_FOUND after 200 ms
@@ -85,7 +86,7 @@ class Echo:
         self._left = 0
 
     def join(self, methods: Methods) -> None:
-        for name in ("say", "later", "never", "fail", "pause", "break_", "metadata", "batches", "closed"):
+        for name in ("say", "measure", "later", "never", "fail", "pause", "break_", "metadata", "batches", "closed"):
             methods.unary(f"/test.Echo/{name.rstrip('_').capitalize()}", getattr(self, name))
         methods.server_stream("/test.Echo/Count", self.count)
         methods.server_stream("/test.Echo/Tick", self.tick)
@@ -94,6 +95,9 @@ class Echo:
     def say(self, session: GrpcSession, calls: list[Call]) -> None:
         self._batches.append(len(calls))
         session.answer_many([(stream, message) for stream, message, _ in calls])
+
+    def measure(self, session: GrpcSession, calls: list[Call]) -> None:
+        session.answer_many([(stream, b"%d %d" % (message[0], len(message))) for stream, message, _ in calls])
 
     def later(self, session: GrpcSession, calls: list[Call]) -> None:
         self._loop.call_later(0.05, session.answer_many, [(stream, message) for stream, message, _ in calls])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raceway.errors import DrainingError, NameReservedError, NoRouteError, RequestTimeoutError
+from raceway.errors import DrainingError, NameReservedError, NoRouteError, RequestTimeoutError, SchemaRefusedError
 from raceway.model.intents import AskAll, Asked
 from tests.doubles import Bench, Message, RecordingPeer, batch_of, new_id
 
@@ -107,3 +107,13 @@ def test_an_id_is_needed_only_for_the_row(bench: Bench) -> None:
     ask_all(bench, asker)
     bench.publish(responder, Message(b"caused", parent=responder.masked, id=new_id()))
     assert bench.rows()[-1]["parent_id"] == ID.decode()
+
+
+def test_a_schema_holds_for_whoever_asks_everybody(bench: Bench) -> None:
+    responder = bench.responder("orders")
+    topic = bench.broker.topics.spelled(b"orders", False)
+    bench.broker.schemas.configure(topic, None, "enforce", True)  # without a subject nothing is allowed
+    with pytest.raises(SchemaRefusedError):
+        ask_all(bench, bench.peer())
+    assert responder.requests == []
+    assert [row["topic"] for row in bench.rows() if row["kind"] != "control"] == ["raceway.rejected"]

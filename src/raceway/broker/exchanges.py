@@ -88,7 +88,7 @@ class Exchanges:
         return Taken(tuple(refused))
 
     def ask_all(self, peer: Peer, intent: AskAll, done: Done | None) -> Asked:
-        """Raises NoRouteError if nobody is there, after the request was stored, or what the name is refused for."""
+        """Raises NoRouteError if nobody is there, after the request was stored, or what it is refused for."""
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
