@@ -63,16 +63,14 @@ def test_captures_and_full_parts_stay_as_they_are(files: ParquetLake) -> None:
     assert files.parts(MESSAGES) == [range_name(0, 59), range_name(60, 159), capture]
 
 
-def test_a_part_that_a_table_has_not_seen_is_left_alone(files: ParquetLake, monkeypatch: pytest.MonkeyPatch) -> None:
-    from tests.pipeline.test_lake import BUCKETED
-
-    monkeypatch.setattr("raceway.pipeline.registry.DERIVED", (BUCKETED,))
+def test_only_parts_that_the_same_tables_have_seen_are_merged(files: ParquetLake) -> None:
     for part in files.notes.parts(MESSAGES)[:3]:
         note = files.notes.of(MESSAGES, part)
-        files.notes.put(MESSAGES, part, msgspec.structs.replace(note, feeds={BUCKETED.name: [part[-2:]]}))
+        files.notes.put(MESSAGES, part, msgspec.structs.replace(note, feeds={"silver.hops": [part[-2:]]}))
     compaction.compact(files)
-    assert files.parts(MESSAGES) == [range_name(0, 29), *(range_name(n, n + 9) for n in (30, 40, 50))]
-    assert files.notes.of(MESSAGES, range_name(0, 29)).feeds == {BUCKETED.name: ["09", "19", "29"]}
+    assert files.parts(MESSAGES) == [range_name(0, 29), range_name(30, 59)]
+    assert files.notes.of(MESSAGES, range_name(0, 29)).feeds == {"silver.hops": ["09", "19", "29"]}
+    assert files.notes.of(MESSAGES, range_name(30, 59)).feeds == {}
 
 
 def test_what_parts_handed_on_stays_with_their_rows(files: ParquetLake) -> None:

@@ -7,7 +7,7 @@ two. An *intent* file says what was going on, so that the next start finishes it
     2  the intent is written                                    from here on it is finished, whatever happens
     3  the old parts are moved out, the merged one in, the notes joined, the intent removed
 
-A part that some table has not seen yet is left alone.
+Only parts that the same tables have seen are merged: what one of them has not seen stays unseen as a whole.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from raceway.journal.files import Files, write_file
-from raceway.pipeline import registry
 from raceway.pipeline.delta_lake import DeltaLake
 from raceway.pipeline.lake import BRONZE_SCHEMAS, Lake, ParquetLake, key_of, maybe_positions, publish, range_name
 from raceway.pipeline.notes import Note
@@ -69,24 +68,18 @@ def small_parts(lake: Lake, full_rows: int) -> int:
 
 
 def _groups(lake: Lake, table: str, full_rows: int) -> Iterator[list[str]]:
-    """Runs of two or more parts of the journal, done by every table, that make one full part at most."""
+    """Runs of two or more parts of the journal, seen by the same tables, that make one full part at most."""
     group: list[str] = []
-    rows = 0
+    rows, seen = 0, frozenset[str]()
     for part in [part for part in lake.parts(table) if maybe_positions(part)]:
         note = lake.notes.of(table, part)
-        fits = rows + note.rows <= full_rows and _is_done(table, note)
-        if not fits:
+        if rows + note.rows > full_rows or frozenset(note.feeds) != seen:
             yield from [group] if len(group) > 1 else []
-            group, rows = [], 0
-        if _is_done(table, note) and note.rows < full_rows:
+            group, rows, seen = [], 0, frozenset(note.feeds)
+        if 0 < note.rows < full_rows:
             group.append(part)
             rows += note.rows
     yield from [group] if len(group) > 1 else []
-
-
-def _is_done(table: str, note: Note) -> bool:
-    readers = [each.name for each in registry.DERIVED if table in each.inputs]
-    return note.rows > 0 and all(name in note.feeds for name in readers)
 
 
 def _merge(lake: Lake, table: str, old: Sequence[str]) -> None:
