@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from raceway.model.envelope import PUBLISH, Batch
+from raceway.broker.redrive import DEAD_LETTER, Redrive, facts_of
+from raceway.model.envelope import PUBLISH, Batch, decode_attributes
 from raceway.model.hashing import sender_id
 from raceway.model.intents import Publish, Return, Send
 from raceway.model.subscriptions import FailurePolicy
@@ -182,3 +183,27 @@ def test_attributes_count_towards_the_size(bench: SubscribingBench) -> None:
     bench.sent(producer, b"", attributes={"a": "x" * 900})
     bench.sent(producer, b"b")
     assert consumer.payloads == [b"b"]
+
+
+def test_a_dead_letter_is_listed_and_goes_back_as_it_was(bench: SubscribingBench) -> None:
+    producer, _ = with_policy(bench)
+    bench.broker.perform(bench.sender, Send(bench.batch(producer, b"bad", key=b"k", attributes={"colour": "red"})))
+    bench.settle()
+    fail(bench, 0, reason="too heavy")
+    redrive = Redrive(bench.broker)
+    assert redrive.topics(DEAD_LETTER) == ["dead"]
+    (row,) = redrive.newest("dead", None, 10)
+    told = facts_of(row)
+    assert (told["source"], told["topic"], told["subscription"]) == ("dead_letter", "orders", "billing")
+    assert (told["reason"], told["offset"]) == ("too heavy", "0")
+    assert redrive.row(row["sequence"]) == row
+    again = redrive.batch(row, None)
+    assert (again.item("topic", 0), again.item("payload", 0), again.item("routing_key", 0)) == (b"orders", b"bad", b"k")
+    kept = decode_attributes(again.item("attributes", 0))
+    assert kept == {"colour": "red", "raceway.redriven": str(row["sequence"])}
+
+
+def test_partitions_of_dead_letters_are_listed_one_by_one(bench: SubscribingBench) -> None:
+    bench.broker.danube_admin.create_partitioned_topic("dead", 2, reliable=True)
+    with_policy(bench)
+    assert Redrive(bench.broker).topics(DEAD_LETTER) == ["dead-part-0", "dead-part-1"]

@@ -25,6 +25,12 @@ from raceway.model.hashing import sender_id
 from raceway.model.topics import danube_topic
 
 OWN_NAME = b"raceway"
+ORIGINAL_TOPIC = "x-original-topic"
+# What a dead letter has beside the message's own attributes: where it was, and what became of it there.
+LETTER_ATTRIBUTES = {
+    ORIGINAL_TOPIC, "x-original-subscription", "x-original-topic-offset", "x-original-producer-id",
+    "x-original-broker-addr", "x-poison-policy", "x-delivery-attempt", "x-failure-reason",
+}  # fmt: skip
 
 log = structlog.get_logger("raceway.broker")
 
@@ -71,7 +77,7 @@ class Letters:
         if producer_id is None:
             producer_id = sender_id(topic.encoded, batch.item("producer", row) or b"")
         origin = {
-            "x-original-topic": danube_topic(topic.name),
+            ORIGINAL_TOPIC: danube_topic(topic.name),
             "x-original-subscription": subscription,
             "x-original-topic-offset": str(batch.item("offset", row)),
             "x-original-producer-id": str(producer_id),

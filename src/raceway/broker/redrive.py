@@ -1,9 +1,9 @@
 """Messages that were refused or not delivered, taken up again.
 
-`raceway.rejected` and `raceway.undeliverable` keep them, with what became of them as attributes. A message that is
-redriven is published on its topic again as it was: same payload, ids, correlation and attributes, by its own sender.
-Whatever the topic demands now holds for it. A note about a message that stayed where it was (it was too large for a
-reader's wire) stands for that message.
+`raceway.rejected` and `raceway.undeliverable` keep them, with what became of them as attributes; so do the dead-letter
+topics that subscriptions name. A message that is redriven is published on its topic again as it was: same payload, ids,
+correlation and attributes, by its own sender. Whatever the topic demands now holds for it. A note about a message that
+stayed where it was (it was too large for a reader's wire) stands for that message.
 
 Which were redriven is kept in the journal's state, for as many as anybody will look at.
 """
@@ -15,12 +15,16 @@ from typing import Any
 
 from raceway.broker.broker import Broker
 from raceway.broker.dedup import DEDUP_ID
+from raceway.broker.letters import LETTER_ATTRIBUTES, ORIGINAL_TOPIC
 from raceway.broker.schemas import REJECTED
 from raceway.broker.undeliverable import OWN_ATTRIBUTES, UNDELIVERABLE
 from raceway.errors import InvalidValueError, TrimmedError, UnknownError
 from raceway.model.envelope import PUBLISH, Batch, decode_attributes, encode_attributes
+from raceway.model.topics import DEFAULT_NAMESPACE
 
 SOURCES = {"rejected": REJECTED, "undeliverable": UNDELIVERABLE}
+DEAD_LETTER = "dead_letter"
+KINDS = (*SOURCES, DEAD_LETTER)
 REDRIVEN, KEPT_REDRIVEN = "redriven", 10_000
 # Says that a message is there for the second time, and where it was kept meanwhile.
 REDRIVEN_FROM = "raceway.redriven"
@@ -41,9 +45,21 @@ class Redrive:
         self._broker = broker
         self._journal = broker.journal
 
-    def newest(self, source: str, before: int | None, limit: int) -> list[dict[str, Any]]:
-        """Rows of one source, newest first, with positions below `before`."""
-        topic = SOURCES[source]
+    def topics(self, source: str | None) -> list[str]:
+        """Where messages of this kind are kept, or those of every kind."""
+        kept = [topic for name, topic in SOURCES.items() if source in (name, None)]
+        if source in (DEAD_LETTER, None):
+            table = self._broker.subscriptions
+            named = {table.policy(subscription).dead_letter_topic for subscription in table}
+            kept += [part for name in sorted(filter(None, named)) for part in self._partitions(name)]
+        return kept
+
+    def _partitions(self, name: str) -> list[str]:
+        topic = self._broker.topics.maybe_exact(name)
+        return [name] if topic is None or not topic.partitions else [part.name for part in topic.partitions]
+
+    def newest(self, topic: str, before: int | None, limit: int) -> list[dict[str, Any]]:
+        """Rows of one of these topics, newest first, with positions below `before`."""
         first, end = self._journal.offsets(topic)
         if before is not None:
             end = self._offset_at(topic, before, first, end)
@@ -61,7 +77,7 @@ class Redrive:
             rows = [row for batch in self._journal.read(position, position + 1) for row in _rows(batch)]
         except TrimmedError as error:
             raise UnknownRejectedError(str(position)) from error
-        if not rows or rows[0]["topic"] not in SOURCES.values():
+        if not rows or not (rows[0]["topic"] in SOURCES.values() or ORIGINAL_TOPIC in (rows[0]["attributes"] or {})):
             raise UnknownRejectedError(str(position))
         return rows[0]
 
@@ -71,14 +87,10 @@ class Redrive:
 
     def batch(self, row: dict[str, Any], topic: str | None) -> Batch:
         """The message of a row, for its own topic or for another. Raises InvalidValueError, UnknownRejectedError."""
-        facts: dict[str, str] = row["attributes"] or {}
-        target = topic or facts.get("topic", "")
+        target = topic or facts_of(row).get("topic", "")
         if not target:
             raise InvalidValueError("the topic", "the row does not say where it belonged: name a topic")
-        message, attributes = row, decode_attributes(facts.get(OWN_ATTRIBUTES, "").encode())
-        if facts.get("offset", "").isdigit():
-            message = self._noted(facts["topic"], int(facts["offset"]))
-            attributes = dict(message["attributes"] or {})
+        message, attributes = self._message(row)
         attributes.pop(DEDUP_ID, None)  # it is meant to be there again
         attributes[REDRIVEN_FROM] = str(row["sequence"])
         batch = Batch(1, wire=message["wire"].encode(), kind=PUBLISH, topic=target.encode())
@@ -90,6 +102,16 @@ class Redrive:
             if message[name] is not None:
                 setattr(batch, name, [message[name]])
         return batch
+
+    def _message(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """The message that a row stands for, and the attributes that are its own."""
+        facts: dict[str, str] = row["attributes"] or {}
+        if row["topic"] not in SOURCES.values():
+            return row, {name: value for name, value in facts.items() if name not in LETTER_ATTRIBUTES}
+        if facts.get("offset", "").isdigit():
+            noted = self._noted(facts["topic"], int(facts["offset"]))
+            return noted, dict(noted["attributes"] or {})
+        return row, decode_attributes(facts.get(OWN_ATTRIBUTES, "").encode())
 
     def note(self, position: int, topic: str, offset: int | None) -> None:
         """It was published again."""
@@ -139,13 +161,27 @@ def _rows(batch: Any) -> Iterator[dict[str, Any]]:
 def facts_of(row: dict[str, Any]) -> dict[str, Any]:
     """What is told of a rejected message, without its payload."""
     attributes: dict[str, str] = row["attributes"] or {}
-    source = next(name for name, topic in SOURCES.items() if topic == row["topic"])
+    source = next((name for name, topic in SOURCES.items() if topic == row["topic"]), DEAD_LETTER)
     told = {name: attributes[name] for name in _TOLD if attributes.get(name)}
+    if source == DEAD_LETTER:
+        told = _told_of_letter(attributes)
     return {
         "position": row["sequence"], "source": source, "time_us": row["time_us"], "wire": row["wire"],
         "producer": row["producer"], "message_id": row["message_id"], "correlation_id": row["correlation_id"],
         "bytes": len(row["payload"] or b""), **told,
     }  # fmt: skip
+
+
+def _told_of_letter(attributes: dict[str, str]) -> dict[str, str]:
+    attempts = attributes.get("x-delivery-attempt", "?")
+    told = {
+        "topic": attributes.get(ORIGINAL_TOPIC, "").removeprefix(f"/{DEFAULT_NAMESPACE}/"),
+        "subscription": attributes.get("x-original-subscription", ""),
+        "offset": attributes.get("x-original-topic-offset", ""),
+        "code": DEAD_LETTER,
+        "reason": attributes.get("x-failure-reason", "") or f"delivered {attempts} times and not acknowledged",
+    }
+    return {name: value for name, value in told.items() if value}
 
 
 _TOLD = ("topic", "code", "reason", "path", "subject", "version", "receiver", "subscription", "offset")

@@ -23,7 +23,8 @@ rejected_app = typer.Typer(
 
 Token = Annotated[str, typer.Option("--token", metavar="TOKEN", help="Says who you are; or the bus's own token.")]
 Source = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Only `rejected` (by a schema) or `undeliverable` ones.")
+    str | None,
+    typer.Option(metavar="NAME", help="Only `rejected` (by a schema), `undeliverable` or `dead_letter` ones."),
 ]
 Topic = Annotated[str | None, typer.Option(help="Only those that were meant for this topic.")]
 

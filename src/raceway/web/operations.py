@@ -166,7 +166,9 @@ class RejectedPage(msgspec.Struct):
 
 
 class RejectedQuery(msgspec.Struct, kw_only=True):
-    source: Annotated[Literal["rejected", "undeliverable"], Meta(description="Only these.")] | None = None
+    source: Annotated[Literal["rejected", "undeliverable", "dead_letter"], Meta(description="Only these.")] | None = (
+        None
+    )
     topic: Annotated[str, Meta(description="Only those that belong to this topic.")] | None = None
     after: Annotated[int, Meta(description="Older than this position.", ge=0)] | None = None
     limit: Annotated[int, Meta(description="At most so many.", ge=1, le=500)] = 50

@@ -10,6 +10,7 @@ Where the bus has an admin token and no other security, redriving wants it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from raceway.broker.broker import Broker
-from raceway.broker.redrive import SOURCES, Redrive, facts_of
+from raceway.broker.redrive import KINDS, Redrive, facts_of
 from raceway.errors import MalformedError, RacewayError
 from raceway.journal.inspect import document
 from raceway.model.intents import Publish
@@ -51,27 +52,28 @@ class RejectedMessages:
     async def list_newest(self, request: Request) -> Response:
         query = request.query_params
         source, topic = query.get("source"), query.get("topic")
-        if source is not None and source not in SOURCES:
-            raise MalformedError(f"source is one of {', '.join(SOURCES)}")
+        if source is not None and source not in KINDS:
+            raise MalformedError(f"source is one of {', '.join(KINDS)}")
         limit = max(min(number_of("limit", query.get("limit", str(USUAL))), MOST), 1)
         before = number_of("after", query["after"]) if query.get("after") else None
-        for each in [source] if source else SOURCES:
-            self._broker.security.check(principal_of(request), "Consume", SOURCES[each])
-        rows, following = await asyncio.to_thread(self._newest, source, topic, before, limit)
+        kept = self._redrive.topics(source)
+        for each in kept:
+            self._broker.security.check(principal_of(request), "Consume", each)
+        rows, following = await asyncio.to_thread(self._newest, kept, topic, before, limit)
         return JSONResponse({"rejected": [self._shown(row) for row in rows], "after": following})
 
     def _newest(
-        self, source: str | None, topic: str | None, before: int | None, limit: int
+        self, kept: Sequence[str], topic: str | None, before: int | None, limit: int
     ) -> tuple[list[dict[str, Any]], int | None]:
         """The rows of a page, and the position behind which (that is, before which) the next one begins."""
-        wanted, looked_at = [source] if source else list(SOURCES), 0
+        looked_at = 0
         found: list[dict[str, Any]] = []
         while len(found) < limit and looked_at < LOOKED_AT:
-            merged = [row for each in wanted for row in self._redrive.newest(each, before, limit)]
+            merged = [row for each in kept for row in self._redrive.newest(each, before, limit)]
             rows = sorted(merged, key=lambda row: row["sequence"], reverse=True)[:limit]
             if not rows:
                 return found, None
-            chosen = [row for row in rows if topic is None or (row["attributes"] or {}).get("topic") == topic]
+            chosen = [row for row in rows if topic is None or facts_of(row).get("topic") == topic]
             found += chosen[: limit - len(found)]
             full = len(found) == limit
             before = found[-1]["sequence"] if full else rows[-1]["sequence"]

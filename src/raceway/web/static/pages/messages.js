@@ -11,12 +11,12 @@ const PATIENCE = 5_000_000;
 /** @type {[string, string, string][]} */
 const TEXTS = [
   ["topic", "Topic", "orders.# or a name"],
-  ["id", "Id", "message, correlation, parent"],
-  ["producer", "Sent by", "service or producer"],
-  ["attribute", "Attribute", "name of an attribute or header"],
-  ["attribute_value", "… is", "any value"],
+  ["id", "Id", "of message or trace"],
+  ["producer", "Sent by", "service"],
+  ["attribute", "Attribute", "or header"],
+  ["attribute_value", "Attribute value", "any"],
   ["path", "JSON path", "$.order.lines[0].sku"],
-  ["path_value", "… is", "17 or paid"],
+  ["path_value", "JSON value", "17 or paid"],
   ["text", "Payload contains", "any text"],
 ];
 
@@ -32,7 +32,7 @@ export function messageTable(ifEmpty) {
     { title: "Topic", cell: (row) => row.topic, fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Kind", cell: (row) => h("span", {}, row.kind, row.error ? " " : null, row.error ? badge(row.error, "bad") : null), fixed: true },
-    { title: "Sent by", cell: (row) => h("span", { class: "cut" }, row.producer ?? ""), fixed: true },
+    { title: "Sent by", cell: (row) => h("span", { class: "cut" }, row.producer ?? ""), fixed: true, class: "name" },
     { title: "Payload", cell: (row) => h("span", { class: "cut mono" }, row.payload ?? `${bytes(row.payload_bytes)} of bytes`), fixed: true, class: "wide" },
   ], (row) => row.sequence, ifEmpty, "Messages");
 }

@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from raceway.web import live as live_module
+from raceway.web.app import build_app
+from raceway.web.live import Live
+from tests.doubles import Bench, Message
+from tests.web.asgi import ask
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_rates_are_those_of_the_last_second(bench: Bench) -> None:
+    live = Live(bench.broker)
+    bench.publish(bench.peer(), *(Message(b"a") for _ in range(7)))
+    bench.loop.advance(1)
+    live.sample()
+    assert live.overview().rates["mb"] == 7
+    bench.loop.advance(1)
+    live.sample()
+    overview = live.overview()
+    assert (overview.rates["mb"], overview.totals["mb"]) == (0, 7)
+    assert [sample.wires["mb"] for sample in live.samples] == [7, 0]
+
+
+def test_topics_have_a_rate_of_the_last_seconds(bench: Bench) -> None:
+    live = Live(bench.broker)
+    live.sample()
+    bench.publish(bench.peer(), *(Message(b"a") for _ in range(20)))
+    bench.loop.advance(10)
+    assert live.topic_rate("a") == 2.0
+    assert live.topic_rate("b") == 0.0
+
+
+def test_no_more_samples_are_kept_than_a_chart_shows(bench: Bench) -> None:
+    live = Live(bench.broker)
+    for _ in range(live_module.KEPT_SECONDS + 10):
+        live.sample()
+    assert len(live.samples) == live_module.KEPT_SECONDS
+
+
+def test_watchers_get_an_event_for_every_sample_until_it_ends(bench: Bench) -> None:
+    async def watch() -> list[bytes]:
+        live, found = Live(bench.broker), list[bytes]()
+        async for event in live.events():
+            found.append(event)
+            assert live.watchers == 1
+            asyncio.get_running_loop().call_soon(live.sample if len(found) < 3 else live.close)
+        assert live.watchers == 0
+        return found
+
+    events = asyncio.run(watch())
+    assert len(events) == 3
+    assert all(event.startswith(b"event: overview\ndata: {") and event.endswith(b"}\n\n") for event in events)
+    assert json.loads(events[0].split(b"data: ")[1])["status"] == "ok"
+
+
+def test_too_many_watchers_are_refused(bench: Bench) -> None:
+    app = build_app(bench.broker, ())
+    app.state.live.watchers = live_module.MAX_WATCHERS
+    answer = ask(app, "/api/live")
+    assert (answer.status, answer.json()["error"]["code"]) == (503, "busy")
+
+
+def test_history_and_overview_are_answered(bench: Bench) -> None:
+    app = build_app(bench.broker, ())
+    app.state.live.sample()
+    assert len(ask(app, "/api/history").json()["samples"]) == 1
+    bench.broker.draining = True
+    assert ask(app, "/api/overview").json()["status"] == "draining"

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from starlette.applications import Starlette
+
+from raceway.web.app import build_app
+from raceway.web.pipeline import CELL, shown_cell
+from tests.doubles import Bench
+from tests.web.asgi import ask
+
+
+@pytest.fixture
+def app(tmp_path: Path) -> Starlette:
+    return build_app(Bench().broker, (), data=tmp_path)
+
+
+def write_table(data: Path, name: str, part: str, **columns: list[Any]) -> None:
+    folder = data / "pipeline" / "tables" / name.replace(".", "/") / part
+    folder.mkdir(parents=True)
+    pq.write_table(pa.table(columns), folder / "data.parquet")
+
+
+def write_progress(data: Path, **fields: Any) -> None:
+    (data / "pipeline").mkdir(exist_ok=True)
+    (data / "pipeline" / "progress.json").write_text(json.dumps(fields))
+
+
+def test_without_a_pipeline_there_is_nothing(app: Starlette) -> None:
+    assert ask(app, "/api/pipeline").json() == {"progress": None, "is_running": False, "tables": []}
+
+
+def test_progress_is_what_the_pipeline_wrote(app: Starlette, tmp_path: Path) -> None:
+    write_table(tmp_path, "gold.stats", "bucket=1", n=[1, 2])
+    write_progress(tmp_path, pid=os.getpid(), state="running", tables={"gold.stats": {"rows": 2, "parts": 1}})
+    found = ask(app, "/api/pipeline").json()
+    assert found["is_running"]
+    (table,) = found["tables"]
+    assert (table["name"], table["parts"], table["rows"]) == ("gold.stats", 1, 2)
+    write_progress(tmp_path, pid=2**22 + 1, state="running")
+    assert not ask(app, "/api/pipeline").json()["is_running"], "killed"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}', '{"tables": 7}', '{"pid": 9999999999999999999999}'])
+def test_progress_that_cannot_be_read_is_none(app: Starlette, tmp_path: Path, text: str) -> None:
+    (tmp_path / "pipeline").mkdir()
+    (tmp_path / "pipeline" / "progress.json").write_text(text)
+    assert not ask(app, "/api/pipeline").json()["is_running"]
+
+
+def test_a_preview_shows_rows_of_the_newest_part(app: Starlette, tmp_path: Path) -> None:
+    write_table(tmp_path, "gold.stats", "bucket=1", topic=["old"])
+    write_table(tmp_path, "gold.stats", "bucket=2", topic=["new", "newer"], payload=[b"\xff", b"text"])
+    found = ask(app, "/api/tables/gold.stats?limit=1").json()
+    assert (found["part"], found["rows"]) == ("bucket=2/data.parquet", [["new", "/w=="]])
+    assert found["columns"][0] == {"name": "topic", "type": "string"}
+
+
+def test_a_part_that_is_being_replaced_is_passed_over(app: Starlette, tmp_path: Path) -> None:
+    write_table(tmp_path, "gold.stats", "bucket=1", topic=["old"])
+    broken = tmp_path / "pipeline" / "tables" / "gold" / "stats" / "bucket=2"
+    broken.mkdir()
+    (broken / "data.parquet").write_bytes(b"PAR1 but not for long")
+    assert ask(app, "/api/tables/gold.stats").json()["rows"] == [["old"]]
+
+
+@pytest.mark.parametrize("name", ["gold.none", "..", "..%2F..", "gold", "gold.stats.x"])
+def test_only_tables_that_are_there_can_be_named(app: Starlette, tmp_path: Path, name: str) -> None:
+    write_table(tmp_path, "gold.stats", "bucket=1", topic=["x"])
+    assert ask(app, f"/api/tables/{name}").status == 404
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        (None, None), (True, True), (7, 7), (1.5, 1.5), (float("nan"), "nan"), ("x" * 999, "x" * CELL), (b"ok", "ok"),
+        (datetime.datetime(2026, 1, 2, tzinfo=datetime.UTC), "2026-01-02T00:00:00+00:00"),
+        ([("a", "b")], "[('a', 'b')]"),
+    ],
+)  # fmt: skip
+def test_cells_are_values_of_json(cell: Any, shown: Any) -> None:
+    assert shown_cell(cell) == shown
