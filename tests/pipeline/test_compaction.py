@@ -27,12 +27,6 @@ def small_parts(lake: Lake, parts: int = 6) -> Lake:
     return lake
 
 
-@pytest.fixture(autouse=True)
-def _without_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is computed from bronze, so all of it may be merged."""
-    monkeypatch.setattr(compaction.registry, "DERIVED", ())
-
-
 @pytest.fixture
 def files(tmp_path: Path) -> ParquetLake:
     lake = ParquetLake(None, Folders(tmp_path / "data"))

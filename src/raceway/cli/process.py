@@ -31,6 +31,7 @@ from raceway.dial.allowed import AllowList, Target
 from raceway.dial.seneca_returns import Returns
 from raceway.dial.seneca_services import ServiceTable
 from raceway.journal import open_journal
+from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
 from raceway.listen.server import Doors, ports, tracker_port
 from raceway.listen.sockets import bind
@@ -50,6 +51,7 @@ def run(settings: config.Settings, *, tracker_only: bool = False) -> int:
 
     With `tracker_only` it is a tracker of other brokers: one door, nothing kept.
     """
+    leave_pandas_out()
     # What is there now stays for ever: the collector need not look at it again. And it need not look every 700 objects:
     # a batch makes and frees thousands, none of them in rings.
     gc.collect()

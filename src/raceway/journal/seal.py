@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 
 from raceway.config import Journal
 from raceway.errors import JournalError, RacewayError
+from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.catalogue import BLOCKS, PARQUET, SEGMENT
 from raceway.journal.contract import Segment
 from raceway.journal.files import Files
@@ -167,6 +168,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--hold", action="store_true", help="copy the topics listed on standard input to a held file")
     chosen = parser.parse_args(arguments)
     os.nice(19)
+    leave_pandas_out()
     begin = time.monotonic()
     try:
         if chosen.hold:
