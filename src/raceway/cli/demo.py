@@ -10,6 +10,7 @@ import asyncio
 import random
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import time
@@ -59,7 +60,8 @@ def demo(
         with child_bus(folder) as running:
             performance = perform(running, folder, seed)
             if as_json:
-                output.print_json(performance.as_dict() | {"seed": seed, "data": str(folder) if kept else None})
+                places = {"data": str(folder) if kept else None, "console": running.urls["console"] if keep else None}
+                output.print_json(performance.as_dict() | {"seed": seed, **places})
             else:
                 _print(performance, folder, seed, running if keep else None, kept)
             if keep:
@@ -151,6 +153,7 @@ def _stay(running: ChildBus) -> None:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
+    sys.stdout.flush()  # whoever reads a pipe need not wait for the end
     output.note(f"the console is at {running.urls['console']}/ until Ctrl-C")
     while not stop.wait(LOOK_S):
         if not running.is_running():

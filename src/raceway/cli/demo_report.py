@@ -36,12 +36,15 @@ _ASKED = f"""
 _REJECTED = """
     SELECT wire, topic, code, reason, count(*) AS count, min(producer) AS producer
     FROM bronze.rejected GROUP BY ALL ORDER BY wire, reason"""
-# The history that a message carries is repeated in each answer of its chain.
+# A hop is one question as it travelled; `silver.exchanges` has the names of who asked and who answered. The history
+# that a message carries is repeated in each answer of its chain, so a hop may be there more than once.
 _SLOWEST = f"""
-    SELECT sid AS caller, rid AS callee, arg_min(topic, len(times_ms)) AS topic, max(round_trip_ms) AS round_trip_ms,
-        max(processing_ms) AS processing_ms, any_value(correlation_id) AS correlation_id
-    FROM silver.hops WHERE round_trip_ms IS NOT NULL GROUP BY sid, rid, mid
-    ORDER BY round_trip_ms DESC, mid LIMIT {SLOWEST}"""  # noqa: S608 - our own number
+    SELECT topic, caller, callee, max(ms) AS worst_ms, quantile_disc(ms, 0.5) AS median_ms, count(*) AS hops
+    FROM (
+        SELECT asked.topic, asked.caller, asked.callee, max(coalesce(hop.round_trip_ms, hop.processing_ms)) AS ms
+        FROM silver.hops AS hop JOIN silver.exchanges AS asked ON asked.message_id = hop.mid
+        WHERE asked.callee IS NOT NULL GROUP BY asked.sequence, asked.topic, asked.caller, asked.callee
+    ) WHERE ms IS NOT NULL GROUP BY topic, caller, callee ORDER BY worst_ms DESC, topic LIMIT {SLOWEST}"""  # noqa: S608
 # One that went well over as many wires as there are.
 _TRACE = """
     SELECT correlation_id, root_topic, root_wire, messages, requests, errors, depth, wires, crossings, total_us,

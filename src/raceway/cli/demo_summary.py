@@ -14,7 +14,8 @@ from raceway.pipeline.folders import Folders
 if TYPE_CHECKING:
     from raceway.cli.demo_report import Report
 
-CELL = 44
+# Of a heading, and of one cell: a table should fit into a terminal.
+WIDTH, CELL = 100, 60
 QUESTION = "SELECT root_topic, wires, total_us FROM gold.traces ORDER BY total_us DESC"
 UNITS = ("B", "KiB", "MiB")
 
@@ -35,7 +36,8 @@ def _rule(title: str) -> None:
     from rich.rule import Rule
     from rich.text import Text
 
-    output.console().print(Rule(Text(title, style="bold cyan"), align="left"))
+    screen = output.console()
+    screen.print(Rule(Text(title, style="bold cyan"), align="left"), width=min(screen.width, WIDTH))
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> None:
@@ -79,7 +81,7 @@ def _print_cells(report: Report) -> None:
 def _print_questions(report: Report) -> None:
     _rule("Asked on any wire, answered by any wire")
     rows = [(asking, *(_answers(report, asking, answering) for answering in (*ASKING, NOBODY))) for asking in ASKING]
-    output.print_table("", ["asked on", *(f"answered by {wire}" for wire in (*ASKING, NOBODY))], rows)
+    output.print_table("", ["asked on", *(f"by {wire}" for wire in (*ASKING, NOBODY))], rows)
 
 
 def _answers(report: Report, asking: str, answering: str) -> str:
@@ -89,9 +91,9 @@ def _answers(report: Report, asking: str, answering: str) -> str:
     }  # fmt: skip
     if not found:
         return "–"
-    said = [f"{sum(row['count'] for row in found.values()):,}"]
+    said = []
     if "answered" in found:
-        said.append(f"{found['answered']['p50_us'] / 1000:.1f} ms")
+        said.append(f"{sum(row['count'] for row in found.values()):,} · {found['answered']['p50_us'] / 1000:.1f} ms")
     said += [f"{row['count']} {status}" for status, row in sorted(found.items()) if status != "answered"]
     return " · ".join(said)
 
@@ -111,8 +113,8 @@ def _print_trace(report: Report, folder: Path) -> None:
 
 
 def _print_slowest(report: Report) -> None:
-    _rule("Slowest hops")
-    _table([{name: value for name, value in row.items() if name != "correlation_id"} for row in report.slowest])
+    _rule("Slowest hops: who waited longest for whom")
+    _table(report.slowest)
 
 
 def _print_rejected(report: Report, tally: Tally) -> None:
