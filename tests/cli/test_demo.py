@@ -196,6 +196,16 @@ def test_a_missing_java_is_one_sentence_and_nothing_is_left_behind(tmp_path: Pat
 
 
 @needs_java
+def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
+    """What is there already would be counted too."""
+    (tmp_path / "letter").write_text("dear")
+    done = subprocess.run(command("--data", str(tmp_path)), capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "is not empty" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["letter"]
+
+
+@needs_java
 def test_a_bus_that_cannot_start_is_told_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("not a folder")
     done = subprocess.run(
