@@ -64,7 +64,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
             assert demo.poll() is None, noted.read_text()
             running = bus.maybe_running(folder)
             assert running is not None
-            console = bus.ask_console(running, "/api/pipeline")
+            console = bus.call_console(running.urls["console"], "/api/pipeline", timeout_s=60)
             os.killpg(demo.pid, signal.SIGINT)
             assert demo.wait(30) == 0, noted.read_text()
         finally:

@@ -17,6 +17,7 @@ from raceway import config
 from raceway.cli import beside, bus
 from raceway.cli.bus import is_alive
 from raceway.client.sync import connect
+from raceway.pipeline.progress import maybe_read
 from raceway.pipeline.spark import QUICK_JAVA
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
@@ -45,7 +46,8 @@ class Up:
         return found.urls
 
     def pipeline(self) -> dict[str, Any]:
-        found: dict[str, Any] = bus.call_console(self.urls["console"], "/api/pipeline")
+        """As the console shows it."""
+        found: dict[str, Any] = bus.call_console(self.urls["console"], "/api/pipeline", timeout_s=60)
         return found
 
 
@@ -76,12 +78,13 @@ def test_what_is_published_is_in_the_tables_and_ctrl_c_stops_both_in_order(tmp_p
             kiosk.publish_many("baggage.moved", [{"bag": number} for number in range(100)])
             subscribed.close()
 
-        def maybe_done() -> dict[str, Any] | None:
-            found = running.pipeline()
-            rows = {table["name"]: table["rows"] for table in found["tables"]}
-            return found if rows.get("silver.messages") == 100 and found["progress"]["lag"] == 0 else None
+        def is_done() -> bool:
+            told = maybe_read(running.data / "pipeline" / "progress.json")
+            return told is not None and told.tables["silver.messages"].rows == 100 and not told.lag
 
-        shown = wait_until(maybe_done, TABLES_S, f"the tables; {running.log}")
+        wait_until(is_done, TABLES_S, "the tables")
+        shown = running.pipeline()
+        assert {table["name"]: table["rows"] for table in shown["tables"]}["silver.messages"] == 100
         assert shown["is_running"]
         child = shown["progress"]["pid"]
         assert child != running.process.pid

@@ -112,18 +112,17 @@ def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
     seconds["story"] = clock() - began
     _make_tables(folder)
     seconds["pipeline"] = clock() - began - seconds["story"]
-    with _curtain("tables compared with journal and clients", 1) as advance:
+    with _curtain("tables compared with journal and clients", 0):
         report = read_report(folder, tally)
-        advance(1)
     seconds["all"] = clock() - began
     return Performance(tally, report, {name: round(value, 1) for name, value in seconds.items()})
 
 
 @contextmanager
 def _curtain(title: str, total: int) -> Iterator[Advance]:
-    """A bar while it goes on, a line when it is over."""
+    """A bar while it goes on, a line when it is over; 0 steps mean that nobody knows how many."""
     began = time.monotonic()
-    with output.progress(title, total) as bar:
+    with output.progress(title, total or None) as bar:
         yield lambda count: bar.advance(bar.task_ids[0], count)
     output.note(f"  {title:<{TITLE_WIDTH}} {time.monotonic() - began:5.1f} s")
 
@@ -136,9 +135,8 @@ def _make_tables(folder: Path) -> None:
     from raceway.pipeline.opening import open_lake
 
     settings = config.Pipeline(memory=SPARK_MEMORY)
-    with _curtain("Spark starts", 1) as advance:
+    with _curtain("Spark starts", 0):
         lake = open_lake(Folders(folder), settings, quick=True)
-        advance(1)
     try:
         with _curtain("the journal becomes nine tables", len(registry.DERIVED) + 1) as advance:
             Job(lake, Order(settings, once=True), stepped=lambda _: advance(1)).run()

@@ -84,9 +84,9 @@ _TOPS: dict[str, tuple[str, str]] = {
         "first_sequence",
     ),
     "gold.topic_stats": (
-        "the busiest minutes",
+        "the most asked in a minute",
         "SELECT strftime(minute, '%H:%M') AS minute, topic, wire, publishes, requests, responses, errors, "
-        "round(latency_p95_us / 1000, 1) AS p95_ms FROM gold.topic_stats ORDER BY publishes + requests DESC, topic",
+        "round(latency_p95_us / 1000, 1) AS p95_ms FROM gold.topic_stats ORDER BY requests DESC, topic, wire",
     ),
     "gold.service_graph": (
         "who asks whom most",
