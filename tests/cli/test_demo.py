@@ -196,6 +196,24 @@ def test_a_missing_java_is_one_sentence_and_nothing_is_left_behind(tmp_path: Pat
 
 
 @needs_java
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_that_is_ended_leaves_no_bus_behind(tmp_path: Path, number: signal.Signals) -> None:
+    noted, folders = tmp_path / "notes", tmp_path / "folders"
+    folders.mkdir()
+    with noted.open("wb") as stderr:
+        demo = subprocess.Popen(
+            command(), env=environment() | {"TMPDIR": str(folders)}, stdout=subprocess.DEVNULL, stderr=stderr
+        )
+    wait_until(lambda: b"the airport opens" in noted.read_bytes(), 60, "the story")
+    (folder,) = folders.iterdir()
+    assert bus.maybe_running(folder) is not None
+    demo.send_signal(number)
+    assert demo.wait(30) == {signal.SIGTERM: 128 + number, signal.SIGKILL: -number}[number]
+    wait_until(lambda: bus.maybe_running(folder) is None, 20, "the bus goes too")
+    assert folder.exists() == (number == signal.SIGKILL)
+
+
+@needs_java
 def test_a_folder_that_is_in_use_is_left_alone(tmp_path: Path) -> None:
     """What is there already would be counted too."""
     (tmp_path / "letter").write_text("dear")
