@@ -11,12 +11,14 @@ from raceway.codec.mb_encode import MB_CODES
 from raceway.codec.seneca_failure import SENECA_CODES
 from raceway.web.answers import status_of
 
+# They only group others; of peers that is told in full where nothing closer is known (`invalid`).
 GROUPS = (errors.RacewayError, errors.PeerError, errors.LocalError)
 Kind = type[errors.RacewayError]
 
 
 def errors_page() -> str:
-    kinds = error_classes(errors.RacewayError)
+    tree = error_classes(errors.RacewayError)
+    kinds = [kind for kind in tree if kind not in GROUPS]
     return page(
         "Errors",
         "Every error that Raceway raises on purpose is a class of `raceway.errors`, under `PeerError` (the peer asked",
@@ -30,16 +32,15 @@ def errors_page() -> str:
         "Each wire has its own words. A code that is not in this list is ours (500 on zbus and HTTP), and its",
         "sentence is in the log.",
         "",
-        *table(["code", "MB", "zbus", "Seneca", "Danube", "HTTP"], [_words(kind) for kind in kinds if _is_told(kind)]),
+        *table(["code", "MB", "zbus", "Seneca", "Danube", "HTTP"], [_words(kind) for kind in tree if _is_told(kind)]),
         "A service that fails is no error of the bus: its answer is passed on with its own code, on HTTP with 502.",
     )
 
 
 def error_classes(root: Kind) -> list[Kind]:
-    """The classes of the tree in its order, without the three that only group others."""
-    own = [root] if root not in GROUPS else []
+    """The classes of the tree, in its order."""
     below = [child for child in root.__subclasses__() if child.__module__ == errors.__name__]
-    return own + [kind for child in below for kind in error_classes(child)]
+    return [root, *(kind for child in below for kind in error_classes(child))]
 
 
 def _meaning(kind: Kind) -> tuple[str, ...]:
@@ -49,7 +50,7 @@ def _meaning(kind: Kind) -> tuple[str, ...]:
 
 def _is_told(kind: Kind) -> bool:
     """Some wire has a word for it."""
-    return kind.code in MB_CODES or kind.code in DANUBE_STATUSES
+    return any(kind.code in words for words in (MB_CODES, SENECA_CODES, DANUBE_STATUSES, zbus_encode.ZBUS_STATUSES))
 
 
 def _words(kind: Kind) -> tuple[str, ...]:
