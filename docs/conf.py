@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 project = "Raceway"
 release = __version__
 extensions = ["myst_parser"]
-exclude_patterns = ["site"]
 suppress_warnings = ["misc.highlighting_failure"]  # `…` stands for anything in what a block prints
 myst_heading_anchors = 4
 html_theme = "furo"
+html_static_path = ["static"]
+html_css_files = ["manual.css"]
 html_title = f"Raceway {release}"
 html_show_copyright = html_show_sphinx = html_show_sourcelink = html_copy_source = False
 

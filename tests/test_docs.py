@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -10,32 +13,51 @@ import pytest
 from tests.manual import DEADLINE_S, PAGES, ROOT, PageRun, blocks, is_run, maybe_before, name_of
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#([^)\s]+))?\)|\[[^\]]*\]\(#([^)\s]+)\)")
+# What Python wants around the ten lines.
+AROUND = ("import ", "from ", "async def main()", "asyncio.run(")
 MARKS = ("run", "serve", "browser", "output")
 
 
+class Runs:
+    """Pages being run, as many at a time as there are cores: most of the time a page waits for programs to start."""
+
+    def __init__(self, pool: ThreadPoolExecutor, make: pytest.TempPathFactory) -> None:
+        self._pool, self._make = pool, make
+        self._begun: dict[Path, Future[Path]] = {}
+
+    def begin(self, page: Path) -> Future[Path]:
+        """The folder that the page leaves behind. A page that goes on from another one begins when that is done."""
+        if page not in self._begun:
+            before = maybe_before(page)
+            folder = None if before is None else self.begin(before)  # begun first, so that waiting for it ends
+            self._begun[page] = self._pool.submit(self._run, page, folder)
+        return self._begun[page]
+
+    def _run(self, page: Path, before: Future[Path] | None) -> Path:
+        folder = self._make.mktemp("page") if before is None else before.result()
+        with PageRun(page, folder) as run:
+            run.run_all()
+        return folder
+
+
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory) -> dict[Path, Path]:
-    """Page to the folder it left behind."""
-    return {}
+def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
+    """Every page that a test of this run asks for."""
+    wanted = [
+        item.callspec.params["page"] for item in request.session.items if "runs" in getattr(item, "fixturenames", ())
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        runs = Runs(pool, tmp_path_factory)
+        for page in sorted(wanted, key=lambda page: maybe_before(page) is not None):
+            runs.begin(page)
+        yield runs
+        pool.shutdown(cancel_futures=True)
 
 
-def run_page(page: Path, folders: dict[Path, Path], make: pytest.TempPathFactory) -> None:
-    before = maybe_before(page)
-    if before is not None and before not in folders:
-        run_page(before, folders, make)
-    folder = make.mktemp("page") if before is None else folders[before]
-    with PageRun(page, folder) as run:
-        run.run_all()
-    folders[page] = folder
-
-
-@pytest.mark.timeout(3 * DEADLINE_S)
+@pytest.mark.timeout(5 * DEADLINE_S)
 @pytest.mark.parametrize("page", [page for page in PAGES if is_run(page)], ids=name_of)
-def test_the_blocks_of_a_page_do_what_it_says(
-    page: Path, folders: dict[Path, Path], tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    if page not in folders:  # run before, for a page that goes on from it
-        run_page(page, folders, tmp_path_factory)
+def test_the_blocks_of_a_page_do_what_it_says(page: Path, runs: Runs) -> None:
+    runs.begin(page).result()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
@@ -91,7 +113,7 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
 def test_a_wire_begins_with_ten_lines_that_are_run(wire: str) -> None:
     first, *_ = blocks(ROOT / "docs" / "learn" / f"{wire}.md")
     assert first.mark in ("run", "serve")
-    lines = [line for line in first.code.splitlines() if line and not line.startswith(("import ", "from "))]
+    lines = [line for line in first.code.splitlines() if line and not line.startswith(AROUND)]
     assert len(lines) <= 10
 
 
