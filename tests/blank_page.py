@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+from playwright.sync_api import ConsoleMessage
+
 from tests.browser import running_browser
 from tests.ports import free_port_base
 
@@ -38,11 +40,14 @@ def _address() -> Iterator[str]:
 def console_lines(code: str, count: int) -> str:
     """The first so many lines that the script writes to the console."""
     lines: list[str] = []
+
+    def is_last(said: ConsoleMessage) -> bool:
+        lines.append(said.text)
+        return len(lines) == count
+
     with _address() as address, running_browser() as browser:
         page = browser.new_page()
         page.goto(address)
-        with page.expect_console_message(
-            lambda said: lines.append(said.text) or len(lines) == count, timeout=PATIENCE_MS
-        ):
+        with page.expect_console_message(is_last, timeout=PATIENCE_MS):
             page.add_script_tag(content=code)
     return "\n".join(lines)

@@ -43,9 +43,10 @@ class Runs:
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runs]:
     """Every page that a test of this run asks for."""
-    wanted = [
-        item.callspec.params["page"] for item in request.session.items if "runs" in getattr(item, "fixturenames", ())
+    asking = [
+        item for item in request.session.items if isinstance(item, pytest.Function) and "runs" in item.fixturenames
     ]
+    wanted = [Path(str(item.callspec.params["page"])) for item in asking]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         runs = Runs(pool, tmp_path_factory)
         for page in sorted(wanted, key=lambda page: maybe_before(page) is not None):

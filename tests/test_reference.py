@@ -6,18 +6,21 @@ import inspect
 import re
 from collections.abc import Iterator
 from functools import cache
+from pathlib import Path
 
 import msgspec
 import pytest
 from typer.testing import CliRunner
 
 from docs import make_reference
+from docs.generate.errors import errors_page
 from raceway import config, errors
 from raceway.cli.app import app
 from raceway.codec.mb_encode import MB_CODES
 from raceway.codec.seneca_failure import SENECA_CODES
 from raceway.codec.zbus_encode import ZBUS_STATUSES
 from raceway.web.operations import OPERATIONS
+from tests.manual import PAGES, name_of
 from tests.server import running_server
 
 OPTIONS = re.compile(r"^│[ *]+((?:-[\w-]+[ ,/]*)+)", re.MULTILINE)
@@ -36,6 +39,29 @@ def page(name: str) -> str:
 @pytest.mark.parametrize("name", written())
 def test_pages_are_what_the_code_says(name: str) -> None:
     assert page(name) == written()[name], "run `make docs`"
+
+
+# ---- what the manual speaks of --------------------------------------------------------------------------------------
+
+SECTIONS = {field.name for field in msgspec.structs.fields(config.Config)}
+NAMED_KEY = re.compile(rf"`((?:{'|'.join(SECTIONS)})(?:\.[a-z_]+)+)(?: = [^`]*)?`")
+ATTRIBUTES = {"seneca.times"}  # of messages; named like a setting
+NAMED_METRIC = re.compile(r"`(raceway_[a-z_]+)")
+NAMED_COMMAND = re.compile(r"`raceway ([a-z]+(?: [a-z]+)?)")
+
+
+@pytest.mark.parametrize("named", PAGES, ids=name_of)
+def test_every_setting_metric_and_command_that_a_page_names_exists(named: Path) -> None:
+    text = named.read_text("utf-8")
+    keys = set(config.describe())
+    keys |= {key.rpartition(".")[0] for key in keys}
+    assert [key for key in NAMED_KEY.findall(text) if key not in keys | ATTRIBUTES] == []
+    assert [name for name in NAMED_METRIC.findall(text) if f"| `{name}` |" not in page("metrics.md")] == []
+    headings = page("cli.md")
+    words = [command.split() for command in NAMED_COMMAND.findall(text)]
+    assert [
+        each for each in words if not any(f"## raceway {name}\n" in headings for name in (each[0], " ".join(each)))
+    ] == []
 
 
 # ---- commands -------------------------------------------------------------------------------------------------------
@@ -116,7 +142,7 @@ def test_no_word_of_a_wire_is_missing(words: dict[str, object]) -> None:
 
 def test_a_changed_word_of_a_wire_changes_the_page(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ZBUS_STATUSES, "busy", 429)
-    assert "| `busy` | `SERVICE_UNAVAILABLE` | 429 |" in make_reference.errors_page()
+    assert "| `busy` | `SERVICE_UNAVAILABLE` | 429 |" in errors_page()
 
 
 def test_no_address_of_the_console_port_is_missing() -> None:

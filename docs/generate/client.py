@@ -40,7 +40,7 @@ def client_page() -> str:
 
 def _schemes() -> list[tuple[str, str, str]]:
     return [
-        (f"`{scheme}://HOST[:PORT]`", str(port), f"[{made.__name__}](#{made.__name__.lower()})")  # type: ignore[attr-defined]
+        (f"`{scheme}://HOST[:PORT]`", str(port), f"[{made.__name__}](#{made.__name__.lower()})")
         for scheme, (port, made) in client.SCHEMES.items()
     ]
 

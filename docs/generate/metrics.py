@@ -19,7 +19,7 @@ def metrics_page() -> str:
     return page(
         "Metrics",
         "What `GET /metrics` on the console port shows, in Prometheus text. Which of them to watch is told in",
-        "[health and metrics](../operate/metrics.md).",
+        "[health and what to watch](../operate/metrics.md).",
         "",
         *table(["metric", "type", "labels", ""], [_row(family) for family in families()]),
     )

@@ -24,7 +24,7 @@ def _found(call: Any, marks: Mapping[str, Any], hops: str = "") -> Found:
     """`hops` is where a call says what came before it."""
     topic = maybe_topic(call.text) or ""
     row = seneca.batch_of(call, topic.encode()).row(0)
-    found = columns_of(row, marks | _CUSTOM_MARKS | _DATA_MARKS)
+    found = columns_of(row, {**marks, **_CUSTOM_MARKS, **_DATA_MARKS})
     found["payload"] = found["payload"].removeprefix(f"{KEYS}, ")  # they are part of the document
     came_before = any(hop.mid == PARENT for hop in row.hops)
     return {column: places for column, places in found.items() if column not in ("kind", "hops")} | (
