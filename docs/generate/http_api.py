@@ -34,7 +34,7 @@ def http_page() -> str:
     for tag in dict.fromkeys(operation.tag for operation in OPERATIONS.values()):
         found = {asked: operation for asked, operation in OPERATIONS.items() if operation.tag == tag}
         rows = [_row(*asked, operation) for asked, operation in found.items()]
-        lines += [f"## {TITLES[tag]}", "", *table(["", "address", "takes", ""], rows)]
+        lines += [f"## {TITLES.get(tag, tag.capitalize())}", "", *table(["", "address", "takes", ""], rows)]
         lines += [line for asked, operation in found.items() for line in _parameters(*asked, operation)]
     return page("HTTP interface", *lines)
 
