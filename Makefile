@@ -58,8 +58,10 @@ soak: setup ## Run all tests with ROUNDS repetitions of the random ones (default
 bench: setup ## Measure codec, journal, start, pipeline and the whole path beside other brokers
 	@for script in codec journal path zbus danube seneca start pipeline; do $(BIN)/python -m bench.$$script || exit 1; done
 
-docs: setup ## Write the reference pages anew from the code
+docs: setup ## Write the reference anew from the code, and make the manual into build/site
 	@$(BIN)/python -m docs.make_reference
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs build/site
+	@echo "The manual is at build/site/index.html"
 
 protos: setup ## Write the modules of the Danube messages anew from their .proto files
 	@$(BIN)/python tools/make_protos.py
