@@ -37,11 +37,11 @@ $(READY): requirements-dev.lock pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-demo: setup ## Start a bus, run real traffic through it, read the journal back, print a summary
+demo: setup ## Play an airport's traffic over all four wires, make tables of it, print what they say
 	@$(BIN)/raceway demo
 
-up: setup ## Run the bus until Ctrl-C, with its data in DATA (default: data)
-	@$(BIN)/raceway serve --data $(DATA)
+up: setup ## Run bus, console and pipeline until Ctrl-C, with their data in DATA (default: data)
+	@$(BIN)/raceway up --data $(DATA)
 
 test: setup ## Run all tests
 	@$(BIN)/python -m pytest

@@ -436,6 +436,10 @@ class Pipeline(_Section, frozen=True):
     max_records: Annotated[Positive, Meta(description="Rows of one batch.")] = 1_048_576
     max_bytes: Annotated[Positive, Meta(description="Bytes of the journal in one batch, about.")] = 512 * MIB
     partitions: Annotated[Count, Meta(description="Tasks that read one batch; 0: as many as there are cores.")] = 0
+    restart_s: Annotated[
+        Interval,
+        Meta(description="`raceway up` starts a pipeline that failed again after this, then after twice as long each."),
+    ] = 2.0
     compact_parts: Annotated[
         Count, Meta(description="A run merges the small parts of bronze tables when there are so many; 0: never.")
     ] = 64

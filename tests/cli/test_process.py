@@ -17,7 +17,7 @@ import pytest
 from raceway import config
 from raceway.cli import process
 from raceway.cli.bus import maybe_running
-from raceway.cli.process import Console, _announced, _repeat
+from raceway.cli.process import Console, _announced, _repeat, _urls
 from raceway.errors import ConfigError, LockedError
 from raceway.journal import open_journal
 from raceway.journal.reader import Reader
@@ -204,8 +204,8 @@ def test_what_is_repeated_goes_on_until_it_is_cancelled() -> None:
 
 
 def test_only_the_owner_may_read_where_the_bus_is(tmp_path: Path) -> None:
-    chosen = config.Config(journal=config.Journal(folder=str(tmp_path)))
-    with _announced(chosen, {"mb": 1}):
+    journal, listen = config.Journal(folder=str(tmp_path)), config.Listen()
+    with _announced(journal, _urls(listen, {"mb": 1})):
         file = tmp_path / "raceway.json"
         assert file.stat().st_mode & 0o777 == 0o600
         assert json.loads(file.read_bytes()) == {"pid": os.getpid(), "urls": {"mb": "mb://127.0.0.1:1"}}
@@ -213,7 +213,7 @@ def test_only_the_owner_may_read_where_the_bus_is(tmp_path: Path) -> None:
 
 
 def test_a_run_that_fails_takes_its_announcement_back(tmp_path: Path) -> None:
-    chosen = config.Config(journal=config.Journal(folder=str(tmp_path)))
-    with pytest.raises(RuntimeError), _announced(chosen, {"mb": 1}):
+    journal = config.Journal(folder=str(tmp_path))
+    with pytest.raises(RuntimeError), _announced(journal, {"mb": "mb://127.0.0.1:1"}):
         raise RuntimeError
     assert list(tmp_path.iterdir()) == []

@@ -22,6 +22,7 @@ from raceway.cli.seneca import seneca_app
 from raceway.cli.serve import serve
 from raceway.cli.trace import trace
 from raceway.cli.track import track
+from raceway.cli.up import up
 from raceway.errors import RacewayError
 
 EPILOG = "Exit status: " + "; ".join(f"{code.value} {text}" for code, text in output.EXIT_CODE_MEANINGS.items()) + "."
@@ -36,6 +37,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+app.command()(up)
 app.command()(serve)
 app.command()(track)
 app.command()(pub)

@@ -1,7 +1,7 @@
-"""`raceway demo`: a bus of its own, real traffic through real sockets, the journal read back, and what it says.
+"""`raceway demo`: a bus of its own, an airport's traffic over all four wires, tables of it, and what they say.
 
-The bus is a child process on free ports and, unless told otherwise, on a temporary folder. What the tables say of
-messages is read from the journal's files after the bus has stopped, not remembered by the clients.
+The bus is a child process on free ports and, unless told otherwise, on a temporary folder. What is shown at the end is
+asked of the tables, not remembered by the clients; that both say the same is checked, and the status says it.
 """
 
 from __future__ import annotations
@@ -10,208 +10,151 @@ import asyncio
 import random
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from raceway.cli import bus, options, output
-from raceway.cli.ports import free_port_base
+from raceway import config
+from raceway.cli import options, output
+from raceway.cli.child_bus import ChildBus, child_bus
 from raceway.errors import UnavailableError
 
-# Starting takes well under a second; a busy machine may need longer.
-START_S, STOP_S = 20.0, 20.0
+if TYPE_CHECKING:
+    from raceway.cli.airport.tally import Advance, Tally
+    from raceway.cli.demo_report import Report
+
+# More than the tables of a demo need; a machine with 2 GB has it.
+SPARK_MEMORY = "1g"
+TITLE_WIDTH = 42
+LOOK_S = 0.2
 
 
 def demo(
     data: Annotated[
         Path | None, typer.Option("--data", metavar="DIR", help="Keep the data here. Default: a temporary folder.")
     ] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep the temporary folder.")] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Stay up with the console until Ctrl-C, and keep the folder.")
+    ] = False,
     seed: Annotated[int, typer.Option(help="The same seed sends the same messages.")] = 1,
     as_json: options.Json = False,
 ) -> None:
-    """Start a bus, send an airport's traffic through it, read the journal back and print what happened."""
-    began = time.monotonic()
+    """Play an airport's morning over all four wires, make tables of it with Spark, and print what they say.
+
+    Needs Java and the extra `spark`. Ends by itself, with status 0 if what the clients know is what the tables say.
+    """
+    from raceway.pipeline.spark import check_installed, check_java
+
+    check_installed()
+    check_java()
     folder = data or Path(tempfile.mkdtemp(prefix="raceway-demo-"))
     kept = keep or data is not None
     try:
-        with _running_bus(folder) as running:
-            output.note(f"bus: process {running.pid} on {', '.join(running.urls.values())}")
-            from raceway.cli.airport import play
-
-            story = asyncio.run(play(running.urls, random.Random(seed)))  # noqa: S311 - a story, no secret
-        summary = read_back(folder)
-        if as_json:
-            output.print_json({"story": story, "journal": summary.as_dict(), "data": str(folder) if kept else None})
-        else:
-            _print(story, summary, folder if kept else None)
-            output.note(f"done in {time.monotonic() - began:.1f} s; the bus has stopped")
+        with child_bus(folder) as running:
+            performance = perform(running, folder, seed)
+            if as_json:
+                places = {"data": str(folder) if kept else None, "console": running.urls["console"] if keep else None}
+                output.print_json(performance.as_dict() | {"seed": seed, **places})
+            else:
+                _print(performance, folder, seed, running if keep else None, kept)
+            if keep:
+                _stay(running)
+        if performance.report.differences:
+            output.fail("; ".join(performance.report.differences))
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-# ---- the bus ---------------------------------------------------------------------------------------------------------
+class Performance(NamedTuple):
+    """What the clients know, what the tables say, and how long each part took."""
+
+    tally: Tally
+    report: Report
+    seconds: dict[str, float]
+
+    def as_dict(self) -> dict[str, Any]:
+        import msgspec
+
+        told: dict[str, Any] = msgspec.to_builtins(self.report)
+        return {"story": self.tally.as_dict(), **told, "seconds": self.seconds}
+
+
+def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
+    """The story, then the tables, then the question whether they agree."""
+    from raceway.cli.airport.story import play
+    from raceway.cli.demo_report import read_report
+
+    clock, seconds = time.monotonic, {}
+    output.note(f"a bus on {', '.join(running.urls.values())}")
+    began = clock()
+    tally = asyncio.run(play(running.urls, random.Random(seed), _curtain))  # noqa: S311 - a story, no secret
+    seconds["story"] = clock() - began
+    _make_tables(folder)
+    seconds["pipeline"] = clock() - began - seconds["story"]
+    with _curtain("tables compared with journal and clients", 1) as advance:
+        report = read_report(folder, tally)
+        advance(1)
+    seconds["all"] = clock() - began
+    return Performance(tally, report, {name: round(value, 1) for name, value in seconds.items()})
 
 
 @contextmanager
-def _running_bus(folder: Path) -> Iterator[bus.Running]:
-    """A bus on this folder, as a child process. Stopped at the end, orderly if possible."""
-    command = [sys.executable, "-m", "raceway", "serve", "--data", str(folder), "--port-base", str(free_port_base())]
-    command += ["--log-level", "warning"]
-    with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log)  # noqa: S603 - our own program
-        try:
-            yield _wait_until_ready(child, folder, log)
-            child.send_signal(signal.SIGTERM)
-            status = child.wait(STOP_S)
-            if status != 0:
-                raise UnavailableError(f"the bus ended with status {status}: {_last_line(log)}")
-        finally:
-            if child.poll() is None:
-                child.kill()
-                child.wait()
+def _curtain(title: str, total: int) -> Iterator[Advance]:
+    """A bar while it goes on, a line when it is over."""
+    began = time.monotonic()
+    with output.progress(title, total) as bar:
+        yield lambda count: bar.advance(bar.task_ids[0], count)
+    output.note(f"  {title:<{TITLE_WIDTH}} {time.monotonic() - began:5.1f} s")
 
 
-def _wait_until_ready(child: subprocess.Popen[bytes], folder: Path, log: IO[bytes]) -> bus.Running:
-    deadline = time.monotonic() + START_S
-    while time.monotonic() < deadline:
-        running = bus.maybe_running(folder)
-        if running is not None and running.pid == child.pid:
-            return running
-        if child.poll() is not None:
-            raise UnavailableError(f"the bus did not start: {_last_line(log)}")
-        time.sleep(0.02)
-    raise UnavailableError(f"the bus was not ready within {START_S:.0f} s: {_last_line(log)}")
+def _make_tables(folder: Path) -> None:
+    """`raceway pipeline run --once`, with a Spark that starts quickly and settings of its own."""
+    from raceway.pipeline import registry
+    from raceway.pipeline.folders import Folders
+    from raceway.pipeline.jobs import Job, Order
+    from raceway.pipeline.opening import open_lake
+
+    settings = config.Pipeline(memory=SPARK_MEMORY)
+    with _curtain("Spark starts", 1) as advance:
+        lake = open_lake(Folders(folder), settings, quick=True)
+        advance(1)
+    try:
+        with _curtain("the journal becomes nine tables", len(registry.DERIVED) + 1) as advance:
+            Job(lake, Order(settings, once=True), stepped=lambda _: advance(1)).run()
+    finally:
+        lake.spark.stop()
 
 
-def _last_line(log: IO[bytes]) -> str:
-    log.seek(0)
-    lines = log.read().splitlines()
-    return output.printable(lines[-1]) if lines else "it said nothing"
+def _print(performance: Performance, folder: Path, seed: int, staying: ChildBus | None, kept: bool) -> None:
+    from raceway.cli import demo_summary
 
-
-# ---- the journal -----------------------------------------------------------------------------------------------------
-
-
-class Summary(NamedTuple):
-    """What the journal says happened."""
-
-    rows: dict[tuple[str, str], int]  # (topic, kind)
-    bytes: Counter[tuple[str, str]]
-    latencies_us: dict[str, list[int]]
-    errors: Counter[tuple[str, str]]  # (topic, code)
-    unanswered: Counter[str]
-    chains: int
-    files: list[tuple[str, int]]
-
-    def as_dict(self) -> dict[str, object]:
-        topics = [
-            {"topic": topic, "kind": kind, "rows": rows, "bytes": self.bytes[topic, kind]}
-            for (topic, kind), rows in sorted(self.rows.items())
-        ]
-        exchanges = [
-            {"topic": topic, "answered": len(times), "unanswered": self.unanswered[topic],
-             "p50_us": percentile(times, 50), "p99_us": percentile(times, 99)}
-            for topic, times in sorted(self.latencies_us.items())
-        ]  # fmt: skip
-        errors = [{"topic": topic, "code": code, "rows": rows} for (topic, code), rows in sorted(self.errors.items())]
-        files = [{"name": name, "bytes": size} for name, size in self.files]
-        return {"topics": topics, "exchanges": exchanges, "errors": errors, "chains": self.chains, "files": files}
-
-
-def read_back(folder: Path) -> Summary:
-    from raceway.journal.reader import Reader
-
-    reader = Reader(folder)
-    summary = Summary(Counter(), Counter(), {}, Counter(), Counter(), 0, [])
-    asked: dict[int, tuple[str, int]] = {}
-    chains: set[str] = set()
-    columns = ["sequence", "topic", "time_us", "kind", "parent_id", "correlation_id", "answers", "error", "payload"]
-    for batch in reader.read(reader.first_position(), columns=columns):
-        for row in batch.to_pylist():
-            if row["kind"] != "control":
-                _count(summary, row, asked)
-                if row["parent_id"]:
-                    chains.add(row["correlation_id"])
-    summary.unanswered.update(topic for topic, _ in asked.values())
-    files = sorted((path.name, path.stat().st_size) for path in folder.iterdir() if path.is_file())
-    return summary._replace(chains=len(chains), files=files)
-
-
-def _count(summary: Summary, row: dict[str, object], asked: dict[int, tuple[str, int]]) -> None:
-    topic, kind, position, time_us = row["topic"], row["kind"], row["sequence"], row["time_us"]
-    payload, answers, error = row["payload"], row["answers"], row["error"]
-    assert isinstance(topic, str)
-    assert isinstance(kind, str)
-    assert isinstance(position, int)
-    assert isinstance(time_us, int)
-    assert isinstance(payload, bytes)
-    summary.rows[topic, kind] = summary.rows.get((topic, kind), 0) + 1
-    summary.bytes[topic, kind] += len(payload)
-    if kind == "request":
-        asked[position] = (topic, time_us)
-        summary.latencies_us.setdefault(topic, [])
-    if isinstance(answers, int) and answers in asked:
-        summary.latencies_us[topic].append(time_us - asked.pop(answers)[1])
-    if error is not None:
-        summary.errors[topic, str(error)] += 1
-
-
-def percentile(values: list[int], percent: int) -> int | None:
-    if not values:
-        return None
-    return sorted(values)[min(len(values) - 1, len(values) * percent // 100)]
-
-
-# ---- what a person sees ----------------------------------------------------------------------------------------------
-
-
-def _print(story: list[tuple[str, str]], summary: Summary, folder: Path | None) -> None:
-    print_table = output.print_table
-    print_table("What the clients saw", ["", ""], story)
-    print_table(
-        "Messages in the journal",
-        ["topic", "kind", "rows", "bytes"],
-        [(topic, kind, rows, summary.bytes[topic, kind]) for (topic, kind), rows in sorted(summary.rows.items())],
-        numbers=["rows", "bytes"],
-    )
-    print_table(
-        "Requests and their answers",
-        ["topic", "answered", "p50 µs", "p99 µs", "no answer"],
-        [
-            (topic, len(times), percentile(times, 50), percentile(times, 99), summary.unanswered[topic])
-            for topic, times in sorted(summary.latencies_us.items())
-        ],
-        numbers=["answered", "p50 µs", "p99 µs", "no answer"],
-    )
-    print_table(
-        "Answers that say the service failed",
-        ["topic", "code", "rows"],
-        [(topic, code, rows) for (topic, code), rows in sorted(summary.errors.items())],
-        numbers=["rows"],
-    )
-    print_table("Files of the journal", ["file", "bytes"], summary.files, numbers=["bytes"])
-    print(f"{summary.chains:,} conversations of more than one message can be followed by their correlation id.")
-    _print_next(folder)
-
-
-def _print_next(folder: Path | None) -> None:
-    print("\nWhat to type next:")
-    if folder is None:
-        print("  raceway demo --keep                      the same, and the data stays")
+    demo_summary.print_summary(performance.report, performance.tally, folder)
+    if kept:
+        console = staying.urls["console"] if staying else None
+        demo_summary.print_next(folder, performance.report.trace["correlation_id"], console)
     else:
-        print(f"  raceway journal info --data {folder}")
-        print(f"  raceway journal read --data {folder} --topic baggage.events")
-        print(f"  raceway serve --data {folder}")
-    print("  raceway serve                            a bus of your own; then, in another terminal:")
-    print("  raceway sub 'baggage.#'                  and in a third:")
-    print("  raceway pub baggage.events '{\"bag\": 17}'")
+        demo_summary.print_next_without(seed)
+    seconds = performance.seconds
+    output.note(
+        f"{seconds['all']:.0f} s: {seconds['story']:.1f} for the story, {seconds['pipeline']:.1f} for the pipeline"
+    )
+
+
+def _stay(running: ChildBus) -> None:
+    """Until Ctrl-C or SIGTERM. Spark leaves a handler behind that asks a Spark which is no more."""
+    stop = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stop.set())
+    sys.stdout.flush()  # whoever reads a pipe need not wait for the end
+    output.note(f"the console is at {running.urls['console']}/ until Ctrl-C")
+    while not stop.wait(LOOK_S):
+        if not running.is_running():
+            raise UnavailableError("the bus has ended")

@@ -46,7 +46,11 @@ LOOK_S = 0.3
 ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
-def run(settings: config.Settings, *, tracker_only: bool = False) -> int:
+# What runs beside a bus that is ready, given the URL of each door; it ends before the bus does.
+Beside = Callable[[dict[str, str]], contextlib.AbstractAsyncContextManager[None]]
+
+
+def run(settings: config.Settings, *, tracker_only: bool = False, beside: Beside | None = None) -> int:
     """Run the bus in this thread until SIGTERM or SIGINT. Raises ConfigError or JournalError if it cannot start.
 
     With `tracker_only` it is a tracker of other brokers: one door, nothing kept.
@@ -58,7 +62,7 @@ def run(settings: config.Settings, *, tracker_only: bool = False) -> int:
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(_run(settings.config, _track if tracker_only else _serve))
+        runner.run(_run(settings.config, _track if tracker_only else partial(_serve, beside=beside)))
     return 0
 
 
@@ -78,7 +82,7 @@ async def _run(
         journal.close()
 
 
-async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event) -> None:
+async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event, beside: Beside | None = None) -> None:
     loop = asyncio.get_running_loop()
     broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
     chosen = ports(settings.listen)
@@ -101,10 +105,12 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event)
         tracking(settings.listen, doors.administration, settings.dial.allow),
         exporting(settings.telemetry, broker, allowed),
     ):
-        with _announced(settings, chosen):
+        urls = _urls(settings.listen, chosen)
+        with _announced(settings.journal, urls):
             print("ready", flush=True)
             log.info("ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
-            await stop.wait()
+            async with beside(urls) if beside else contextlib.nullcontext():
+                await stop.wait()
     log.info("stopping")
     drain_s = settings.broker.drain_s
     await asyncio.gather(doors.drain(), services.drain(drain_s), returns.drain(drain_s))
@@ -199,18 +205,21 @@ def _repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[
     return loop.create_task(again())
 
 
-@contextlib.contextmanager
-def _announced(settings: config.Config, chosen: dict[str, int]) -> Iterator[None]:
-    """While the bus runs its data folder says where, so that commands find it."""
-    if settings.journal.durability == "memory":
-        yield
-        return
-    plain, secure = config.plain_host(settings.listen), settings.listen.host
-    urls = {
+def _urls(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:
+    plain, secure = config.plain_host(listen), listen.host
+    return {
         door: f"{'http' if door == 'console' else door}://{_in_url(secure if door in ENCRYPTED else plain)}:{port}"
         for door, port in chosen.items()
     }
-    file = Path(settings.journal.folder) / RUNNING_FILE
+
+
+@contextlib.contextmanager
+def _announced(journal: config.Journal, urls: dict[str, str]) -> Iterator[None]:
+    """While the bus runs its data folder says where, so that commands find it."""
+    if journal.durability == "memory":
+        yield
+        return
+    file = Path(journal.folder) / RUNNING_FILE
     try:
         _write_private(file, msgspec.json.encode(Running(os.getpid(), urls)))
     except OSError as error:  # a full disk must not keep readers from being served

@@ -10,39 +10,60 @@ import typer
 from raceway import config
 from raceway.cli import options
 
+PortBase = Annotated[
+    int | None, typer.Option(metavar="N", help="First of ten ports in a row. Default: each door's own port.")
+]
+Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")]
+Insecure = Annotated[bool | None, typer.Option("--insecure", help="Allow an address other than loopback without TLS.")]
+Durability = Annotated[
+    Literal["sync", "os", "memory"] | None,
+    typer.Option(help="A message is stored after fdatasync, after write, or only in memory."),
+]
+TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate chain.")]
+TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the private key.")]
+LogLevel = Annotated[
+    Literal["debug", "info", "warning", "error"] | None,
+    typer.Option(help="Lowest level written to standard error."),
+]
+
 
 def serve(
     data: options.Data = None,
-    port_base: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="First of ten ports in a row. Default: each door's own port."),
-    ] = None,
-    host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
-    ] = None,
+    port_base: PortBase = None,
+    host: Host = None,
     config_file: options.ConfigFile = None,
-    insecure: Annotated[
-        bool | None, typer.Option("--insecure", help="Allow an address other than loopback without TLS.")
-    ] = None,
-    durability: Annotated[
-        Literal["sync", "os", "memory"] | None,
-        typer.Option(help="A message is stored after fdatasync, after write, or only in memory."),
-    ] = None,
-    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate chain.")] = None,
-    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the private key.")] = None,
-    log_level: Annotated[
-        Literal["debug", "info", "warning", "error"] | None,
-        typer.Option(help="Lowest level written to standard error."),
-    ] = None,
+    insecure: Insecure = None,
+    durability: Durability = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    log_level: LogLevel = None,
 ) -> None:
     """Run the bus until SIGTERM or Ctrl-C.
 
     Prints `ready` on standard output when every door is open; logs go to standard error. A stop takes nothing new,
     finishes what is open and ends with status 0.
     """
-    flags = {
+    flags = flags_of(data, port_base, host, insecure, tls_cert, tls_key, log_level)
+    settings = config.load(config_file, flags=flags | {"journal.durability": durability})
+
+    from raceway.cli import logs, process
+
+    logs.configure(settings.config.log)
+    raise typer.Exit(process.run(settings))
+
+
+def flags_of(
+    data: Path | None,
+    port_base: int | None,
+    host: str | None,
+    insecure: bool | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    log_level: str | None,
+) -> dict[str, object]:
+    """The settings that these flags stand for."""
+    return {
         "journal.folder": data and str(data),
-        "journal.durability": durability,
         "listen.port_base": port_base,
         "listen.host": host,
         "listen.insecure": insecure,
@@ -50,9 +71,3 @@ def serve(
         "listen.tls_key": tls_key and str(tls_key),
         "log.level": log_level,
     }
-    settings = config.load(config_file, flags=flags)
-
-    from raceway.cli import logs, process
-
-    logs.configure(settings.config.log)
-    raise typer.Exit(process.run(settings))

@@ -46,7 +46,7 @@ def trace(
     if url is not None:
         found = _ask(url, wanted, topic, since_us, rows, token)
     else:
-        found = _search(data, wanted, topic, since_us, rows)
+        found = maybe_in_files(bus.data_folder(data), wanted, topic, since_us, rows)
     if found is None:
         output.fail(f"no message has the id {wanted} among the rows that were searched; --rows searches more")
     if as_json:
@@ -59,12 +59,15 @@ def trace(
         output.note(f"the search ended after {found.searched_rows:,} rows; there may be more to it")
 
 
-def _search(data: Path | None, wanted: str, topic: str | None, since_us: int | None, rows: int) -> Trace | None:
+def maybe_in_files(
+    folder: Path, wanted: str, topic: str | None = None, since_us: int | None = None, rows: int = USUAL_ROWS
+) -> Trace | None:
+    """The conversation that this id belongs to, from the files of a data folder."""
     from raceway.journal.inspect import next_offset
     from raceway.journal.reader import Reader
     from raceway.journal.traces import Search, maybe_trace
 
-    reader = Reader(bus.data_folder(data))
+    reader = Reader(folder)
     known = None if topic is None else (topic, next_offset(reader, topic))
     first, end = reader.first_position(), reader.committed() + 1
     with output.progress("searching", min(rows, 2 * (end - first))) as bar:

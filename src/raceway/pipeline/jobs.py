@@ -52,10 +52,17 @@ class Order:
 
 
 class Job:
-    """One run over the tables of a data folder. `told` hears of each batch and each time the run is idle."""
+    """One run over the tables of a data folder. `told` hears of each batch and each time the run is idle, `stepped` of
+    each table that a batch has brought up to date."""
 
-    def __init__(self, lake: Lake, order: Order, told: Callable[[Progress], None] = lambda _: None) -> None:
-        self.lake, self.order, self._told = lake, order, told
+    def __init__(
+        self,
+        lake: Lake,
+        order: Order,
+        told: Callable[[Progress], None] = lambda _: None,
+        stepped: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.lake, self.order, self._told, self._stepped = lake, order, told, stepped
         self.stopping = threading.Event()
         self.progress = Progress(pid=0, format=order.settings.format, started_us=progress.now_us())
         self._failure: BaseException | None = None
@@ -163,8 +170,8 @@ class Job:
             rows=sum(each.rows for each in staged), bytes=sum(each.bytes for each in staged),
         )  # fmt: skip
         self._append(staged)
-        self._steps[MESSAGES] = time.monotonic() - began
-        refresh(self.lake, self.order.tables, self._steps.__setitem__)
+        self._step(MESSAGES, time.monotonic() - began)
+        refresh(self.lake, self.order.tables, self._step)
         self._compact()
         batch.seconds = time.monotonic() - began
         batch.steps = {name: round(seconds, 3) for name, seconds in self._steps.items()}
@@ -172,6 +179,10 @@ class Job:
         self.progress.batches += 1
         self.progress.rows += batch.rows
         self._tell("running")
+
+    def _step(self, name: str, seconds: float) -> None:
+        self._steps[name] = seconds
+        self._stepped(name)
 
     def _append(self, staged: list[Staged]) -> None:
         """The note first: a note of a part that never came is dropped, a part without note has lost what was lost."""

@@ -14,14 +14,16 @@ if TYPE_CHECKING:
     from raceway.pipeline.lake import Lake
 
 
-def open_lake(folders: Folders, settings: config.Pipeline, extra: Mapping[str, str] | None = None) -> Lake:
-    """The tables with a Spark session of their own."""
+def open_lake(
+    folders: Folders, settings: config.Pipeline, extra: Mapping[str, str] | None = None, *, quick: bool = False
+) -> Lake:
+    """The tables with a Spark session of their own; a `quick` one starts sooner and works slower."""
     from raceway.pipeline.delta_lake import DeltaLake
     from raceway.pipeline.lake import ParquetLake
 
     check_format(folders, settings)
     delta = settings.format == "delta"
-    spark = session(folders, master=settings.master, memory=settings.memory, delta=delta, extra=extra)
+    spark = session(folders, master=settings.master, memory=settings.memory, delta=delta, quick=quick, extra=extra)
     return DeltaLake(spark, folders) if delta else ParquetLake(spark, folders)
 
 

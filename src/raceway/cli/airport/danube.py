@@ -1,0 +1,120 @@
+"""The airport's Danube side: the sorter, which remembers what it has read, and the gates, which hold to a schema.
+
+sorter  reads each bag that was tagged and says onto which flight it went, naming what caused it
+gates   announce who boards; the topic is bound to a schema, and whatever breaks it is refused
+display reads the announcements, and wants one of them twice
+"""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from typing import Any
+
+import msgspec
+
+from raceway.cli import bus
+from raceway.cli.airport.tally import PATIENCE_S, Advance, Enter, Tally
+from raceway.client import DanubeClient, DanubeConsumer, DanubeMessage, Producer
+
+TAGGED, LOADED, BOARDING = "baggage.tagged", "flight.load", "gate.boarding"
+SUBJECT = "boarding"
+GATES = ("gate-A1", "gate-B2", "gate-C3")
+# Acknowledgements that are on their way together: each waits for the disk.
+ACKS = 50
+
+_BOARDS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "flight": {"type": "string", "pattern": "^RW[0-9]{3}$"},
+        "seat": {"type": "string", "pattern": "^[0-9]{1,2}[A-F]$"},
+        "kg": {"type": "number", "minimum": 0, "maximum": 32},
+    },
+    "required": ["flight", "seat"],
+    "additionalProperties": False,
+}
+# The second version knows of groups: whoever reads it can read the first one too.
+VERSIONS = (_BOARDS, _BOARDS | {"properties": _BOARDS["properties"] | {"group": {"type": "integer"}}})
+
+
+class Airside:
+    gates: DanubeClient
+    _sorted: DanubeConsumer
+    _loads: Producer
+    _announcers: list[Producer]
+
+    def __init__(self, tally: Tally) -> None:
+        self._tally = tally
+        self.at_work = asyncio.Lock()  # held while the sorter has a bag in hand
+
+    async def open(self, enter: Enter, console: str) -> None:
+        """Topics are made by their first producer; only then can they be read on this wire."""
+        self.gates = await enter("danube")
+        await self.gates.producer(TAGGED, "sorter")
+        self._loads = await self.gates.producer(LOADED, "sorter")
+        self._sorted = await self.gates.subscribe(TAGGED, "sorter", type="shared", name="sorter-1")
+        await asyncio.to_thread(_hold_to_schema, console)
+        self._announcers = [await self.gates.producer(BOARDING, name, subject=SUBJECT) for name in GATES]
+
+    async def reader(self, topic: str, subscription: str) -> DanubeConsumer:
+        await self.gates.producer(topic, "sorter")
+        return await self.gates.subscribe(topic, subscription, type="shared", name=f"{subscription}-1")
+
+    async def publish_many(self, topic: str, payloads: list[dict[str, Any]]) -> None:
+        self._tally.published[topic, "danube"] += await self.gates.publish_many(topic, payloads)
+
+    # ---- the sorter --------------------------------------------------------------------------------------------------
+
+    async def sort(self) -> None:
+        """Until cancelled: each tagged bag goes onto its flight."""
+        async for bag in self._sorted:
+            async with self.at_work:
+                cause = {"x-parent-id": bag.attributes["x-message-id"]}
+                cause["x-correlation-id"] = bag.attributes["x-correlation-id"]
+                tag = bag.json()
+                load = {"flight": tag["flight"], "bag": tag["tag"]}
+                await self._loads.send(load, key=tag["flight"], attributes=cause)
+                self._tally.published[LOADED, "danube"] += 1
+                await self._sorted.ack(bag)
+
+    # ---- the gates ---------------------------------------------------------------------------------------------------
+
+    async def announce_all(self, passengers: list[dict[str, Any]]) -> None:
+        """At one gate after the other."""
+        for number, passenger in enumerate(passengers):
+            await self.announce(number, passenger)
+
+    async def announce(self, number: int, passenger: dict[str, Any]) -> None:
+        await self._announcers[number % len(GATES)].send(passenger, key=passenger["flight"])
+        self._tally.published[BOARDING, "danube"] += 1
+
+    async def display(self, count: int, consumer: DanubeConsumer, advance: Advance) -> None:
+        """Read so many announcements; the first one is not understood and comes again."""
+        async with asyncio.timeout(PATIENCE_S):
+            first = await anext(consumer)
+            await consumer.nack(first, delay_ms=0, reason="the loudspeaker crackled")
+            await read_acknowledged(consumer, count, advance)
+
+
+async def read_acknowledged(consumer: DanubeConsumer, count: int, advance: Advance) -> list[DanubeMessage]:
+    """That many messages; the bus remembers that they were read."""
+    read: list[DanubeMessage] = []
+    while len(read) < count:
+        some = [await anext(consumer) for _ in range(min(ACKS, count - len(read)))]
+        await asyncio.gather(*(consumer.ack(message) for message in some))
+        advance(len(some))
+        read += some
+    return read
+
+
+def _hold_to_schema(console: str) -> None:
+    for number, version in enumerate(VERSIONS, 1):
+        definition = b64encode(msgspec.json.encode(version)).decode()
+        document = {
+            "type": "json_schema",
+            "definition_base64": definition,
+            "description": f"the airport's no. {number}",
+        }
+        bus.call_console(console, f"/api/schemas/{SUBJECT}/versions", "POST", document=document)
+    held = {"subject": SUBJECT, "policy": "enforce", "validate_payload": True}
+    bus.call_console(console, f"/api/topic-schemas/{BOARDING}", "PUT", document=held)

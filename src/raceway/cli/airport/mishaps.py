@@ -1,0 +1,150 @@
+"""What goes wrong at the airport, on purpose: each wire says it in its own words."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from raceway.cli.airport.danube import BOARDING, Airside
+from raceway.cli.airport.mb import ARCHIVE, HURRY_MS, PRINTER, Terminal
+from raceway.cli.airport.seneca import Counter, pattern
+from raceway.cli.airport.tally import NOBODY, PATIENCE_S, Advance, Tally
+from raceway.cli.airport.zbus import Belts
+from raceway.errors import RacewayError, RemoteError
+
+# Nobody serves the one on any wire, nobody listens to the other.
+LOUNGE, LIGHTS = "checkin.lounge", "airport.lights"
+# Announcements that break the rules of the topic, each another one.
+BAD_ANNOUNCEMENTS: tuple[dict[str, Any], ...] = (
+    {"flight": "RW101"},
+    {"flight": "RW101", "seat": "99Z"},
+    {"flight": "LH400", "seat": "12A"},
+    {"flight": "RW101", "seat": "12A", "kg": 75},
+    {"flight": "RW101", "seat": "12A", "dog": True},
+)
+_HEADER = b"publish:baggage..events:1.0.0\n{}"
+# Bytes that break the rules of a wire, sent with nothing but a socket: our own clients would not.
+BROKEN: tuple[tuple[str, str, bytes], ...] = (
+    ("mb", "an empty level in a topic", len(_HEADER).to_bytes(4, "big") + _HEADER),
+    (
+        "zbus",
+        "two lengths for one body",
+        b"POST / HTTP/1.1\r\ncmd: produce\r\nmq: baggage.moved\r\ncontent-length: 2\r\ncontent-length: 3\r\n\r\n{}",
+    ),
+    ("seneca", "half a document", b'POST /act HTTP/1.1\r\ncontent-length: 9\r\n\r\n{"role":"'),
+)
+
+
+class Mishaps:
+    """How many there are is known beforehand: `count`."""
+
+    count = 4 * len(BAD_ANNOUNCEMENTS) + len(BROKEN) + 7
+
+    def __init__(self, tally: Tally, terminal: Terminal, airside: Airside, belts: Belts, counter: Counter) -> None:
+        self._tally = tally
+        self._terminal, self._airside, self._belts, self._counter = terminal, airside, belts, counter
+
+    async def happen(self, urls: Mapping[str, str], advance: Advance) -> None:
+        await self._announce_badly(advance)
+        await self._ask_nobody(advance)
+        await self._ask_too_late(advance)
+        await self._break_rules(advance)
+        for wire, what, said in BROKEN:
+            self._tally.mishaps.append((wire, what, await _answer_to(wire, urls[wire], said)))
+            advance(1)
+        await self._turn_lights_out()
+        advance(1)
+
+    async def _announce_badly(self, advance: Advance) -> None:
+        """On every wire; each refusal is also a row of `raceway.rejected`."""
+        ways: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
+            "mb": lambda bad: self._terminal.kiosk.publish(BOARDING, bad),
+            "danube": lambda bad: self._airside.announce(0, bad),
+            "zbus": lambda bad: self._belts.clerk.publish(BOARDING, bad),
+            "seneca": lambda bad: self._counter.app.send(pattern(BOARDING), bad),
+        }
+        for wire, announce in ways.items():
+            for bad in BAD_ANNOUNCEMENTS:
+                try:
+                    await announce(bad)
+                except RemoteError as error:
+                    self._tally.refused[wire, error.reported] += 1
+                advance(1)
+
+    async def _ask_nobody(self, advance: Advance) -> None:
+        """Told at once, and stored: as requests without an answer, whose deadline passes or is far away."""
+        for wire, status, call in (
+            ("mb", "timeout", self._terminal.kiosk.request(LOUNGE, "please", timeout_ms=HURRY_MS)),
+            ("zbus", "open", self._belts.clerk.request(LOUNGE, "please")),
+            ("seneca", "open", self._counter.app.act(pattern(LOUNGE), {"please": True})),
+        ):
+            await self._told(wire, "a request that nobody serves", call)
+            self._tally.asked[wire, NOBODY, status] += 1
+            advance(1)
+
+    async def _ask_too_late(self, advance: Advance) -> None:
+        """One that nobody answers, and one that is answered when the kiosk has given up."""
+        tally, kiosk = self._tally, self._terminal.kiosk
+        asked = tally.ask("mb", "mb", kiosk.request(ARCHIVE, {"year": 1974}, timeout_ms=HURRY_MS))
+        await self._told("mb", "a request that is never answered", asked)
+        advance(1)
+        late = kiosk.request(PRINTER, {"pages": 1}, timeout_ms=HURRY_MS)
+        await self._told("mb", "a request that is answered too late", late)
+        async with asyncio.timeout(PATIENCE_S):
+            await self._terminal.printed.wait()
+            await self._terminal.archive.heartbeat()  # the bus has read the late answer before it
+        tally.asked["mb", "mb", "late"] += 1
+        advance(1)
+
+    async def _break_rules(self, advance: Advance) -> None:
+        forged = self._airside.gates.publish("raceway.rejected", {"forged": True})
+        await self._told("danube", "a publish on a topic of the bus itself", forged)
+        advance(1)
+
+    async def _turn_lights_out(self) -> None:
+        """The last message; every deadline before it has passed. It is stored although nobody listens."""
+        call = self._terminal.kiosk.publish(LIGHTS, {"lights": "out"})
+        await self._told("mb", "a publish that nobody reads, stored even so", call)
+        self._tally.published[LIGHTS, "mb"] += 1
+
+    async def _told(self, wire: str, what: str, call: Awaitable[Any]) -> None:
+        try:
+            await call
+        except RacewayError as error:
+            self._tally.mishaps.append((wire, what, str(error)))
+        else:
+            self._tally.mishaps.append((wire, what, "went through"))
+
+
+async def _answer_to(wire: str, url: str, said: bytes) -> str:
+    address = urlsplit(url)
+    reader, writer = await asyncio.open_connection(address.hostname, address.port)
+    try:
+        writer.write(said)
+        async with asyncio.timeout(PATIENCE_S):
+            return await (_mb_error(reader) if wire == "mb" else _http_error(reader))
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+async def _mb_error(reader: asyncio.StreamReader) -> str:
+    while True:
+        length = int.from_bytes(await reader.readexactly(4), "big")
+        header, _, payload = (await reader.readexactly(length)).partition(b"\n")
+        if header.startswith(b"response:error:"):
+            error = msgspec.json.decode(payload)["error"]
+            return f"{error['code']}: {error['message']}"
+
+
+async def _http_error(reader: asyncio.StreamReader) -> str:
+    """The status, and what the body says."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
+    found = re.search(r"content-length: *(\d+)", head)
+    body = await reader.readexactly(int(found[1])) if found else b""
+    return f"{head.split()[1]}: {body.decode('utf-8', 'replace')}"

@@ -1,0 +1,225 @@
+"""A morning at a small airport, played over real sockets: who speaks which wire, and in what order things happen.
+
+    MB       kiosk, board, desk       the front of the house          `mb`
+    Danube   sorter, gates, display   what must not be lost           `danube`
+    zbus     belts, loader, clerk     workers on queues               `zbus`
+    Seneca   check-in, loyalty, app   services found by pattern       `seneca`
+
+Nobody here knows on which wire the other side is. A check-in goes over all four of them:
+
+    kiosk ─request→ check-in ─request→ desk
+                        └─────request→ belts ─publish→ sorter ─publish→ board
+
+The same dice give the same messages and the same counts: everything random is drawn before anything is sent, and
+nothing that is counted depends on who comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from typing import Any, NamedTuple
+
+from raceway.cli.airport.danube import BOARDING, LOADED, Airside, read_acknowledged
+from raceway.cli.airport.mb import SEAT, Terminal
+from raceway.cli.airport.mishaps import Mishaps
+from raceway.cli.airport.seneca import MILES, OPEN, POINTS, Counter, pattern
+from raceway.cli.airport.tally import ASKING, PATIENCE_MS, PATIENCE_S, WIRES, Advance, Curtain, Enter, Tally
+from raceway.cli.airport.zbus import TAG, Belts
+from raceway.client import Subscription, connect
+from raceway.errors import RemoteError
+
+MOVED = "baggage.moved"
+AT_ONCE = 4  # passengers
+# Each wire asks for seats on a flight of its own: who gets a seat does not depend on who was quicker.
+FLIGHTS = {"mb": "RW101", "zbus": "RW202", "seneca": "RW303", "kiosk": "RW404"}
+# Who answers: a topic of each wire that can.
+SERVICES = {SEAT: "mb", TAG: "zbus", POINTS: "seneca"}
+
+
+class Size(NamedTuple):
+    """How many of each."""
+
+    check_ins: int = 120
+    bags: int = 1000  # on each wire
+    boardings: int = 100  # on each wire
+    questions: int = 80  # from each wire to each
+
+
+async def play(urls: Mapping[str, str], dice: random.Random, curtain: Curtain, size: Size = Size()) -> Tally:  # noqa: B008
+    """Run the whole morning; what the clients know of it."""
+    async with AsyncExitStack() as stack:
+
+        async def enter(door: str, **options: Any) -> Any:
+            return await stack.enter_async_context(connect(urls[door], reconnect=False, **options))
+
+        airport = Airport(enter, urls, dice, size)
+        with curtain("the airport opens", len(WIRES)) as advance:
+            await airport.open(advance)
+        with curtain("passengers check in, over four wires", size.check_ins) as advance:
+            await airport.check_in(advance)
+        with curtain("bags move, every wire to every wire", len(WIRES) ** 2 * size.bags) as advance:
+            await airport.move_bags(advance)
+        with curtain("flights board, held to a schema", len(WIRES) * size.boardings) as advance:
+            await airport.board(advance)
+        with curtain("questions, every wire to every wire", len(ASKING) * len(SERVICES) * size.questions) as advance:
+            await airport.ask(advance)
+        with curtain("what goes wrong, on purpose", Mishaps.count) as advance:
+            await airport.go_wrong(advance)
+        return airport.tally
+
+
+class Airport:
+    _loads: Subscription
+
+    def __init__(self, enter: Enter, urls: Mapping[str, str], dice: random.Random, size: Size) -> None:
+        self._enter, self._urls, self._dice, self._size = enter, urls, dice, size
+        self.tally = Tally()
+        self._terminal, self._airside = Terminal(self.tally), Airside(self.tally)
+        self._belts, self._counter = Belts(self.tally), Counter(self.tally)
+        self._bag = self._shown = 0
+
+    async def open(self, advance: Advance) -> None:
+        console = self._urls["console"]
+        await self._terminal.open(self._enter)
+        self._loads = await self._terminal.watch(LOADED)
+        advance(1)
+        await self._airside.open(self._enter, console)
+        advance(1)
+        await self._belts.open(self._enter)
+        advance(1)
+        await self._counter.open(self._enter, console)
+        advance(1)
+
+    # ---- check-in ----------------------------------------------------------------------------------------------------
+
+    async def check_in(self, advance: Advance) -> None:
+        """Each check-in is a chain of messages over four wires; it is over when the board shows the bag."""
+        passengers = [
+            {"flight": FLIGHTS["kiosk"], "seat": f"{number // 6 + 1}{'ABCDEF'[number % 6]}", **self._luggage()}
+            for number in range(self._size.check_ins)
+        ]
+        calls = [partial(self._ask_mb, OPEN, "seneca", passenger) for passenger in passengers]
+        await self._all_loaded(_some_at_once(calls, advance))
+
+    def _luggage(self) -> dict[str, Any]:
+        self._bag += 1
+        return {"bag": self._bag, "kg": round(self._dice.uniform(3, 34), 1)}
+
+    async def _all_loaded(self, work: Awaitable[None]) -> None:
+        """Do the work, while the sorter sorts what comes of it, until the board has shown every bag."""
+        sorting = asyncio.create_task(self._airside.sort())
+        try:
+            await work
+            async with asyncio.timeout(PATIENCE_S):
+                while self._shown < self._belts.tagged:
+                    await anext(self._loads)
+                    self._shown += 1
+            async with self._airside.at_work:  # the last bag is shown before it is acknowledged
+                pass
+        finally:
+            sorting.cancel()
+            await asyncio.wait([sorting])
+
+    # ---- publishing --------------------------------------------------------------------------------------------------
+
+    async def move_bags(self, advance: Advance) -> None:
+        """Every wire publishes, every wire reads everything."""
+        count = len(WIRES) * self._size.bags
+        shown = await self._terminal.watch(MOVED)
+        sorted_ = await self._airside.reader(MOVED, "sorter")
+        queued = await self._belts.reader(MOVED)
+        observed = await self._counter.reader(self._enter, MOVED, self._urls["console"])
+        loads = {wire: [self._move(wire) for _ in range(self._size.bags)] for wire in WIRES}
+        publishing = asyncio.gather(*(self._publish(wire, MOVED, loads[wire]) for wire in WIRES))
+        reading = asyncio.gather(
+            _read(partial(anext, shown), count, advance),
+            read_acknowledged(sorted_, count, advance),
+            _read(partial(anext, queued), count, advance),
+        )
+        async with asyncio.timeout(PATIENCE_S):
+            _, read, seen = await asyncio.gather(publishing, reading, _read(observed.get, count, advance))
+        for wire, bags in zip(("mb", "danube", "zbus"), read, strict=True):
+            self.tally.delivered.update((bag.json()["by"], wire) for bag in bags)
+        self.tally.delivered.update((bag["by"], "seneca") for bag in seen)
+
+    def _move(self, wire: str) -> dict[str, Any]:
+        return self._luggage() | {"belt": self._dice.randint(1, 6), "by": wire}
+
+    async def _publish(self, wire: str, topic: str, payloads: list[dict[str, Any]]) -> None:
+        ways = {
+            "mb": self._terminal.publish_many, "danube": self._airside.publish_many,
+            "zbus": self._belts.publish_many, "seneca": self._counter.publish_many,
+        }  # fmt: skip
+        await ways[wire](topic, payloads)
+
+    async def board(self, advance: Advance) -> None:
+        """Announcements of all wires, each held to the schema; the display reads them all."""
+        count = len(WIRES) * self._size.boardings
+        display = await self._airside.reader(BOARDING, "display")
+        passengers = {wire: [self._passenger() for _ in range(self._size.boardings)] for wire in WIRES}
+        await asyncio.gather(
+            self._airside.announce_all(passengers["danube"]),
+            *(self._publish(wire, BOARDING, passengers[wire]) for wire in WIRES if wire != "danube"),
+            self._airside.display(count, display, advance),
+        )
+
+    def _passenger(self) -> dict[str, Any]:
+        seat = f"{self._dice.randint(1, 30)}{self._dice.choice('ABCDEF')}"
+        return {"flight": self._dice.choice(list(FLIGHTS.values())), "seat": seat, "group": self._dice.randint(1, 4)}
+
+    # ---- asking ------------------------------------------------------------------------------------------------------
+
+    async def ask(self, advance: Advance) -> None:
+        """MB, zbus and Seneca ask services on MB, zbus and Seneca."""
+        ways = {"mb": self._ask_mb, "zbus": self._ask_zbus, "seneca": self._ask_seneca}
+        calls = [
+            partial(ways[wire], topic, answering, self._question(wire, topic))
+            for topic, answering in SERVICES.items()
+            for _ in range(self._size.questions)
+            for wire in ASKING
+        ]
+        await self._all_loaded(_some_at_once(calls, advance))
+
+    def _question(self, wire: str, topic: str) -> dict[str, Any]:
+        flight = {"flight": FLIGHTS[wire]}
+        if topic == SEAT:
+            return flight | {"seat": f"{self._dice.randint(1, 12)}{self._dice.choice('ABCDEF')}"}
+        return flight | self._luggage() if topic == TAG else {"card": self._dice.choice([*MILES, "library"])}
+
+    async def _ask_mb(self, topic: str, answering: str, document: dict[str, Any]) -> None:
+        call = self._terminal.kiosk.request(topic, document, timeout_ms=PATIENCE_MS)
+        await self.tally.ask("mb", answering, call)
+
+    async def _ask_zbus(self, topic: str, answering: str, document: dict[str, Any]) -> None:
+        call = self._belts.clerk.request(topic, document, timeout_ms=PATIENCE_MS)
+        await self.tally.ask("zbus", answering, call)
+
+    async def _ask_seneca(self, topic: str, answering: str, document: dict[str, Any]) -> None:
+        call = self._counter.app.act(pattern(topic), document, timeout_ms=PATIENCE_MS)
+        await self.tally.ask("seneca", answering, call)
+
+    async def go_wrong(self, advance: Advance) -> None:
+        mishaps = Mishaps(self.tally, self._terminal, self._airside, self._belts, self._counter)
+        await mishaps.happen(self._urls, advance)
+
+
+async def _some_at_once(calls: Sequence[Callable[[], Awaitable[None]]], advance: Advance) -> None:
+    """A few at a time. A service that says no is part of the story; anything else is a fault."""
+    for start in range(0, len(calls), AT_ONCE):
+        some = [call() for call in calls[start : start + AT_ONCE]]
+        for result in await asyncio.gather(*some, return_exceptions=True):
+            if isinstance(result, BaseException) and not isinstance(result, RemoteError):
+                raise result
+        advance(len(some))
+
+
+async def _read(one: Callable[[], Awaitable[Any]], count: int, advance: Advance) -> list[Any]:
+    read = []
+    for _ in range(count):
+        read.append(await one())
+        advance(1)
+    return read

@@ -1,0 +1,68 @@
+"""A bus of one's own for a while: `raceway serve` as a child process on free ports."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from raceway.cli import bus, output
+from raceway.cli.ports import free_port_base
+from raceway.errors import UnavailableError
+
+# Starting takes well under a second; a busy machine may need longer.
+START_S, STOP_S = 20.0, 20.0
+
+
+class ChildBus:
+    def __init__(self, process: subprocess.Popen[bytes], running: bus.Running) -> None:
+        self._process, self.urls = process, running.urls
+        self.pid = running.pid
+
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+
+@contextmanager
+def child_bus(folder: Path) -> Iterator[ChildBus]:
+    """A bus on this folder with default settings; stopped at the end, orderly if possible. Raises UnavailableError."""
+    command = [sys.executable, "-m", "raceway", "serve", "--data", str(folder), "--port-base", str(free_port_base())]
+    command += ["--log-level", "warning"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
+    with tempfile.TemporaryFile() as log:
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=environment)  # noqa: S603 - our own program
+        try:
+            yield ChildBus(child, _wait_until_ready(child, folder, log))
+            child.send_signal(signal.SIGTERM)
+            status = child.wait(STOP_S)
+            if status != 0:
+                raise UnavailableError(f"the bus ended with status {status}: {_last_line(log)}")
+        finally:
+            if child.poll() is None:
+                child.kill()
+                child.wait()
+
+
+def _wait_until_ready(child: subprocess.Popen[bytes], folder: Path, log: IO[bytes]) -> bus.Running:
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        running = bus.maybe_running(folder)
+        if running is not None and running.pid == child.pid:
+            return running
+        if child.poll() is not None:
+            raise UnavailableError(f"the bus did not start: {_last_line(log)}")
+        time.sleep(0.02)
+    raise UnavailableError(f"the bus was not ready within {START_S:.0f} s: {_last_line(log)}")
+
+
+def _last_line(log: IO[bytes]) -> str:
+    log.seek(0)
+    lines = log.read().splitlines()
+    return output.printable(lines[-1]) if lines else "it said nothing"

@@ -1,0 +1,208 @@
+"""What the tables say of a demo, and whether that is what its clients know.
+
+Everything here is asked of the nine tables in SQL, as anybody could ask it with `raceway pipeline query`. What the
+clients know comes from the story; where the two differ the demo has failed, and says where.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from raceway import config
+from raceway.cli.airport.story import MOVED
+from raceway.cli.airport.tally import NOBODY, WIRES, Tally
+from raceway.pipeline.folders import Folders
+
+if TYPE_CHECKING:
+    from raceway.pipeline.query import Tables
+
+TOP_ROWS, SLOWEST = 3, 5
+
+_WIRES = """
+    SELECT wire, count(*) FILTER (kind = 'publish') AS publishes, count(*) FILTER (kind = 'request') AS requests,
+        count(*) FILTER (kind = 'response') AS answers, count(error) AS errors, sum(bytes)::BIGINT AS bytes
+    FROM silver.messages WHERE topic NOT LIKE 'raceway.%' GROUP BY wire ORDER BY wire"""
+_PUBLISHED = """
+    SELECT topic, wire, count(*) AS count FROM bronze.messages
+    WHERE kind = 'publish' AND topic NOT LIKE 'raceway.%' GROUP BY ALL ORDER BY ALL"""
+_ASKED = f"""
+    SELECT wire AS asking, coalesce(callee_wire, '{NOBODY}') AS answering, status, count(*) AS count,
+        quantile_disc(latency_us, 0.5) AS p50_us, max(latency_us) AS max_us
+    FROM silver.exchanges GROUP BY ALL ORDER BY ALL"""  # noqa: S608 - our own word
+_REJECTED = """
+    SELECT wire, topic, code, reason, count(*) AS count, min(producer) AS producer
+    FROM bronze.rejected GROUP BY ALL ORDER BY wire, reason"""
+# A hop is one question as it travelled; `silver.exchanges` has the names of who asked and who answered. The history
+# that a message carries is repeated in each answer of its chain, so a hop may be there more than once.
+_SLOWEST = f"""
+    SELECT topic, caller, callee, max(ms) AS worst_ms, quantile_disc(ms, 0.5) AS median_ms, count(*) AS hops
+    FROM (
+        SELECT asked.topic, asked.caller, asked.callee, max(coalesce(hop.round_trip_ms, hop.processing_ms)) AS ms
+        FROM silver.hops AS hop JOIN silver.exchanges AS asked ON asked.message_id = hop.mid
+        WHERE asked.callee IS NOT NULL GROUP BY asked.sequence, asked.topic, asked.caller, asked.callee
+    ) WHERE ms IS NOT NULL GROUP BY topic, caller, callee ORDER BY worst_ms DESC, topic LIMIT {SLOWEST}"""  # noqa: S608
+# One that went well over as many wires as there are.
+_TRACE = """
+    SELECT correlation_id, root_topic, root_wire, messages, requests, errors, depth, wires, crossings, total_us,
+        critical_us, critical_path
+    FROM gold.traces ORDER BY len(wires) DESC, errors, depth DESC, first_sequence LIMIT 1"""
+
+# Of each table what one would look at first: a title, and the query.
+_TOPS: dict[str, tuple[str, str]] = {
+    "bronze.messages": (
+        "the newest rows of the journal",
+        "SELECT sequence, wire, kind, topic, producer, octet_length(payload) AS bytes FROM bronze.messages "
+        "ORDER BY sequence DESC",
+    ),
+    "bronze.rejected": (
+        "what was refused, and where it broke the rule",
+        "SELECT wire, topic, code, path, decode(payload) AS payload FROM bronze.rejected ORDER BY sequence",
+    ),
+    "silver.messages": (
+        "payloads read with their schema",
+        "SELECT topic, subject, schema_version AS version, wire, value FROM silver.messages WHERE value IS NOT NULL "
+        "ORDER BY sequence DESC",
+    ),
+    "silver.exchanges": (
+        "the slowest answers",
+        "SELECT topic, wire, callee_wire AS answered_by, callee, status, round(latency_us / 1000, 1) AS ms "
+        "FROM silver.exchanges WHERE latency_us IS NOT NULL ORDER BY latency_us DESC",
+    ),
+    "silver.hops": (
+        "the longest work on one message",
+        "SELECT topic, sid AS caller, rid AS callee, processing_ms, round_trip_ms FROM silver.hops "
+        "ORDER BY processing_ms DESC NULLS LAST, sequence",
+    ),
+    "gold.traces": (
+        "the conversations over most wires",
+        "SELECT root_topic, root_wire, messages, depth, array_to_string(wires, ' ') AS wires, "
+        "round(total_us / 1000, 1) AS ms, errors FROM gold.traces ORDER BY len(gold.traces.wires) DESC, messages DESC, "
+        "first_sequence",
+    ),
+    "gold.topic_stats": (
+        "the busiest minutes",
+        "SELECT strftime(minute, '%H:%M') AS minute, topic, wire, publishes, requests, responses, errors, "
+        "round(latency_p95_us / 1000, 1) AS p95_ms FROM gold.topic_stats ORDER BY publishes + requests DESC, topic",
+    ),
+    "gold.service_graph": (
+        "who asks whom most",
+        "SELECT topic, caller, callee, sum(calls)::BIGINT AS calls, sum(errors)::BIGINT AS errors, "
+        "round(max(latency_p50_us) / 1000, 1) AS p50_ms FROM gold.service_graph GROUP BY ALL "
+        "ORDER BY calls DESC, topic",
+    ),
+    "gold.schema_usage": (
+        "who writes with which version, and what was refused",
+        "SELECT subject, schema_version AS version, producer, wire, messages, refused FROM gold.schema_usage "
+        "ORDER BY refused DESC, messages DESC, wire",
+    ),
+}
+
+
+class TableTop(msgspec.Struct, frozen=True):
+    """`rows` is how many there are, `top` the first of them as `title` says."""
+
+    name: str
+    rows: int
+    title: str
+    top: list[dict[str, Any]]
+
+
+class Report(msgspec.Struct, kw_only=True):
+    """`differences` are sentences, none if all is well. `cells`: what was published, and delivered to each wire."""
+
+    wires: list[dict[str, Any]]
+    published: list[dict[str, Any]]
+    cells: list[dict[str, Any]]
+    asked: list[dict[str, Any]]
+    trace: dict[str, Any]
+    slowest: list[dict[str, Any]]
+    rejected: list[dict[str, Any]]
+    tables: list[TableTop]
+    journal_rows: int
+    differences: list[str]
+
+
+def read_report(folder: Path, tally: Tally) -> Report:
+    """From the tables of a data folder, with DuckDB; Spark is not needed any more."""
+    from raceway.pipeline import verify as verification
+    from raceway.pipeline.opening import open_files
+    from raceway.pipeline.query import open_tables
+
+    lake = open_files(Folders(folder), config.Pipeline())
+    tables = open_tables(lake)
+    verdict = verification.verify(lake, tables)
+    rows = {found.table: found.rows for found in verdict.tables}
+    published = _select(tables, _PUBLISHED)
+    report = Report(
+        wires=_select(tables, _WIRES),
+        published=published,
+        cells=_cells(published, tally),
+        asked=_select(tables, _ASKED),
+        trace=_select(tables, _TRACE)[0],
+        slowest=_select(tables, _SLOWEST),
+        rejected=_select(tables, _REJECTED),
+        tables=[
+            TableTop(name, rows[name], title, _select(tables, f"{sql} LIMIT {TOP_ROWS}"))
+            for name, (title, sql) in _TOPS.items()
+        ],
+        journal_rows=verdict.journal.in_bronze,
+        differences=[] if verdict.is_good else ["`raceway pipeline verify` finds the tables not good"],
+    )
+    report.differences += differences(report, tally)
+    return report
+
+
+def _select(tables: Tables, sql: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = tables.select(sql).to_pylist()
+    return found
+
+
+def _cells(published: list[dict[str, Any]], tally: Tally) -> list[dict[str, Any]]:
+    """Bags that moved: what the table has of each wire, what the readers on each wire were handed."""
+    return [
+        {"from": row["wire"], "published": row["count"],
+         "delivered": {wire: tally.delivered[row["wire"], wire] for wire in WIRES}}
+        for row in published
+        if row["topic"] == MOVED
+    ]  # fmt: skip
+
+
+def differences(report: Report, tally: Tally) -> list[str]:
+    """Where the tables and the clients do not agree, as sentences."""
+    published = {(row["topic"], row["wire"]): row["count"] for row in report.published}
+    asked = {(row["asking"], row["answering"], row["status"]): row["count"] for row in report.asked}
+    delivered = {(row["from"], wire): row["published"] for row in report.cells for wire in WIRES}
+    told = [
+        _difference("publishes", tally.published, published),
+        _difference("questions", tally.asked, asked),
+        _difference("refusals", _by_wire(tally), _refused(report)),
+        _difference("deliveries", tally.delivered, delivered),
+    ]
+    return [sentence for sentence in told if sentence]
+
+
+def _by_wire(tally: Tally) -> Counter[tuple[str, ...]]:
+    """Each wire has its own word for a refusal; the table has one for all."""
+    counts: Counter[tuple[str, ...]] = Counter()
+    for (wire, _), count in tally.refused.items():
+        counts[(wire,)] += count
+    return counts
+
+
+def _refused(report: Report) -> dict[tuple[str, ...], int]:
+    counts: Counter[tuple[str, ...]] = Counter()
+    for row in report.rejected:
+        counts[(row["wire"],)] += row["count"]
+    return counts
+
+
+def _difference(what: str, known: Any, stored: Any) -> str:
+    wrong = sorted(key for key in known.keys() | stored.keys() if known.get(key, 0) != stored.get(key, 0))
+    if not wrong:
+        return ""
+    said = (f"{' '.join(key)}: {known.get(key, 0)} by the clients, {stored.get(key, 0)} by the tables" for key in wrong)
+    return f"{what} differ: {'; '.join(said)}"

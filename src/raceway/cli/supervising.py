@@ -1,0 +1,119 @@
+"""A child process that is kept running: what it says becomes log records, and when it ends it is started again.
+
+The child is in a session of its own, so that Ctrl-C in the terminal reaches only us and we end it in order. Its
+standard input is a pipe that we hold open and never write to: should we be killed, the child sees its end and goes too
+(`stop_at_eof`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import threading
+from collections.abc import AsyncIterator, Sequence
+
+import structlog
+
+log = structlog.get_logger("raceway")
+
+# The longest pause between two starts.
+PAUSE_MAX_S = 300.0
+# Whoever ran for so long was well: the next failure is a new one.
+STEADY_S = 60.0
+# For a batch to be left and Spark to be stopped.
+STOP_S = 40.0
+# Of what the child says at the end, to be read after it.
+LAST_WORDS_S = 1.0
+CHUNK = 65_536
+
+
+@contextlib.asynccontextmanager
+async def supervising(command: Sequence[str], name: str, restart_s: float) -> AsyncIterator[None]:
+    """Keep the command running meanwhile. At the end SIGTERM, and after a while SIGKILL to it and all it started."""
+    child = Child(command, name, restart_s)
+    task = asyncio.create_task(child.run())
+    try:
+        yield
+    finally:
+        await child.stop()
+        await task
+
+
+class Child:
+    def __init__(self, command: Sequence[str], name: str, restart_s: float) -> None:
+        self._command, self._name, self._restart_s = command, name, restart_s
+        self._stopping = asyncio.Event()
+        self._process: asyncio.subprocess.Process | None = None
+        self._said = ""
+
+    async def run(self) -> None:
+        """Until `stop`."""
+        pause_s, loop = self._restart_s, asyncio.get_running_loop()
+        while not self._stopping.is_set():
+            began = loop.time()
+            status = await self._run_once()
+            if self._stopping.is_set():
+                return
+            if loop.time() - began > STEADY_S:
+                pause_s = self._restart_s
+            log.error(f"{self._name} ended and will be started again", status=status, said=self._said, in_s=pause_s)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._stopping.wait(), pause_s)
+            pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    async def stop(self) -> None:
+        self._stopping.set()
+        process = self._process
+        if process is None or process.returncode is not None:
+            return
+        process.terminate()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_S)
+        except TimeoutError:
+            log.warning(f"{self._name} did not stop and was killed", after_s=STOP_S)
+            os.killpg(process.pid, signal.SIGKILL)
+
+    async def _run_once(self) -> int:
+        self._said = ""
+        pipe = asyncio.subprocess.PIPE
+        process = self._process = await asyncio.create_subprocess_exec(
+            *self._command, stdin=pipe, stdout=asyncio.subprocess.DEVNULL, stderr=pipe, start_new_session=True
+        )
+        log.info(f"{self._name} was started", pid=process.pid)
+        assert process.stderr is not None
+        listening = asyncio.create_task(self._listen(process.stderr))
+        status = await process.wait()
+        # Something it started may hold the pipe open for ever.
+        await asyncio.wait([listening], timeout=LAST_WORDS_S)
+        listening.cancel()
+        return status
+
+    async def _listen(self, stream: asyncio.StreamReader) -> None:
+        """In pieces, not in lines: a line may be of any length."""
+        rest = b""
+        while piece := await stream.read(CHUNK):
+            *lines, rest = (rest + piece).split(b"\n")
+            rest = rest[-CHUNK:]
+            for line in lines:
+                self._hear(line)
+        self._hear(rest)
+
+    def _hear(self, line: bytes) -> None:
+        text = line.decode("utf-8", "replace").strip()
+        if text:
+            self._said = text
+            log.info(self._name, said=text)
+
+
+def stop_at_eof() -> None:
+    """Send ourselves SIGTERM when standard input ends."""
+
+    def wait() -> None:
+        # Not by sys.stdin: its lock must not be held when the interpreter ends.
+        while os.read(0, CHUNK):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()

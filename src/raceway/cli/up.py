@@ -1,0 +1,39 @@
+"""`raceway up`: the bus, its console, and the pipeline beside them."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from raceway import config
+from raceway.cli import options, serve
+
+
+def up(
+    data: options.Data = None,
+    port_base: serve.PortBase = None,
+    host: serve.Host = None,
+    config_file: options.ConfigFile = None,
+    insecure: serve.Insecure = None,
+    tls_cert: serve.TlsCert = None,
+    tls_key: serve.TlsKey = None,
+    log_level: serve.LogLevel = None,
+    trigger: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="How often the pipeline looks for new rows.", min=0.1)
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser", help="Open the console in a browser.")] = False,
+) -> None:
+    """Run the bus with its console, and beside it the pipeline, which keeps the tables up to date; until Ctrl-C.
+
+    A pipeline that fails is started again, later each time. Without Java or without the extra `spark` the bus runs
+    alone and says so. Prints `ready` on standard output when every door is open; logs go to standard error.
+    """
+    flags = serve.flags_of(data, port_base, host, insecure, tls_cert, tls_key, log_level)
+    settings = config.load(config_file, flags=flags | {"pipeline.trigger_s": trigger})
+
+    from raceway.cli import beside, logs, process
+
+    logs.configure(settings.config.log)
+    raise typer.Exit(process.run(settings, beside=partial(beside.beside, settings.config, config_file, browser)))
