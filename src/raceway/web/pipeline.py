@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from raceway.errors import UnknownTableError
+from raceway.journal.contract import Journal
 from raceway.web.answers import check_admin, refusing
 from raceway.web.asking import Desk, answered, read_query
 
@@ -38,10 +39,12 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """`progress` is what the pipeline last wrote of itself, null if it never ran here."""
+    """`progress` is what the pipeline last wrote of itself, null if it never ran here. `behind` counts the positions
+    of the journal that are not in the tables yet."""
 
     progress: dict[str, Any] | None
     is_running: bool
+    behind: int
     tables: list[TableRow]
 
 
@@ -59,9 +62,9 @@ class Preview(msgspec.Struct, frozen=True):
     note: str
 
 
-def pipeline_routes(data: Path | None, admin_token: str, desk: Desk) -> list[Route]:
+def pipeline_routes(data: Path | None, journal: Journal, admin_token: str, desk: Desk) -> list[Route]:
     async def progress(request: Request) -> Response:
-        return answered(await desk.run(partial(_pipeline, data)))
+        return answered(await desk.run(partial(_pipeline, data, journal.committed + 1)))
 
     async def preview(request: Request) -> Response:
         check_admin(request, admin_token)
@@ -71,16 +74,18 @@ def pipeline_routes(data: Path | None, admin_token: str, desk: Desk) -> list[Rou
     return [Route("/api/pipeline", refusing(progress)), Route("/api/tables/{name}", refusing(preview))]
 
 
-def _pipeline(data: Path | None) -> Pipeline:
+def _pipeline(data: Path | None, end: int) -> Pipeline:
     progress = _maybe_progress(data)
     counted = (progress or {}).get("tables")
     known = counted if isinstance(counted, dict) else {}
     tables = []
-    for name, folder in sorted(_tables(data).items()):
-        parts = _parts(folder)
+    for name, folder in sorted(table_folders(data).items()):
+        parts = table_parts(folder)
         rows = known.get(name, {}).get("rows") if isinstance(known.get(name), dict) else None
         tables.append(TableRow(name, len(parts), sum(_size(part) for part in parts), rows))
-    return Pipeline(progress=progress, is_running=_runs(progress), tables=tables)
+    done = (progress or {}).get("position")
+    behind = max(0, end - done) if isinstance(done, int) else end
+    return Pipeline(progress=progress, is_running=_runs(progress), behind=behind, tables=tables)
 
 
 def _maybe_progress(data: Path | None) -> dict[str, Any] | None:
@@ -106,14 +111,15 @@ def _runs(progress: dict[str, Any] | None) -> bool:
     return True
 
 
-def _tables(data: Path | None) -> dict[str, Path]:
+def table_folders(data: Path | None) -> dict[str, Path]:
+    """By name, as they are in the folder."""
     root = data / "pipeline" / "tables" if data is not None else None
     if root is None or not root.is_dir():
         return {}
     return {f"{folder.parent.name}.{folder.name}": folder for folder in root.glob("*/*") if folder.is_dir()}
 
 
-def _parts(folder: Path) -> list[Path]:
+def table_parts(folder: Path) -> list[Path]:
     """Files of the table, by name: the newest last."""
     found = []
     for path in folder.glob("*/*.parquet"):
@@ -131,12 +137,12 @@ def _size(path: Path) -> int:
 
 
 def _preview(data: Path | None, name: str, limit: int) -> Preview:
-    folder = _tables(data).get(name)
+    folder = table_folders(data).get(name)
     if folder is None:
         raise UnknownTableError(name)
     if (folder / "_delta_log").is_dir():
         return Preview(name, "", [], [], "kept as Delta: ask with `raceway pipeline query`")
-    for part in reversed(_parts(folder)):
+    for part in reversed(table_parts(folder)):
         try:
             return _read_part(name, part, limit)
         except (OSError, ValueError):  # being replaced; pyarrow's errors are among these

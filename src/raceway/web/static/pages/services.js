@@ -1,6 +1,6 @@
 // @ts-check
 import { get } from "../api.js";
-import { badge, empty, h, heading, replace, s, wireMark } from "../dom.js";
+import { badge, choices, empty, h, heading, replace, s, wireMark } from "../dom.js";
 import { count, duration, time } from "../format.js";
 import { layout } from "../layers.js";
 import { link } from "../route.js";
@@ -11,8 +11,13 @@ const BOX = { width: 190, height: 44, across: 330, down: 70, margin: 16 };
 const MOST_EDGES = 40;
 const LETTERS = 24;
 
+/** @type {[string, string][]} */
+const FROM = [["", "Lately"], ["table", "All hours"]];
+
 /** @param {import("../app.js").View} view */
 export async function show(view) {
+  const { source = "journal" } = view.query;
+  const isTable = source === "table";
   const picture = h("div", { class: "scroll", tabindex: 0, "aria-label": "Service graph" });
   const lead = h("p", { class: "lead" });
   const exchanges = new Table([
@@ -22,8 +27,8 @@ export async function show(view) {
     { title: "Wires", cell: (row) => h("span", {}, wireMark(row.wire), row.answer_wire === row.wire ? null : " → ", row.answer_wire === row.wire ? null : wireMark(row.answer_wire)), fixed: true },
     { title: "Requests", number: true, cell: (row) => count(row.count) },
     { title: "Failed", number: true, cell: (row) => (row.errors ? badge(count(row.errors), "bad") : "0") },
-    { title: "Median", number: true, cell: (row) => duration(row.median_us) },
-    { title: "Slowest", number: true, cell: (row) => duration(row.slowest_us) },
+    { title: isTable ? "Typical" : "Median", number: true, cell: (row) => duration(row.median_us) },
+    { title: isTable ? "p99 of the worst hour" : "Slowest", number: true, cell: (row) => duration(row.slowest_us) },
   ], (row) => [row.requester, row.responder, row.topic, row.wire, row.answer_wire].join("\n"),
   empty("No answered request lately", "Ask something: ", h("code", {}, "raceway request checkin.seat '{}'")), "Requests");
   const sources = new Table([
@@ -32,13 +37,19 @@ export async function show(view) {
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Messages", number: true, cell: (row) => count(row.count) },
   ], (row) => [row.producer, row.topic, row.wire].join("\n"), empty("No publish lately"), "Publishes");
-  replace(view.root, heading("Services", ""), h("div", { class: "card" }, picture), h("div", { class: "card" }, h("h2", {}, "Requests"), exchanges.element),
-    h("div", { class: "card" }, h("h2", {}, "Publishes"), sources.element));
+  const from = h("div", {}, choices("From", FROM, view.query.source ?? "", (value) => link("services", "", { source: value })));
+  const publishes = h("div", { class: "card", hidden: isTable }, h("h2", {}, "Publishes"), sources.element);
+  const open = h("p", { class: "soft", hidden: true });
+  replace(view.root, heading("Services", "", from), h("div", { class: "card" }, picture), h("div", { class: "card" }, h("h2", {}, "Requests"), exchanges.element, open), publishes);
   view.root.querySelector(".lead")?.replaceWith(lead);
   let drawn = "";
   const load = async () => {
-    const { flows, listeners } = await get("/api/graph", {}, view.signal);
-    lead.textContent = flows.stop > flows.first ? `Who talks to whom, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us)}` : "Who talks to whom.";
+    const { flows, listeners, has_table: hasTable } = await get("/api/graph", { source }, view.signal);
+    from.hidden = !hasTable;
+    lead.textContent = described(flows, isTable);
+    const unanswered = Object.entries(flows.unanswered);
+    open.hidden = !unanswered.length;
+    open.textContent = `Without an answer${isTable ? "" : " so far"}: ${unanswered.map(([topic, missed]) => `${topic} ${count(missed)}`).join(", ")}`;
     exchanges.update(flows.exchanges);
     sources.update(flows.sources);
     const shape = JSON.stringify([flows.exchanges.map((/** @type {any} */ each) => [each.requester, each.responder, each.topic, each.count]), flows.sources, listeners]);
@@ -47,6 +58,12 @@ export async function show(view) {
   };
   await load();
   view.live(load, 3000);
+}
+
+/** @param {any} flows @param {boolean} isTable */
+function described(flows, isTable) {
+  if (isTable && flows.since_us) return `Who asks whom, from the pipeline's table gold.service_graph, since ${time(flows.since_us).slice(0, 16)}`;
+  return flows.stop > flows.first ? `Who talks to whom, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us).slice(0, 19)}` : "Who talks to whom.";
 }
 
 /** @param {any} flows @param {any[]} listeners */
