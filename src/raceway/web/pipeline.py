@@ -11,7 +11,7 @@ import os
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow.parquet as pq
@@ -31,6 +31,43 @@ CELL = 500
 PARTS = 10_000
 
 
+class LastBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Positions `first` to `last`, and how long they took."""
+
+    number: int
+    first: int
+    last: int
+    rows: int
+    bytes: int = 0
+    seconds: float = 0.0
+    steps: dict[str, float] = {}
+
+
+class Counted(msgspec.Struct, frozen=True):
+    rows: int = 0
+    parts: int = 0
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pipeline last wrote of itself. `position` is the first one not in the tables, `committed` the journal's
+    last one at that time, `lost_rows` were removed by retention before they were read."""
+
+    pid: int
+    state: Literal["starting", "running", "idle", "stopped", "failed"]
+    format: str = "parquet"
+    started_us: int = 0
+    updated_us: int = 0
+    position: int = 0
+    first_position: int = 0
+    committed: int = -1
+    batches: int = 0
+    rows: int = 0
+    lost_rows: int = 0
+    last_batch: LastBatch | None = None
+    tables: dict[str, Counted] = {}
+    error: str = ""
+
+
 class TableRow(msgspec.Struct, frozen=True):
     name: str
     parts: int
@@ -39,10 +76,10 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """`progress` is what the pipeline last wrote of itself, null if it never ran here. `behind` counts the positions
-    of the journal that are not in the tables yet."""
+    """`progress` is null if the pipeline never ran here. `behind` counts the positions of the journal that are not in
+    the tables yet."""
 
-    progress: dict[str, Any] | None
+    progress: Progress | None
     is_running: bool
     behind: int
     tables: list[TableRow]
@@ -76,37 +113,33 @@ def pipeline_routes(data: Path | None, journal: Journal, admin_token: str, desk:
 
 def _pipeline(data: Path | None, end: int) -> Pipeline:
     progress = _maybe_progress(data)
-    counted = (progress or {}).get("tables")
-    known = counted if isinstance(counted, dict) else {}
+    counted = progress.tables if progress else {}
     tables = []
     for name, folder in sorted(table_folders(data).items()):
         parts = table_parts(folder)
-        rows = known.get(name, {}).get("rows") if isinstance(known.get(name), dict) else None
+        rows = counted[name].rows if name in counted else None
         tables.append(TableRow(name, len(parts), sum(_size(part) for part in parts), rows))
-    done = (progress or {}).get("position")
-    behind = max(0, end - done) if isinstance(done, int) else end
+    behind = max(0, end - progress.position) if progress else end
     return Pipeline(progress=progress, is_running=_runs(progress), behind=behind, tables=tables)
 
 
-def _maybe_progress(data: Path | None) -> dict[str, Any] | None:
+def _maybe_progress(data: Path | None) -> Progress | None:
     if data is None:
         return None
     try:
-        found = msgspec.json.decode((data / "pipeline" / "progress.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode((data / "pipeline" / "progress.json").read_bytes(), type=Progress)
+    except (OSError, msgspec.DecodeError):  # none, or not what a pipeline writes
         return None
-    return found if isinstance(found, dict) else None
 
 
-def _runs(progress: dict[str, Any] | None) -> bool:
-    pid = (progress or {}).get("pid")
-    if progress is None or not isinstance(pid, int) or pid <= 0 or progress.get("state") in ("stopped", "failed"):
+def _runs(progress: Progress | None) -> bool:
+    if progress is None or progress.pid <= 0 or progress.state in ("stopped", "failed"):
         return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        os.kill(progress.pid, 0)
+    except (ProcessLookupError, OverflowError):
         return False
-    except (PermissionError, OverflowError):
+    except PermissionError:  # somebody else's
         pass
     return True
 

@@ -42,19 +42,19 @@ async function progress(view) {
 function describe(found) {
   const { progress: now } = found;
   const state = found.is_running ? now.state : now.state === "failed" ? "failed" : "not running";
-  const whole = Math.max(1, now.position + found.behind - (now.first_position ?? 0));
+  const whole = Math.max(1, now.position + found.behind - now.first_position);
   const fill = h("i", {});
-  const part = Math.min(100, (100 * Math.max(0, now.position - (now.first_position ?? 0))) / whole);
+  const part = Math.min(100, (100 * Math.max(0, now.position - now.first_position)) / whole);
   fill.style.width = `${part}%`;
   const { behind } = found;
   return h("div", {}, now.error ? h("div", { class: "notice bad", role: "alert" }, now.error) : null,
-    h("div", { class: "tiles" }, tile(behind === 1 ? "row behind" : "rows behind", count(behind), behind ? "warn" : ""), tile("rows in the tables", count(now.rows ?? 0)), tile("batches", count(now.batches ?? 0)),
+    h("div", { class: "tiles" }, tile(behind === 1 ? "row behind" : "rows behind", count(behind), behind ? "warn" : ""), tile("rows in the tables", count(now.rows)), tile("batches", count(now.batches)),
       tile("last batch", now.last_batch ? duration(now.last_batch.seconds * 1e6) : "none"), now.lost_rows ? tile("rows lost to retention", count(now.lost_rows), "bad") : null),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Progress"), badge(state, found.is_running ? "good" : state === "failed" ? "bad" : "")),
       h("div", { class: "bar tall", role: "progressbar", "aria-label": "Done", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(part) }, fill), facts([
         ["Done up to", `position ${count(now.position)} of ${count(now.position + found.behind)}`],
         ["Last batch", now.last_batch ? `${count(now.last_batch.rows)} rows, positions ${count(now.last_batch.first)} to ${count(now.last_batch.last)}` : ""],
-        ["Kept as", now.format], ["Last word", ago(now.updated_us ?? 0, Date.now() * 1000)],
+        ["Kept as", now.format], ["Last word", ago(now.updated_us, Date.now() * 1000)],
       ])));
 }
 
