@@ -245,6 +245,8 @@ class Airport:
         if number % 8 == 0:
             weather = b'{"wind_kn": 12, "visibility_m": 8000}'
             await asyncio.to_thread(call, self.server, "POST", "/topics/weather.report", weather)
+        if number % 50 == 49:  # against the schema
+            await asyncio.to_thread(call, self.server, "POST", "/topics/gate.boarding", b'{"flight": 101}')
 
     async def _strangers(self) -> None:
         board = await self._enter("mb+ws", "websocket")

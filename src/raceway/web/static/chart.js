@@ -83,7 +83,7 @@ export class RateChart {
       s("line", { class: "grid", x1: LEFT, x2: width, y1: y(step), y2: y(step) }),
       s("text", { x: LEFT - 8, y: y(step) + 4, "text-anchor": "end" }, short(step)),
     ]);
-    const marks = [0, 0.25, 0.5, 0.75, 1].map((part) => s("text", {
+    const marks = (width < 500 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((part) => s("text", {
       x: LEFT + (width - LEFT - 6) * part, y: HEIGHT - 5, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle",
     }, part === 1 ? "now" : ago(this.seconds * (1 - part))));
     const shapes = this.wires.map((wire) => {

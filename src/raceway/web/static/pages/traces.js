@@ -63,14 +63,14 @@ function axis(wholeUs) {
 /** @param {import("../waterfall.js").Span} span @param {number} beginUs @param {number} endUs */
 function row(span, beginUs, endUs) {
   const { left, width } = place(span, beginUs, endUs);
-  const took = span.end_us === null ? (span.kind === "request" ? "no answer" : "") : duration(span.end_us - span.begin_us);
-  const after = span.begin_us > beginUs ? `+${duration(span.begin_us - beginUs)}` : "";
+  const took = span.end_us === null ? (span.kind === "request" ? "no answer" : "") : `took ${duration(span.end_us - span.begin_us)}`;
+  const after = span.begin_us > beginUs ? `after ${duration(span.begin_us - beginUs)}` : "";
   const label = h("span", { class: "label" }, h("b", {}, span.topic), h("small", {}, described(span)),
     h("small", { class: "took" }, [after, took].filter(Boolean).join(", "), " ", span.error ? badge(span.error, "bad") : null));
   label.style.paddingLeft = `${Math.min(span.depth, 12) * 1.1}rem`;
   const drawing = s("svg", { viewBox: "0 0 1000 24", preserveAspectRatio: "none", "aria-hidden": "true", class: "" },
     [0, 250, 500, 750, 1000].map((x) => s("line", { class: "track", x1: x, x2: x, y1: 0, y2: 24 })),
     s("g", { class: /^[a-z]+$/.test(span.wire) ? span.wire : "" },
-      s("rect", { class: span.error ? "run failed" : "run", x: Math.min(994, left * 994), y: 5, width: Math.max(6, width * 994), height: 14, rx: 3 })));
+      s("rect", { class: span.error ? "run failed" : "run", x: Math.min(994, left * 994), y: 7.5, width: Math.max(6, width * 994), height: 9, rx: 3, ry: 1.5 })));
   return h("a", { class: "span", role: "listitem", href: link("messages", span.position), "data-position": span.position }, label, drawing);
 }
