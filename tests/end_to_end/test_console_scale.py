@@ -5,26 +5,26 @@ from __future__ import annotations
 
 import json
 import re
-import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Request, expect
 
+from raceway.model.envelope import MB, PUBLISH, Batch
 from tests.browser import Visitor, running_browser, visiting
-from tests.mb_wire import GREETING
+from tests.journal_rig import Rig
 from tests.rounds import SOAKING
 from tests.schema_rest import call
-from tests.server import Server, running_server, wait_until
-from tests.wire.mb import frame
+from tests.server import Server, running_server
 
 TOPICS, MESSAGES = (10_000, 1_000_000) if SOAKING else (1_000, 50_000)
 CHUNK = 10_000
 # What a person waits for: something to look at, and each question behind it.
 FIRST_CONTENT_S, QUESTION_S = 1.0, 1.0
-# The machine has other things to do; what is always slow is slow three times.
+# The machine has other things to do; what is slow is slow three times.
 VISITS = 3
 NEEDLE = 4711
 # Each page with what it has to show.
@@ -38,9 +38,10 @@ SHOWN = {
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    with running_server() as found:
-        fill(found)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("scale") / "data"
+    fill(data)
+    with running_server(data) as found:
         yield found
 
 
@@ -50,18 +51,20 @@ def browser() -> Iterator[Browser]:
         yield found
 
 
-def fill(server: Server) -> None:
-    """Publishes in turn to every topic, as fast as the wire takes them."""
-    with socket.create_connection(("127.0.0.1", server.port("tcp")), 60) as wire:
-        wire.sendall(frame(GREETING))
-        for start in range(0, MESSAGES, CHUNK):
-            numbers = range(start, min(start + CHUNK, MESSAGES))
-            wire.sendall(b"".join(frame(b'publish:many.t%d:1.0.0\n{"n":%d}' % (n % TOPICS, n)) for n in numbers))
-        wait_until(lambda: stored(server) >= MESSAGES, 300, "all messages stored")
-
-
-def stored(server: Server) -> int:
-    return int(ask(server, "/api/overview")["committed"]) + 1
+def fill(data: Path) -> None:
+    """Publishes in turn to every topic, written by the journal itself: that takes seconds."""
+    rig = Rig(data)
+    rig.clock.now_us = time.time_ns() // 1000 - MESSAGES
+    for start in range(0, MESSAGES, CHUNK):
+        numbers = range(start, start + CHUNK)
+        batch = Batch(
+            CHUNK, topic=[b"many.t%d" % (number % TOPICS) for number in numbers], kind=PUBLISH, wire=MB,
+            producer=b"filler", payload=[b'{"n":%d}' % number for number in numbers],
+        )  # fmt: skip
+        rig.journal.append(batch, rig.answers.append)
+        rig.commit()
+    rig.close()
+    assert set(rig.answers) == {None}
 
 
 def ask(server: Server, path: str) -> Any:
@@ -70,14 +73,14 @@ def ask(server: Server, path: str) -> Any:
     return answer.json()
 
 
-def quickest(work: Any) -> float:
-    """Seconds of the best of several runs."""
-    took = []
+def is_within(limit_s: float, work: Callable[[], object]) -> bool:
+    """Was it done in that time, once?"""
     for _ in range(VISITS):
         began = time.monotonic()
         work()
-        took.append(time.monotonic() - began)
-    return min(took)
+        if time.monotonic() - began < limit_s:
+            return True
+    return False
 
 
 @pytest.mark.timeout(600)
@@ -101,7 +104,7 @@ def test_every_topic_is_listed_page_by_page(server: Server) -> None:
     ],
 )  # fmt: skip
 def test_questions_are_answered_within_their_budget(server: Server, path: str) -> None:
-    assert quickest(lambda: call(server, "GET", path)) < QUESTION_S
+    assert is_within(QUESTION_S, lambda: call(server, "GET", path))
 
 
 def test_a_needle_is_found_by_questions_of_a_second_each(server: Server) -> None:
@@ -129,7 +132,7 @@ def test_pages_show_something_within_a_second(browser: Browser, server: Server, 
             asked[address] = min(took, asked.get(address, took))
 
         visitor.page.on("requestfinished", note)
-        assert quickest(lambda: show(visitor, place)) < FIRST_CONTENT_S
+        assert is_within(FIRST_CONTENT_S, lambda: show(visitor, place))
         slow = {address: took for address, took in asked.items() if took > QUESTION_S}
         assert slow == {}
 
