@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check soak bench docs protos lock clean
+.PHONY: help setup demo up test check soak bench docs pictures protos lock clean
 
 PYTHON ?= python3
 DATA ?= data
@@ -14,7 +14,7 @@ UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --generat
               --no-emit-index-url --no-emit-find-links --no-annotate
 
 help: ## List the tasks
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock file; done again when the lock or pyproject.toml changed
 
@@ -62,6 +62,9 @@ docs: setup ## Write the reference anew from the code, and make the manual into 
 	@$(BIN)/python -m docs.make_reference
 	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs build/site
 	@echo "The manual is at build/site/index.html"
+
+pictures: setup ## Take the pictures of the console under docs/pictures anew (needs Chromium and Java)
+	@RACEWAY_PICTURES=1 $(BIN)/python -m pytest -q --timeout=600 tests/end_to_end/test_console.py tests/end_to_end/test_console_guests.py
 
 protos: setup ## Write the modules of the Danube messages anew from their .proto files
 	@$(BIN)/python tools/make_protos.py

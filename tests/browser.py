@@ -1,14 +1,26 @@
-"""A browser for tests: Debian's Chromium, driven by Playwright."""
+"""A browser for tests: Debian's Chromium, driven by Playwright; and whoever looks at the console with it.
+
+`RACEWAY_PICTURES=1` (`make pictures`) writes the pictures of the manual on the way.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.server import Server
 from tests.tools import installed
+
+PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
+TAKES_PICTURES = bool(os.environ.get("RACEWAY_PICTURES"))
+SLOW_MS = 15_000
+expect.set_options(timeout=SLOW_MS)
 
 
 @contextmanager
@@ -26,3 +38,48 @@ def running_browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+class Visitor:
+    """A window on the console, what was asked for in it, and what went wrong."""
+
+    def __init__(self, browser: Browser, server: Server, width: int = 1280, scheme: Any = "light") -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(SLOW_MS)
+        self.base = f"http://127.0.0.1:{server.port('console')}"
+        self.asked: list[str] = []
+        self.faults: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("console", lambda said: self.faults.append(said.text) if said.type == "error" else None)
+
+    def go(self, place: str) -> Page:
+        self.page.goto(f"{self.base}/#/{place}")
+        expect(self.page.locator("main h1")).to_be_visible()
+        return self.page
+
+    def forgive(self, *statuses: int) -> None:
+        """A browser calls every refusal a fault; these were meant to be."""
+        self.faults = [fault for fault in self.faults if not any(f"status of {status}" in fault for status in statuses)]
+
+    def picture(self, name: str) -> None:
+        if TAKES_PICTURES:
+            self.page.mouse.move(0, 0)
+            self.page.wait_for_timeout(1500)  # figures have come, charts and bars are at rest
+            PICTURES.mkdir(exist_ok=True)
+            self.page.screenshot(path=PICTURES / f"{name}.png")
+
+    def leave(self) -> None:
+        """Nothing may have gone wrong, and no text of a stranger may have been run."""
+        owned = self.page.evaluate("document.body.dataset.owned ?? ''")
+        self.context.close()
+        assert owned == "", "text of a stranger was run"
+        assert self.faults == []
+
+
+@contextmanager
+def visiting(browser: Browser, server: Server, width: int = 1280, scheme: Any = "light") -> Iterator[Visitor]:
+    visitor = Visitor(browser, server, width, scheme)
+    yield visitor
+    visitor.leave()

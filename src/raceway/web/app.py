@@ -37,6 +37,7 @@ from raceway.web.registry import registry_routes
 from raceway.web.rejected import RejectedMessages
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
+from raceway.web.session import session_routes
 from raceway.web.subscriptions import subscription_routes
 from raceway.web.topics import topic_routes
 from raceway.web.traces import Traces
@@ -89,12 +90,13 @@ def build_app(
         Route("/readyz", readyz),
         Route("/metrics", metrics),
         *console_routes(desk.warm),
-        *live_routes(live),
+        *session_routes(broker, admin_token),
+        *live_routes(live, broker.security),
         *topic_routes(broker, live),
         *peer_routes(broker),
         *message_routes(broker, asked_again, desk),
-        *graph_routes(broker, desk),
-        *pipeline_routes(data, asked_again, desk),
+        *graph_routes(broker, data, desk),
+        *pipeline_routes(data, broker.journal, asked_again, desk),
         *health_routes(broker, data, desk),
         *subscription_routes(broker),
         *policy_routes(broker, admin_token),

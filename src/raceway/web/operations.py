@@ -17,10 +17,11 @@ from raceway.web.graph import Graph, GraphQuery
 from raceway.web.health import JournalHealth
 from raceway.web.live import Overview, Sample
 from raceway.web.messages import Message, Page, Search
-from raceway.web.peers import PatternPage, PeerPage, PeerQuery
+from raceway.web.peers import PatternPage, PatternQuery, PeerPage, PeerQuery
 from raceway.web.pipeline import Pipeline, Preview, TableQuery
 from raceway.web.schemas import Definition, TopicSettings
 from raceway.web.seneca import Attach
+from raceway.web.session import Session
 from raceway.web.topics import TopicDetail, TopicPage, TopicQuery
 
 
@@ -245,6 +246,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/readyz"): Operation(summary="May traffic be sent here?", tag="bus", answer=Ready, statuses=(200, 503)),
     ("GET", "/metrics"): Operation(summary="Figures for Prometheus.", tag="bus", media_type=TEXT),
     ("GET", "/api/openapi.json"): Operation(summary="This document.", tag="bus", answer=dict[str, Any]),
+    ("GET", "/api/session"): Operation(summary="Who asks, and what they may do.", tag="bus", answer=Session),
     ("GET", "/api/overview"): Operation(summary="How the bus is now.", tag="bus", answer=Overview),
     ("GET", "/api/history"): Operation(summary="Rates of the last five minutes.", tag="bus", answer=History),
     ("GET", "/api/live"): Operation(
@@ -253,10 +255,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/api/journal"): Operation(summary="How the journal is.", tag="bus", answer=JournalHealth),
     ("GET", "/api/peers"): Operation(summary="Who is connected.", tag="bus", answer=PeerPage, query=PeerQuery),
     ("GET", "/api/subscriptions"): Operation(
-        summary="Patterns that connected peers subscribed to.", tag="bus", answer=PatternPage
+        summary="Patterns that connected peers subscribed to.", tag="bus", answer=PatternPage, query=PatternQuery
     ),
     ("GET", "/api/graph"): Operation(
-        summary="Who talks to whom, from the newest rows.", tag="bus", answer=Graph, query=GraphQuery
+        summary="Who talks to whom, from the newest rows or the pipeline's table.",
+        tag="bus",
+        answer=Graph,
+        query=GraphQuery,
     ),
     ("GET", "/api/topics"): Operation(
         summary="Topics, a page at a time.", tag="topics", answer=TopicPage, query=TopicQuery
