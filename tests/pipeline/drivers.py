@@ -1,7 +1,7 @@
 """`raceway pipeline …` in processes of its own: started, watched, killed with everything it started.
 
-Each is real: the same command line, a JVM of its own. That JVM is told to start quickly, and not to compile queries of
-a few rows; the page of the manual about the pipeline is run without either.
+Each is real: the same command line, a JVM of its own. That JVM is told to start quickly, and Spark not to compile
+queries of a few rows; the page of the manual about the pipeline is run with Spark's own settings.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from tests.pipeline.drivers import environment, finished_in_turn
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import expected_positions, journal
 from tests.ports import free_port_base
+from tests.rounds import SOAKING
 from tests.server import wait_until
 
 DEPLOY = "org.apache.spark.deploy"
@@ -100,13 +101,17 @@ def _alive_workers(port: int) -> int:
         return 0
 
 
+# All tables take the executors another quarter of a minute: in `make soak`.
+TABLES = () if SOAKING else ("--bronze-only",)
+
+
 @needs_java
 @pytest.mark.timeout(300)  # six processes of Java on two cores
 def test_a_run_on_a_cluster_of_two_workers_takes_in_everything(tmp_path: Path) -> None:
     executors = {"memory": "512m", "cores": "1", "extraJavaOptions": QUICK_JAVA}
     conf = [word for name, value in executors.items() for word in ("--conf", f"spark.executor.{name}={value}")]
     with journal(tmp_path / "data", 9000) as rig, cluster(tmp_path) as url:
-        run = ("run", "--once", "--bronze-only", "--master", url, "--memory", "1g", *conf, "--json")
+        run = ("run", "--once", "--master", url, "--memory", "1g", *conf, *TABLES, "--json")
         done, verified = finished_in_turn(rig.folder, run, ("verify", "--json"))
         last = json.loads(done.splitlines()[-1])
         assert last["lag"] == 0

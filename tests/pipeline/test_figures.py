@@ -22,7 +22,8 @@ def at(sequence: int, second: float, row: Row) -> Row:
 
 
 def traffic() -> list[Row]:
-    shop, desk = {"producer": "shop", "payload": b"12345"}, {"producer": "desk", "wire": "zbus", "payload": b"1"}
+    shop: Row = {"producer": "shop", "payload": b"12345"}
+    desk: Row = {"producer": "desk", "wire": "zbus", "payload": b"1"}
     rows = []
     for number, latency_ms in enumerate(LATENCIES_MS):
         rows.append(at(2 * number, number, request(0, **shop)))
@@ -48,11 +49,13 @@ def quantiles(latencies_us: list[int]) -> list[float]:
 def computed(spark: SparkSession, table: Any) -> list[dict[str, Any]]:
     given = inputs(spark, traffic())
     part = F.lit("some")
-    silver = {
-        "silver__messages": messages.transform(given).withColumn("part", part),
-        "silver__exchanges": exchanges.transform(given).withColumn("part", part),
-    }
-    return [row.asDict() for row in table.transform(inputs(spark, traffic(), **silver)).collect()]
+    silver = inputs(
+        spark,
+        traffic(),
+        silver__messages=messages.transform(given).withColumn("part", part),
+        silver__exchanges=exchanges.transform(given).withColumn("part", part),
+    )
+    return [row.asDict() for row in table.transform(silver).collect()]
 
 
 def test_messages_count_when_they_came_and_exchanges_when_they_were_asked_for(spark: SparkSession) -> None:

@@ -222,11 +222,11 @@ def test_the_commands_import_folders_tell_of_each_file_and_take_one_out_again(tm
         refused = finished(rig.folder, "import", "--wire", "mb", str(tmp_path / "nowhere"), status=2)
         assert "there is no such file or folder" in refused.stderr
     documents = [[json.loads(line) for line in each.splitlines()] for each in told if each.startswith("{")]
-    first, asked, again, known, removed, left, verdict = documents
+    first, statuses, again, known, removed, left, verdict = documents
     assert [(Path(each["path"]).name, each["messages"], each["rejected"], each["state"]) for each in first] == [
         ("a.mb", 2, 1, "imported"), ("b.mb", 1, 0, "imported"),
     ]  # fmt: skip
-    assert asked == [{"status": "answered"}]
+    assert statuses == [{"status": "answered"}]
     assert [(each["state"], each["wire"]) for each in again] == [("imported before", "mb")]
     assert {Path(each["path"]).name for each in known} == {"a.mb", "b.mb"}
     assert [Path(each["path"]).name for each in removed] == ["a.mb"]

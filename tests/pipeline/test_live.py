@@ -122,7 +122,8 @@ def test_what_clients_know_is_what_the_tables_say(spark: SparkSession, tmp_path:
     assert verdict.is_good, verdict
 
     def rows(sql: str) -> list[dict[str, Any]]:
-        return tables.select(sql).to_pylist()
+        found: list[dict[str, Any]] = tables.select(sql).to_pylist()
+        return found
 
     published = rows("SELECT topic, wire, count(*) AS n FROM silver.messages WHERE topic LIKE 'shop.%' GROUP BY ALL")
     assert {(row["topic"], row["wire"], row["n"]) for row in published} == {
