@@ -29,6 +29,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
+from raceway.pipeline.spark import QUICK_JAVA
 from tests.blank_page import console_lines
 from tests.node_peers import installed as npm_folder
 from tests.ports import free_port_base
@@ -51,7 +52,7 @@ BUS_PORTS = {
 }  # fmt: skip
 OTHER_PORTS = {"9000": 0, "9001": 1}
 # Ten times what the longest block, a run of Spark, takes on a quiet machine.
-DEADLINE_S = 150
+DEADLINE_S = 200
 READY_S = 30
 
 
@@ -170,6 +171,8 @@ class PageRun:
         env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
         env["NO_PROXY"] = env["no_proxy"] = "127.0.0.1"
         env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
+        # Spark would look up this machine's name, and its JVM would take every core to compile what runs once.
+        env |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": QUICK_JAVA}
         if any(block.language == "js" and block.mark != "browser" for block in blocks(self._page)):
             env["NODE_PATH"] = str(npm_folder() / "node_modules")
         return env

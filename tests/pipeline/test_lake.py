@@ -135,6 +135,13 @@ def test_a_capture_is_added_once_whatever_was_left_of_an_earlier_try(any_lake: L
     assert not lake.append_capture("cd" * 32, [], bad())
     note = lake.notes.of(MESSAGES, f"import-{digest}")
     assert (note.rows, note.source, note.last_us) == (2, source, 1_700_000_002_000_000)
+    for table in (REJECTED_MESSAGES, MESSAGES):
+        lake.drop(table, f"import-{digest}")
+        lake.drop(table, "import-" + "00" * 32)
+    assert not lake.has_capture(digest)
+    assert lake.has_capture("cd" * 32)
+    assert lake.frame(MESSAGES).count() == 0
+    assert lake.frame(REJECTED_MESSAGES).count() == 1
 
 
 def test_readers_never_see_a_mixture_while_buckets_are_replaced(spark: SparkSession, lake: ParquetLake) -> None:

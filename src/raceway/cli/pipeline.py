@@ -16,8 +16,8 @@ import typer
 
 from raceway.cli import options, output
 from raceway.cli.output import ExitCode, fail, note, print_json, print_table
-from raceway.cli.pipeline_import import import_captures
-from raceway.cli.pipeline_options import Chosen, Conf, Form, Master, Memory, TablesFolder, choose
+from raceway.cli.pipeline_import import captures, import_captures, unimport
+from raceway.cli.pipeline_options import Chosen, Conf, Form, Master, Memory, TablesFolder, check_tables, choose
 from raceway.errors import JournalError
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ pipeline_app = typer.Typer(
     no_args_is_help=True,
 )
 pipeline_app.command("import")(import_captures)
+pipeline_app.command()(captures)
+pipeline_app.command()(unimport)
 
 
 # ---- run ------------------------------------------------------------------------------------------------------------
@@ -338,7 +340,7 @@ def compact(
     from raceway.pipeline.opening import open_files
 
     lake = open_files(chosen.folders, chosen.settings, chosen.extra)
-    _check_tables(chosen)
+    check_tables(chosen)
     lock = FolderLock(chosen.folders.root)
     try:
         compaction.finish(lake)
@@ -351,11 +353,6 @@ def compact(
         print_table(
             "", ["table", "parts before", "parts now", "rows moved"], done, ["parts before", "parts now", "rows moved"]
         )
-
-
-def _check_tables(chosen: Chosen) -> None:
-    if not chosen.folders.root.is_dir():
-        fail(f"there are no tables in {chosen.folders.data}: make them with `raceway pipeline run --once`")
 
 
 @pipeline_app.command()
@@ -374,7 +371,7 @@ def query(
     from raceway.pipeline.opening import open_files
     from raceway.pipeline.query import open_tables
 
-    _check_tables(chosen)
+    check_tables(chosen)
     result = open_tables(open_files(chosen.folders, chosen.settings, chosen.extra)).select(sql)
     shown = result.slice(0, limit) if limit and not as_json else result
     if as_json:
@@ -412,7 +409,7 @@ def reset(
     from raceway.pipeline import resetting
     from raceway.pipeline.opening import open_files
 
-    _check_tables(chosen)
+    check_tables(chosen)
     lock = FolderLock(chosen.folders.root)
     try:
         if table == CHECKPOINT:

@@ -57,6 +57,11 @@ class DeltaLake(Lake):
         for file in files:
             file.unlink(missing_ok=True)
 
+    def drop(self, table: str, part: str) -> None:
+        if part in self.parts(table):
+            nothing = self.frame(table, [part]).where(F.lit(False)).withColumnRenamed("part", key_of(table))
+            self._overwrite(table, [part], nothing)
+
     def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
         wanted = sorted(set(buckets))
         key = key_of(table.name)

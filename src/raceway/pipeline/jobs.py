@@ -97,9 +97,6 @@ class Job:
         self._check_end()
         compaction.finish(self.lake)
         self.lake.sweep()
-        for part in set(self.lake.notes.parts(MESSAGES)) - set(self.lake.parts(MESSAGES)):
-            if maybe_positions(part):
-                self.lake.notes.drop(MESSAGES, part)  # staged, noted, and then the process was killed
         check_version(self.lake)
         self._tell("starting")
         refresh(self.lake, self.order.tables)  # what the run before did not finish

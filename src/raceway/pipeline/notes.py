@@ -9,6 +9,7 @@ A *part* is what a table is read by: a `range=â€¦` folder of bronze, a `bucket=â
     rejected  how many rows are refused messages; None: nobody has counted (bronze)
     due_us    when its bucket must be computed again although nothing new came (an open request times out)
     gaps      positions that were lost and passed over, because somebody said so (bronze)
+    wire      what a capture was read as, and `path`, where it lay (bronze)
 
 Notes are written when the work on a part is done and never before: whatever a crash leaves undone is done again, and
 doing it again changes nothing.
@@ -33,6 +34,8 @@ class Note(msgspec.Struct, kw_only=True, omit_defaults=True):
     rejected: int | None = None
     due_us: int | None = None
     gaps: list[tuple[int, int]] = []
+    wire: str = ""
+    path: str = ""
     feeds: dict[str, list[str]] = {}
 
 

@@ -8,7 +8,8 @@ For each table, in the order of the registry:
     4  the dirty buckets are replaced; they are then changed parts for the tables computed from this one
 
 Notes are written at the end, when all tables are done. A crash before leaves parts that no note calls done: the next
-start does all of it again, from the same rows to the same files.
+start does all of it again, from the same rows to the same files. A part of bronze that is noted and no longer there (a
+capture that was taken out again) makes dirty what it fed; its note goes when no table has rows of it left.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from raceway.pipeline.columns import BRONZE, IMPORT, JOURNAL
 from raceway.pipeline.lake import Lake, Written, maybe_positions, sync
 from raceway.pipeline.notes import Note
 from raceway.pipeline.registry import DERIVED
-from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Carry, Derived, Earlier, Inputs
+from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES, Carry, Derived, Earlier, Inputs
 from raceway.pipeline.transforms.rejected import rejected
 
 # Tables computed at the same time. Each holds a part of the driver's memory meanwhile.
@@ -79,9 +80,11 @@ class _Work:
         self.lake = lake
         lost = [part for part in lake.parts(MESSAGES) if not lake.notes.of(MESSAGES, part).source]
         self.notes: dict[tuple[str, str], Note] = {(MESSAGES, part): observed(lake, part) for part in lost}
-        self.changed: dict[str, set[str]] = {}
+        self.changed: dict[str, set[str]] = {name: set(gone(lake, name)) for name in BRONZE_DDL}
         self._lock = threading.Lock()  # of `notes`: several tables are told what the same part feeds
         self.horizons = self._horizons()
+        for name, parts in self.changed.items():
+            self.notes |= {(name, part): Note(feeds=lake.notes.of(name, part).feeds) for part in parts}
 
     def note(self, table: str, part: str) -> Note:
         return self.notes.get((table, part)) or self.lake.notes.of(table, part)
@@ -162,6 +165,8 @@ class _Work:
 
     def _fed(self, table: Derived, name: str, part: str) -> Iterable[str]:
         """The buckets that a part feeds."""
+        if name in BRONZE_DDL and part in self.changed[name]:
+            return ()
         if table.carry is not None and name == MESSAGES:
             return self._carry(table, table.carry, part)
         rows = self.lake.arrow(name, part, table.looks_at[name])
@@ -193,10 +198,18 @@ class _Work:
     def write_notes(self) -> None:
         """Of buckets first, of bronze last: only they say that everything is done."""
         for (name, part), note in sorted(self.notes.items(), key=lambda item: (item[0][0] == MESSAGES, item[0])):
-            if name != MESSAGES and not note.rows and name != REJECTED_MESSAGES:
+            if self._is_over(name, part, note):
                 self.lake.notes.drop(name, part)
+                for links in self.lake.folders.links.glob(f"*/{part}.parquet"):
+                    links.unlink()
             else:
                 self.lake.notes.put(name, part, note)
+
+    def _is_over(self, name: str, part: str, note: Note) -> bool:
+        """Whether nothing is left of a part: a bucket without rows, a part of bronze that is gone from all tables."""
+        if name in BRONZE_DDL:
+            return part in self.changed[name] and not any(note.feeds.values())
+        return not note.rows
 
     # ---- what parts hand on -----------------------------------------------------------------------------------------
 
@@ -268,6 +281,12 @@ def observed(lake: Lake, part: str) -> Note:
     facts = lake.frame(MESSAGES, [part]).agg(F.count("*"), F.first("source"), F.max("time_us")).first()
     assert facts is not None
     return Note(rows=facts[0], source=facts[1], last_us=facts[2])
+
+
+def gone(lake: Lake, table: str) -> list[str]:
+    """Parts of a bronze table that are noted with rows, or with what they feed, and are no longer there."""
+    notes = ((part, lake.notes.of(table, part)) for part in set(lake.notes.parts(table)) - set(lake.parts(table)))
+    return sorted(part for part, note in notes if note.rows or any(note.feeds.values()))
 
 
 def forget(lake: Lake, table: str) -> None:
