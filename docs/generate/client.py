@@ -31,6 +31,9 @@ def client_page() -> str:
         "calls that were under way when the connection ended. All are in [errors](errors.md).",
         "",
     ]
+    numbers = [name for name in names if isinstance(getattr(client, name), int)]
+    lines += ["Modes of queues, which may be added:", ""]
+    lines += table(["name", "number"], [(f"`{name}`", str(getattr(client, name))) for name in numbers])
     for name in names:
         found = getattr(client, name)
         if inspect.isclass(found) or inspect.isfunction(found):
