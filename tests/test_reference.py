@@ -19,6 +19,7 @@ from raceway.cli.app import app
 from raceway.codec.mb_encode import MB_CODES
 from raceway.codec.seneca_failure import SENECA_CODES
 from raceway.codec.zbus_encode import ZBUS_STATUSES
+from raceway.pipeline import options
 from raceway.web.operations import OPERATIONS
 from tests.manual import PAGES, name_of
 from tests.server import running_server
@@ -166,3 +167,11 @@ def test_no_verb_of_a_client_is_missing() -> None:
         verbs = [name for name in vars(kind) if not name.startswith("_")]
         section = text.split(f"\n## {kind.__name__}\n")[1].split("\n## ")[0]
         assert [verb for verb in verbs if f"- `{verb}" not in section] == []
+
+
+def test_no_option_of_the_spark_source_is_missing() -> None:
+    asked = set(re.findall(r'found(?:, |\.get\()"(\w+)"', inspect.getsource(options.parse)))
+    assert len(asked) > 10
+    rows = "".join(line.split(" | ")[0] for line in page("spark-source.md").splitlines() if line.startswith("| `"))
+    # The two that the pipeline asks for itself are nobody else's.
+    assert [name for name in sorted(asked - {"alignTo", "stageto"}) if f"`{name}`" not in rows] == []
