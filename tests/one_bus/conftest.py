@@ -19,6 +19,7 @@ def session_bus() -> Iterator[OneBus]:
         RACEWAY_LISTEN__SENECA__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
         RACEWAY_BROKER__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
         RACEWAY_SENECA__RETRIES_MS="[20, 20, 20]",
+        RACEWAY_SENECA__NAMES='{"role:odd,cmd:x*" = "odd.all"}',
         RACEWAY_BROKER__SUBSCRIPTIONS__ALIASES='{"shop.orders" = "/shop/orders"}',
     ) as bus:
         yield bus

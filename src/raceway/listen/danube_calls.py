@@ -112,9 +112,15 @@ class Calls:
             except RacewayError as error:
                 self.refuse(session, stream, error)
             else:
-                reply = partial(session.answer_many, [(stream, answer)])
+                reply = partial(self._reply, session, stream, answer)
                 waits = lasts and self.broker.journal.health().status != "disk_full"
-                self.broker.after_commit(reply) if waits else reply()
+                self.broker.after_commit(reply) if waits else reply(None)
+
+    def _reply(self, session: GrpcSession, stream: int, answer: bytes, error: RacewayError | None) -> None:
+        if error is None:
+            session.answer_many([(stream, answer)])
+        else:
+            self.refuse(session, stream, error)
 
     def refuse(self, session: GrpcSession, stream: int, error: RacewayError, *, after_s: float = 0.0) -> None:
         session.refuse(stream, status_of(error), str(error), after_s=after_s)

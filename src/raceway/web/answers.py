@@ -187,7 +187,13 @@ def number_of(name: str, text: str) -> int:
 
 
 async def committed(broker: Broker) -> None:
-    """Whoever is told that something is so may rely on it: wait until it is on the disk."""
-    done = asyncio.Event()
-    broker.journal.after_commit(done.set)
-    await done.wait()
+    """Whoever is told that something is so may rely on it: wait until it is on the disk. Raises UnavailableError."""
+    done: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()
+
+    def tell(error: RacewayError | None) -> None:
+        if not done.done():
+            done.set_result(error)
+
+    broker.journal.after_commit(tell)
+    if (error := await done) is not None:
+        raise error

@@ -35,6 +35,7 @@ from raceway.web.queues import queue_routes
 from raceway.web.reading import TopicReading
 from raceway.web.registry import registry_routes
 from raceway.web.rejected import RejectedMessages
+from raceway.web.replay import replay_routes
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
 from raceway.web.subscriptions import subscription_routes
@@ -97,6 +98,7 @@ def build_app(
         *pipeline_routes(data, asked_again, desk),
         *health_routes(broker, data, desk),
         *subscription_routes(broker),
+        *replay_routes(broker, asked_again),
         *policy_routes(broker, admin_token),
         *queue_routes(broker, admin_token),
         *(seneca_routes(services, admin_token) if services is not None else ()),

@@ -19,6 +19,7 @@ from raceway.web.live import Overview, Sample
 from raceway.web.messages import Message, Page, Search
 from raceway.web.peers import PatternPage, PeerPage, PeerQuery
 from raceway.web.pipeline import Pipeline, Preview, TableQuery
+from raceway.web.replay import Replay, Replayed
 from raceway.web.schemas import Definition, TopicSettings
 from raceway.web.seneca import Attach
 from raceway.web.topics import TopicDetail, TopicPage, TopicQuery
@@ -264,6 +265,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/api/topics/{name:path}"): Operation(summary="One topic.", tag="topics", answer=TopicDetail),
     ("GET", "/api/subscriptions/named"): Operation(
         summary="Subscriptions by name, with cursor and lag.", tag="topics", answer=SubscriptionPage, query=PageQuery
+    ),
+    ("POST", "/api/replay"): Operation(
+        summary="Let a subscription or a queue go on from another place.", tag="topics", answer=Replayed, body=Replay
     ),
     ("GET", "/api/policies/namespaces/{name}"): Operation(
         summary="Limits of a namespace.", tag="topics", answer=Policies

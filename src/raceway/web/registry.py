@@ -58,10 +58,11 @@ def registry_routes(broker: Broker, admin_token: str) -> list[Route]:
     handlers = _Handlers(broker)
 
     def changing(change: Answer) -> Answer:
-        """For administrators; answered when the change is on the disk."""
+        """For administrators; answered when the change is on the disk, refused while nothing can be put there."""
 
         async def answer(request: Request) -> Any:
             check_admin(request, admin_token)
+            broker.journal.check_writable()
             found = await change(request)
             await committed(broker)
             return found

@@ -86,7 +86,7 @@ class _Handlers:
         if request.method == "GET":
             rows = [_shown(version, with_definition=False) for version in self._schemas.versions(subject)]
             return JSONResponse({"subject": subject, "mode": self._schemas.mode(subject), "versions": rows})
-        check_admin(request, self._admin_token)
+        self._check_change(request)
         sent = await self._read(request, Definition)
         version, is_new = self._schemas.register(
             subject, sent.type, sent.content,
@@ -99,7 +99,7 @@ class _Handlers:
         subject, wanted = request.path_params["subject"], request.path_params["version"]
         found = self._find(subject, wanted)
         if request.method == "DELETE":
-            check_admin(request, self._admin_token)
+            self._check_change(request)
             self._schemas.delete_version(subject, found.version)
             await committed(self._broker)
         return JSONResponse(_shown(found) | {"mode": self._schemas.mode(subject)})
@@ -122,7 +122,7 @@ class _Handlers:
         return JSONResponse({"subject": subject, "old": _shown(old), "new": _shown(new), "reasons": reasons})
 
     async def mode(self, request: Request) -> Response:
-        check_admin(request, self._admin_token)
+        self._check_change(request)
         subject = request.path_params["subject"]
         self._schemas.set_mode(subject, str((await read_json(request, self._body_limit)).get("mode", "")))
         await committed(self._broker)
@@ -137,8 +137,9 @@ class _Handlers:
 
     async def topic(self, request: Request) -> Response:
         name = request.path_params["topic"]
+        if request.method != "GET":
+            self._check_change(request)
         if request.method == "PUT":
-            check_admin(request, self._admin_token)
             sent = await self._read(request, TopicSettings)
             topics = self._topics(name, make=True)
             for topic in topics:
@@ -146,7 +147,6 @@ class _Handlers:
         else:
             topics = self._topics(name, make=False)
         if request.method == "DELETE":
-            check_admin(request, self._admin_token)
             for topic in topics:
                 self._schemas.forget(topic)
         if request.method != "GET":
@@ -174,6 +174,11 @@ class _Handlers:
         return topic.partitions or (topic,)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
+
+    def _check_change(self, request: Request) -> None:
+        """Raises ForbiddenError, or UnavailableError while nothing can be put on the disk."""
+        check_admin(request, self._admin_token)
+        self._broker.journal.check_writable()
 
     def _find(self, subject: str, version: str) -> SchemaVersion:
         if version == "latest":
