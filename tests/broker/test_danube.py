@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raceway.errors import ReadOnlyError
+from raceway.errors import RacewayError, ReadOnlyError
 from raceway.model.subscriptions import ConsumerWanted, ProducerWanted
 from tests.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
@@ -49,7 +49,7 @@ def test_what_is_promised_to_last_is_in_the_journal_when_it_is_answered(bench: S
 
 def test_with_nothing_to_write_the_answer_is_immediate(bench: SubscribingBench) -> None:
     bench.settle()
-    answered: list[None] = []
+    answered: list[RacewayError | None] = []
     bench.broker.after_commit(answered.append)
     assert answered == [None]
 

@@ -96,7 +96,9 @@ def test_a_failure_gives_sequences_and_offsets_back_in_order() -> None:
 
 
 def test_control_rows_of_failed_blocks_go_into_the_next_one_with_those_who_wait_for_space() -> None:
-    held, calls, told = Held(), [], []
+    held = Held()
+    calls: list[str] = []
+    told: list[RacewayError | None] = []
     held.set_state("s", "k", 1)
     held.publish(b"a")
     held.after_commit(lambda error: calls.append("first"), patient=True)
@@ -124,7 +126,8 @@ def test_control_rows_of_failed_blocks_go_into_the_next_one_with_those_who_wait_
 
 @pytest.mark.parametrize("patient", [True, False])
 def test_a_journal_that_takes_no_writes_until_restart_keeps_nobody_waiting(patient: bool) -> None:
-    held, told = Held(), []
+    held = Held()
+    told: list[RacewayError | None] = []
     held.set_state("s", "in flight", 1)
     held.after_commit(told.append, patient=patient)
     held.flush()
@@ -136,7 +139,8 @@ def test_a_journal_that_takes_no_writes_until_restart_keeps_nobody_waiting(patie
 
 
 def test_after_a_failure_without_control_rows_nobody_waits_for_ever() -> None:
-    held, calls = Held(), []
+    held = Held()
+    calls: list[RacewayError | None] = []
     held.publish(b"a")
     held.after_commit(calls.append)
     held.flush()

@@ -96,12 +96,13 @@ def test_a_subscription_replays_what_other_wires_published(bus: OneBus, place: P
     assert len(bus.danube.receive(c, MESSAGES, ack=True)) == MESSAGES
     wait_until(lambda: bus.server.metric("raceway_subscription_lag", topic=place.topic) == 0)
     assert replay(bus, place, name, "first") == 200
-    again = bus.danube.receive(c, MESSAGES + 1)
+    # One message of a key is out at a time.
+    again = bus.danube.receive(c, MESSAGES + 1, ack=kind == "KEY_SHARED")
     assert sorted(message.payload for message in again) == sorted([b"{}", *sent])
     if kind == "EXCLUSIVE":
         assert [message.payload for message in again] == [b"{}", *sent]
         assert [message.offset for message in again] == list(range(MESSAGES + 1))
-    assert bus.server.metric("raceway_subscription_lag", topic=place.topic) == MESSAGES + 1
+        assert bus.server.metric("raceway_subscription_lag", topic=place.topic) == MESSAGES + 1
     assert replay(bus, place, name, str(MESSAGES - 1)) == 200
     last = bus.danube.receive(c, 2, ack=True)
     assert sorted(message.payload for message in last) == sorted(sent[-2:])
@@ -122,8 +123,10 @@ def test_a_replay_holds_over_a_restart_and_a_queue_can_be_replayed_too(place: Pl
         said = [told(server, place.topic, "s", "--from", "first"), told(server, place.topic, "--from", "1")]
         assert said == [{"topic": place.topic, "subscription": "s", "from": "0"},
                         {"topic": place.topic, "subscription": None, "from": "1"}]  # fmt: skip
+        danube.close("c")
         server.kill()
         server.start()
+        danube.subscribe("c", place.danube, "s")
         assert [message.payload for message in danube.receive("c", 3, ack=True, within_s=30)] == [b"0", b"1", b"2"]
         with dial_server(server) as client:
             assert [client.take(place.topic).body, client.take(place.topic).body] == [b"1", b"2"]

@@ -129,7 +129,7 @@ def test_what_is_not_allowed_is_forbidden_for_each_verb_on_each_wire(
     nobody = wire_of(server, "nobody")
     for make in (nobody.producer, nobody.consumer):
         with pytest.raises(RefusedError, match="PERMISSION_DENIED"):
-            make(place.danube)  # type: ignore[operator]
+            make(place.danube)
     nobody.channel.close()
 
 
