@@ -113,6 +113,7 @@ def build_app(
     routes.append(document_route(routes))
     doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
     app = Starlette(routes=routes, middleware=[Middleware(Caution), Middleware(Guard, hosts=hosts), doorman])
+    app.router.redirect_slashes = False  # an address that is not there is not there
     app.state.live, app.state.desk = live, desk
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)

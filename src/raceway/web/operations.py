@@ -193,14 +193,16 @@ class TraceQuery(msgspec.Struct, kw_only=True):
 
 
 class Stored(msgspec.Struct, omit_defaults=True):
-    """Where a published message is. `repeated`: its x-dedup-id was there before, and it was not stored again."""
+    """Where a published message is, or those of a batch. `repeated`: its x-dedup-id was there before, and it was not
+    stored again."""
 
-    topic: str
+    topic: str | None = None
     offset: int | None = None
     message_id: str | None = None
     correlation_id: str | None = None
     routed: bool | None = None
     repeated: bool | None = None
+    messages: list[Stored] | None = None
 
 
 class TopicMessages(msgspec.Struct):
@@ -299,7 +301,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Send it again, to its own topic or another.", tag="messages", answer=Redriven, body=OtherTopic
     ),
     ("POST", "/topics/{name:path}"): Operation(
-        summary="Publish; answered when it is on the disk.", tag="door", answer=Stored, takes=BYTES, statuses=(200, 201)
+        summary="Publish, one message or a batch of events; answered when it is on the disk.",
+        tag="door",
+        answer=Stored,
+        takes=BYTES,
+        statuses=(200, 201),
     ),
     ("GET", "/topics/{name:path}"): Operation(
         summary="Messages of a topic from an offset on; as they come with `Accept: text/event-stream`.",
