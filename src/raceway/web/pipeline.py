@@ -99,9 +99,9 @@ def _runs(progress: dict[str, Any] | None) -> bool:
         return False
     try:
         os.kill(pid, 0)
-    except ProcessLookupError:
+    except (ProcessLookupError, OverflowError):
         return False
-    except (PermissionError, OverflowError):
+    except PermissionError:
         pass
     return True
 
