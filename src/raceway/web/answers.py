@@ -186,6 +186,13 @@ def number_of(name: str, text: str) -> int:
     return int(text)
 
 
+async def definition_read(broker: Broker, schema_type: str, definition: bytes) -> None:
+    """A large definition is read beside the loop; what is wrong with it is told by whoever uses it."""
+    reading = broker.schemas.maybe_read_aside(schema_type, definition)
+    if reading is not None:
+        await asyncio.wrap_future(reading)
+
+
 async def committed(broker: Broker) -> None:
     """Whoever is told that something is so may rely on it: wait until it is on the disk. Raises UnavailableError."""
     done: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()

@@ -27,7 +27,7 @@ from raceway.errors import (
 )
 from raceway.model.envelope import encode_json
 from raceway.model.schemas import SchemaVersion
-from raceway.web.answers import check_admin, committed, read_json
+from raceway.web.answers import check_admin, committed, definition_read, read_json
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 OVERHEAD = 128 * 1024
@@ -108,7 +108,7 @@ def _endpoint(methods: dict[str, Answer]) -> Callable[[Request], Awaitable[Respo
 
 class _Handlers:
     def __init__(self, broker: Broker) -> None:
-        self._schemas = broker.schemas
+        self._broker, self._schemas = broker, broker.schemas
         self._body_limit = 2 * broker.settings.schemas.definition_bytes + OVERHEAD
 
     # ---- subjects and versions ---------------------------------------------------------------------------------------
@@ -255,7 +255,9 @@ class _Handlers:
             raise RefusalError(INVALID_SCHEMA, "Empty schema: `schema` must be a text")
         if body.get("references"):
             raise RefusalError(INVALID_SCHEMA, "References to other schemas are not supported: put all in one")
-        return TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace")
+        found = TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace")
+        await definition_read(self._broker, *found)
+        return found
 
     def _find(self, request: Request) -> SchemaVersion:
         subject, text = request.path_params["subject"], request.path_params["version"]

@@ -19,7 +19,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import refuse_reserved
-from raceway.web.answers import check_admin, committed, read_json, refusing
+from raceway.web.answers import check_admin, committed, definition_read, read_json, refusing
 
 # A definition as base64 inside JSON, and what stands around it.
 OVERHEAD = 128 * 1024
@@ -87,7 +87,7 @@ class _Handlers:
             rows = [_shown(version, with_definition=False) for version in self._schemas.versions(subject)]
             return JSONResponse({"subject": subject, "mode": self._schemas.mode(subject), "versions": rows})
         self._check_change(request)
-        sent = await self._read(request, Definition)
+        sent = await self._definition(request)
         version, is_new = self._schemas.register(
             subject, sent.type, sent.content,
             description=sent.description, created_by=sent.created_by, tags=sent.tags,
@@ -106,7 +106,7 @@ class _Handlers:
 
     async def check(self, request: Request) -> Response:
         subject = request.path_params["subject"]
-        sent = await self._read(request, Definition)
+        sent = await self._definition(request)
         reasons = self._schemas.check(subject, sent.type, sent.content, sent.mode, sent.version)
         against = sent.version or self._schemas.latest(subject).version
         return JSONResponse(
@@ -186,6 +186,11 @@ class _Handlers:
         if not (version.isascii() and version.isdigit() and len(version) < 10):
             raise MalformedError(f"{version!r} is no version: a number, or latest")
         return self._schemas.find(subject, int(version))
+
+    async def _definition(self, request: Request) -> Definition:
+        sent: Definition = await self._read(request, Definition)
+        await definition_read(self._broker, sent.type, sent.content)
+        return sent
 
     async def _read(self, request: Request, kind: Any) -> Any:
         try:
