@@ -121,7 +121,7 @@ def read_batch(headers: Headers, body: bytes) -> list[HttpMessage]:
     except (DocumentError, msgspec.DecodeError) as error:
         raise MalformedError("the body is no JSON array, or nested too deep") from error
     if len(events) > MAX_EVENTS:
-        raise TooLargeError("a batch, by events,", len(events), MAX_EVENTS)
+        raise TooLargeError("a batch", len(events), MAX_EVENTS, "events")
     return [_numbered(headers, event, number) for number, event in enumerate(events)]
 
 

@@ -98,10 +98,12 @@ STATUSES = {
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """`code` is a word for programs (manual: reference/errors), `message` a sentence for people."""
+    """`code` is a word for programs (manual: reference/errors), `message` a sentence for people. A message against its
+    topic's schema has `details`: reason, subject, version, path and rule."""
 
     code: str
     message: str
+    details: dict[str, Any] | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -113,8 +115,9 @@ class Refusal(msgspec.Struct, frozen=True):
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def refusal(status: int, code: str, message: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
+def refusal(status: int, code: str, message: str, details: dict[str, Any] | None = None) -> Response:
+    fault = {"code": code, "message": message} | ({} if details is None else {"details": details})
+    return JSONResponse({"error": fault}, status_code=status)
 
 
 def refusing(handle: Handler) -> Handler:
@@ -135,7 +138,8 @@ def status_of(error: RacewayError) -> int:
 
 
 def refusal_of(error: RacewayError) -> Response:
-    return refusal(status_of(error), error.code, str(error))
+    details = error.details if isinstance(error, SchemaRefusedError) else None
+    return refusal(status_of(error), error.code, str(error), details)
 
 
 def principal_of(request: Request) -> Principal:
