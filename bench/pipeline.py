@@ -74,7 +74,7 @@ def fill(folder: Path, rows: int) -> None:
         clock.now_us += STEP_US
     finished: list[None] = []
     journal.flush()
-    journal.after_commit(lambda: finished.append(None))
+    journal.after_commit(lambda error: finished.append(None))
     owner.wait(lambda: bool(finished))
     journal.close()
 
