@@ -93,9 +93,9 @@ def build_app(
         *console_routes(desk.warm),
         *session_routes(broker, admin_token),
         *live_routes(live, broker.security),
+        *message_routes(broker, asked_again, desk),  # before those of topics, whose names may have slashes
         *topic_routes(broker, live),
         *peer_routes(broker),
-        *message_routes(broker, asked_again, desk),
         *graph_routes(broker, data, desk),
         *pipeline_routes(data, broker.journal, asked_again, desk),
         *health_routes(broker, data, desk),

@@ -16,7 +16,7 @@ from raceway.model.traces import Trace
 from raceway.web.graph import Graph, GraphQuery
 from raceway.web.health import JournalHealth
 from raceway.web.live import Overview, Sample
-from raceway.web.messages import Message, Page, Search
+from raceway.web.messages import Latest, LatestQuery, Message, Page, Search
 from raceway.web.peers import PatternPage, PatternQuery, PeerPage, PeerQuery
 from raceway.web.pipeline import Pipeline, Preview, TableQuery
 from raceway.web.replay import Replay, Replayed
@@ -270,6 +270,9 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Topics, a page at a time.", tag="topics", answer=TopicPage, query=TopicQuery
     ),
     ("GET", "/api/topics/{name:path}"): Operation(summary="One topic.", tag="topics", answer=TopicDetail),
+    ("GET", "/api/topics/{name:path}/messages"): Operation(
+        summary="The latest publishes and requests of a topic.", tag="topics", answer=Latest, query=LatestQuery
+    ),
     ("GET", "/api/subscriptions/named"): Operation(
         summary="Subscriptions by name, with cursor and lag.", tag="topics", answer=SubscriptionPage, query=PageQuery
     ),
