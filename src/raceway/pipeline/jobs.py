@@ -30,6 +30,7 @@ from raceway.pipeline import checkpoint, compaction, progress, registry
 from raceway.pipeline.columns import JOURNAL
 from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note
+from raceway.pipeline.opening import keep_format
 from raceway.pipeline.progress import Batch, Progress, TableProgress
 from raceway.pipeline.recompute import forget, refresh
 from raceway.pipeline.scan import Gap
@@ -92,6 +93,7 @@ class Job:
 
     def _begin(self) -> None:
         self.progress.pid = os.getpid()
+        keep_format(self.lake.folders, self.order.settings.format)
         check_identity(self.lake)
         checkpoint.check(self.lake.folders.checkpoint)
         self._check_end()
@@ -191,9 +193,9 @@ class Job:
             last_us = max(each.last_us for each in staged)
             rejected = sum(each.rejected for each in staged)
             note = Note(rows=rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(self._lost))
-            self._lost = []
             self.lake.notes.put(MESSAGES, range_name(lo, hi), note)
-        self.lake.append_batch(staged)
+        if self.lake.append_batch(staged) is not None:
+            self._lost = []
 
     def _compact(self) -> None:
         """A bucket that is computed again reads every part that feeds it: they must not become thousands."""
