@@ -172,11 +172,11 @@ class Job:
         batch.seconds = time.monotonic() - began
         batch.steps = {MESSAGES: round(batch.seconds, 3)}
         self._ahead_rows += batch.rows
+        if not self._is_far_behind():
+            self._compute(batch)
         self.progress.last_batch = batch
         self.progress.batches += 1
         self.progress.rows += batch.rows
-        if not self._is_far_behind():
-            self._compute(batch)
         self._tell("running")
 
     def _is_far_behind(self) -> bool:
