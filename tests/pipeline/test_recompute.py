@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.lake import ParquetLake
+from raceway.pipeline.lake import ParquetLake, Written
 from raceway.pipeline.recompute import _Work, forget, refresh
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Carried, Derived, Earlier, Inputs
 from tests.pipeline.lakes import append, fill
@@ -218,8 +218,13 @@ def test_a_table_that_was_reset_is_computed_from_all_there_is_in_turns(
     forget(lake, "gold.chains")
     assert content(lake, CHAINS) == []
     turns: list[Iterable[str]] = []
+
+    def replace(table: Derived, buckets: Iterable[str], found: DataFrame) -> dict[str, Written]:
+        turns.append(buckets)
+        return ParquetLake.replace(lake, table, buckets, found)
+
     monkeypatch.setattr("raceway.pipeline.recompute._TURN_ROWS", 20)
-    monkeypatch.setattr(lake, "replace", lambda *given: turns.append(given[1]) or ParquetLake.replace(lake, *given))
+    monkeypatch.setattr(lake, "replace", replace)
     refresh(lake, TABLES)
     assert [content(lake, table) for table in TABLES] == expected
     assert turns == [["journal-0"], ["journal-10", "journal-20"]]

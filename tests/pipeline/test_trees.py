@@ -44,7 +44,7 @@ class Node:
 
     @property
     def last_us(self) -> int:
-        return max([self.ended["time_us"], *(child.last_us for child in self.children)])
+        return max([int(self.ended["time_us"]), *(child.last_us for child in self.children)])
 
     @property
     def depth(self) -> int:
