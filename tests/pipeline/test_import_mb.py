@@ -218,7 +218,6 @@ def test_wherever_a_file_is_cut_into_pieces_its_rows_are_the_same(
     whole = verdicts(found)
     for module in (mb, lines):
         monkeypatch.setattr(module, "PIECE_MESSAGES", 7)
-    monkeypatch.setattr(mb, "_BLOCK_MESSAGES", 3)
     assert verdicts(found) == whole
     monkeypatch.setattr(mb if not is_lines else lines, "PIECE_BYTES", 100)
     assert verdicts(found) == whole

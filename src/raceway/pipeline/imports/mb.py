@@ -1,8 +1,8 @@
 """MB captures: frames as TCP carries them, or one message per line with LF written `\\n` and a backslash `\\\\`.
 
-Where frames end is found by their lengths; everything else is said of many messages at once (`mb_rules`). A capture is
-read as a server reads what a peer sends: calls to the broker (topics under `system.`) are messages like others, and
-their payload has to keep its own rules too.
+Where frames end is found by their lengths; everything else is said of all messages of a piece at once (`mb_rules`). A
+capture is read as a server reads what a peer sends: calls to the broker (topics under `system.`) are messages like
+others, and their payload has to keep its own rules too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raceway.codec.mb_header import ACTIONS, MALFORMED_MESSAGE, RESPONSE, MbLimi
 from raceway.config import MIB
 from raceway.pipeline.imports.lines import split_lines, unescaped
 from raceway.pipeline.imports.mb_rules import KINDS, MESSAGE_ID, PARENT_ID, Messages
-from raceway.pipeline.imports.parsed import Borders, Content, Fault, Parsed, joined
+from raceway.pipeline.imports.parsed import Borders, Content, Fault, Parsed
 from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.pipeline.imports.slices import Bytes, as_mask, sentence
 
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 # What is searched for borders at a time.
 _WINDOW_BYTES = 4 * MIB
-_BLOCK_MESSAGES = 16_384
 
 
 def form(settings: config.Config, first: bytes) -> Form:
@@ -114,13 +113,8 @@ def _over(limits: MbLimits) -> str:
 
 
 def parse(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
-    """Every rule of the specification on every message, on so many at a time as a processor keeps at hand."""
-    found = []
-    for first in range(0, len(borders.starts), _BLOCK_MESSAGES):
-        starts, stops = (edge[first : first + _BLOCK_MESSAGES] for edge in borders[:2])
-        block = Bytes(data.codes[starts[0] : stops[-1]])
-        found.append(_parsed(Messages(block, starts - starts[0], stops - starts[0], limits)))
-    return joined(found, _BLOCK_MESSAGES)
+    """Every rule of the specification on every message."""
+    return _parsed(Messages(data, borders.starts, borders.stops, limits))
 
 
 def parse_lines(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:

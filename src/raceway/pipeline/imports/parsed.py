@@ -65,21 +65,6 @@ class Parsed:
     broken: int | None = None
 
 
-def joined(parts: list[Parsed], size: int) -> Parsed:
-    """What was parsed of consecutive messages, `size` at a time. None of them is broken."""
-    firsts = [size * number for number in range(len(parts))]
-    return Parsed(
-        np.concatenate([first + part.rows for first, part in zip(firsts, parts, strict=True)]),
-        {name: pa.concat_arrays([part.columns[name] for part in parts]) for name in parts[0].columns},
-        Refusals(
-            np.concatenate([first + part.refused.rows for first, part in zip(firsts, parts, strict=True)]),
-            pa.concat_arrays([part.refused.codes for part in parts]),
-            pa.concat_arrays([part.refused.reasons for part in parts]),
-            pa.concat_arrays([part.refused.topics for part in parts]),
-        ),
-    )
-
-
 class Origin(NamedTuple):
     """Where messages came from: of which file (by its SHA-256) and wire, when that was written."""
 
