@@ -217,6 +217,8 @@ def main(
         if "scale" in chosen:
             for found in measure_scale(spark, sizes, batch, memory, console):
                 results.add(found)
+                if save:  # long runs: what is done is done
+                    results.save(RESULTS)
         spark.stop()
     results.print(console)
     if save:
