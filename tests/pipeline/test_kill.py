@@ -58,7 +58,7 @@ def wait_for_part(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 # A Delta run is killed in `make soak` only: a round takes half a minute.
-@pytest.mark.timeout(200 + 90 * ROUNDS)
+@pytest.mark.timeout(300 + 120 * ROUNDS)
 @pytest.mark.parametrize("form", ["parquet", *(["delta"] if SOAKING else [])])
 def test_a_driver_killed_at_any_moment_leaves_every_row_once(spark: SparkSession, tmp_path: Path, form: str) -> None:
     if form == "delta":
