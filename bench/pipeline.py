@@ -1,11 +1,10 @@
 """The pipeline beside Spark's own work on the same rows, in one run on one machine.
 
-    python -m bench.pipeline [bronze | import | tables | scale …] [--rows N] [--batch N] [--memory 4g] [--quick]
+    python -m bench.pipeline [bronze | import | scale …] [--rows N] [--millions 1,5,10] [--memory 4g] [--quick]
 
 bronze   journal → bronze.messages, alternating with Spark copying the same rows Parquet → Parquet
 import   raw MB frames → bronze.messages, beside a Python UDF and Polars (bench/pipeline_import.py)
-tables   journal → all nine tables, and where the time goes
-scale    the same for one, five and ten million rows: seconds per million must not grow
+scale    journal → all nine tables for one, five and ten million rows: seconds per million must not grow
 
 What to believe is the ratio within one run: absolute times depend on the machine and on who else uses it. The rows are
 those of a small shop on MB: publishes, requests and their answers, 200 bytes of payload, ids of 36 characters.
@@ -51,8 +50,8 @@ PAYLOAD = (
 )
 # Time that passes from one batch of the generator to the next: a thousand messages a second.
 STEP_US = STEP * 1000
-# Rows of the runs of `scale`, and of one before them that nobody counts: a JVM takes its time to get warm.
-SCALE, WARMING = (MILLION, 5 * MILLION, 10 * MILLION), 300_000
+# Rows of a run before those of `scale` that nobody counts: a JVM takes its time to get warm.
+WARMING = 300_000
 
 
 class Clock:
@@ -155,10 +154,10 @@ def measure_tables(spark: SparkSession, folder: Path, rows: int, batch: int, mem
     return Run(facts, rows, batch, memory, seconds, jvm_peak_mib(), steps)
 
 
-def measure_scale(spark: SparkSession, batch: int, memory: str, console: Console) -> Iterator[Run]:
-    with journal(WARMING, console) as folder:
+def measure_scale(spark: SparkSession, sizes: list[int], batch: int, memory: str, console: Console) -> Iterator[Run]:
+    with journal(min(WARMING, *sizes), console) as folder:
         run(spark, folder, registry.DERIVED, batch)
-    for rows in SCALE:
+    for rows in sizes:
         with journal(rows, console) as folder:
             found = measure_tables(spark, folder, rows, batch, memory)
         console.print(f"{rows:,} rows: {found.seconds:.1f} s, {found.each:.1f} s per million")
@@ -193,33 +192,33 @@ def journal(rows: int, console: Console) -> Iterator[Path]:
 
 
 def main(
-    what: Annotated[
-        list[str] | None, typer.Argument(help="bronze, import, tables, scale. Default: all but tables.")
-    ] = None,
-    rows: Annotated[int, typer.Option(help="Rows of the journal, and frames of the capture.")] = 2 * MILLION,
+    what: Annotated[list[str] | None, typer.Argument(help="bronze, import, scale. Default: all.")] = None,
+    rows: Annotated[int, typer.Option(help="Rows of bronze, frames of import.")] = 2 * MILLION,
     rounds: Annotated[int, typer.Option(help="Rounds of bronze and import.")] = 3,
+    millions: Annotated[str, typer.Option(help="Million rows of the runs of scale, with commas.")] = "1,5,10",
     batch: Annotated[int, typer.Option(help="Rows of one batch.")] = config.Pipeline().max_records,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "4g",
     quick: Annotated[bool, typer.Option("--quick", help="A hundredth of it, to see that it runs.")] = False,
     save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
 ) -> None:
     """Measure, print beside what is known from earlier runs, and keep."""
+    sizes = [int(float(each) * MILLION) for each in millions.split(",")]
     if quick:
-        rows, rounds, batch, save = 20_000, 1, 10_000, False
-    chosen, console = what or ["bronze", "import", "tables" if quick else "scale"], Console(width=150)
+        rows, sizes, rounds, batch, save = 20_000, [10_000, 20_000], 1, 10_000, False
+    chosen, console = what or ["bronze", "import", "scale"], Console(width=150)
     results = pipeline_results.known(RESULTS) if save else Results()
-    with journal(rows if {"bronze", "tables"} & set(chosen) else STEP, console) as folder:
+    with journal(rows if "bronze" in chosen else STEP, console) as folder:
         spark = session(Folders(folder), master="local[*]", memory=memory)
         if "bronze" in chosen:
             results.bronze = Rates(facts_of(folder), rows, measure_bronze(spark, folder, rows, rounds, batch))
         if "import" in chosen:
             rates = pipeline_import.measure(spark, folder / "import", rows, rounds)
             results.imports = Rates(facts_of(folder), rows, rates)
-        if "tables" in chosen:
-            results.add(measure_tables(spark, folder, rows, batch, memory))
         if "scale" in chosen:
-            for found in measure_scale(spark, batch, memory, console):
+            for found in measure_scale(spark, sizes, batch, memory, console):
                 results.add(found)
+                if save:  # long runs: what is done is done
+                    results.save(RESULTS)
         spark.stop()
     results.print(console)
     if save:

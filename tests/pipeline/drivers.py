@@ -16,8 +16,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from raceway.pipeline.spark import QUICK, QUICK_JAVA
+from tests.rounds import SOAKING
 
-RUN_S = 240
+RUN_S = 900 if SOAKING else 240
 # For commands that start Spark.
 QUICKLY = (
     "--master",

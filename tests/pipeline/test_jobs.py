@@ -148,6 +148,8 @@ def test_a_removed_segment_stops_the_run_until_the_loss_is_accepted(spark: Spark
     with pytest.raises(RacewayError) as failure:
         run(spark, tmp_path / "data", max_records=2000)
     assert str(failure.value).startswith(f"positions {firsts[1]} to {firsts[2] - 1} are missing from the journal")
+    before = segment_path(tmp_path / "data", firsts[0]).name
+    assert f": the file that followed {before} is gone, or {before} was cut short; " in str(failure.value)
     assert "raceway pipeline run --accept-loss" in str(failure.value)
     assert "\n" not in str(failure.value)
     done = run(spark, tmp_path / "data", accept_loss=True, max_records=2000)

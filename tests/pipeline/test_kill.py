@@ -21,11 +21,11 @@ from raceway.pipeline.folders import Folders
 from raceway.pipeline.tables import MESSAGES
 from tests.pipeline.delta import skip_without_delta
 from tests.pipeline.drivers import QUICKLY, driver, finished_in_turn
-from tests.pipeline.journals import add, expected_positions, journal
+from tests.pipeline.journals import add, converse, expected_positions, journal
 from tests.rounds import SOAKING, rounds, seeded
 from tests.server import wait_until
 
-MESSAGES_AT_FIRST, MESSAGES_MORE = 3000, 1000
+MESSAGES_AT_FIRST, MESSAGES_MORE, REQUESTS = 3000, 1000, 100
 ROUNDS = rounds(2)
 
 
@@ -58,7 +58,7 @@ def wait_for_part(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 # A Delta run is killed in `make soak` only: a round takes half a minute.
-@pytest.mark.timeout(200 + 90 * ROUNDS)
+@pytest.mark.timeout(300 + 120 * ROUNDS)
 @pytest.mark.parametrize("form", ["parquet", *(["delta"] if SOAKING else [])])
 def test_a_driver_killed_at_any_moment_leaves_every_row_once(spark: SparkSession, tmp_path: Path, form: str) -> None:
     if form == "delta":
@@ -66,6 +66,7 @@ def test_a_driver_killed_at_any_moment_leaves_every_row_once(spark: SparkSession
     arguments = ("run", "--once", "--max-records", "1200", "--format", form, *QUICKLY)
     chosen, kills = seeded("pipeline kill"), 0
     with journal(tmp_path / "data", MESSAGES_AT_FIRST) as rig:
+        waiting = converse(rig, REQUESTS)
         for number in range(ROUNDS):
             with driver(rig.folder, *arguments) as process:
                 # Most of them are killed somewhere in the work, the others wherever the start is just then.
@@ -81,6 +82,7 @@ def test_a_driver_killed_at_any_moment_leaves_every_row_once(spark: SparkSession
                 if form == "parquet":
                     assert found == duckdb_positions(rig.folder) == pyarrow_positions(rig.folder)
             add(rig, MESSAGES_MORE, MESSAGES_AT_FIRST + number * MESSAGES_MORE)
+            waiting = converse(rig, REQUESTS, waiting)
         verify = ("verify", "--json", *(("--full", *QUICKLY) if SOAKING else ()))
         verdict = json.loads(finished_in_turn(rig.folder, arguments, verify)[-1])
         expected = expected_positions(rig.folder)
@@ -90,4 +92,6 @@ def test_a_driver_killed_at_any_moment_leaves_every_row_once(spark: SparkSession
         assert verdict["good"], verdict
         assert verdict["journal"]["rows"] == verdict["journal"]["in_bronze"] == len(expected)
         assert verdict["journal"]["doubled"] == 0
+        rows = {table["table"]: table["rows"] for table in verdict["tables"]}
+        assert rows["silver.exchanges"] == rows["gold.traces"] == REQUESTS * (ROUNDS + 1)
     print(f"{form}: {kills} of {ROUNDS} drivers were killed while they ran, {len(expected):,} rows")

@@ -288,8 +288,8 @@ def _print_verdict(verdict: Verdict) -> None:
     facts = [
         ("positions compared", f"{found.compared_from:,} to {found.compared_to:,}"),
         ("rows of the journal", found.rows),
-        ("control rows, which stay out", found.control),
         ("of them in bronze.messages", found.in_bronze),
+        ("control rows, which stay out", found.control),
         ("older rows, gone from the journal", found.older),
         ("rows of imported captures", found.imported),
         ("missing", _with_examples(found.missing, found.first_missing)),

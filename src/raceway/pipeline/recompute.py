@@ -243,7 +243,7 @@ class _Work:
         for (name, part), note in sorted(self.notes.items(), key=lambda item: (item[0][0] == MESSAGES, item[0])):
             if self._is_over(name, part, note):
                 self.lake.notes.drop(name, part)
-                for links in self.lake.folders.links.glob(f"*/{part}.parquet"):
+                for links in self.lake.folders.links.glob(f"*/{part}.parquet") if name == MESSAGES else ():
                     links.unlink()
             else:
                 self.lake.notes.put(name, part, note)

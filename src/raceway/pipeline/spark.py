@@ -32,7 +32,7 @@ _DELTA = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 # C1 and the serial collector start quicker and make long work a third slower: for tests and the demo.
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # Compiling a query and planning it anew between its stages pays for many rows only.
 QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 _LOG4J = """\
