@@ -26,7 +26,7 @@ def test_version_can_be_read_by_programs() -> None:
 
 def test_without_a_command_the_commands_are_listed() -> None:
     shown = raceway().stderr + raceway().stdout
-    for name in ("serve", "pub", "sub", "request", "topics", "journal", "config", "doctor", "demo", "bench"):
+    for name in ("up", "serve", "pub", "sub", "request", "topics", "journal", "config", "doctor", "demo", "bench"):
         assert f" {name} " in shown
 
 

@@ -24,6 +24,7 @@ import typer
 from raceway import config
 from raceway.cli import options, output
 from raceway.cli.child_bus import ChildBus, child_bus
+from raceway.cli.output import ExitCode
 from raceway.errors import UnavailableError
 
 if TYPE_CHECKING:
@@ -54,6 +55,8 @@ def demo(
 
     check_installed()
     check_java()
+    if data is not None and data.is_dir() and any(data.iterdir()):
+        output.fail(f"{data} is not empty: the demo wants a folder of its own", ExitCode.USAGE)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     folder = data or Path(tempfile.mkdtemp(prefix="raceway-demo-"))
@@ -102,7 +105,10 @@ def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
     clock, seconds = time.monotonic, {}
     output.note(f"a bus on {', '.join(running.urls.values())}")
     began = clock()
-    tally = asyncio.run(play(running.urls, random.Random(seed), _curtain))  # noqa: S311 - a story, no secret
+    try:
+        tally = asyncio.run(play(running.urls, random.Random(seed), _curtain))  # noqa: S311 - a story, no secret
+    except TimeoutError as error:
+        raise UnavailableError("the story came to a halt: a message that should have come did not") from error
     seconds["story"] = clock() - began
     _make_tables(folder)
     seconds["pipeline"] = clock() - began - seconds["story"]
@@ -143,7 +149,7 @@ def _make_tables(folder: Path) -> None:
 def _print(performance: Performance, folder: Path, seed: int, staying: ChildBus | None, kept: bool) -> None:
     from raceway.cli import demo_summary
 
-    demo_summary.print_summary(performance.report, performance.tally, folder)
+    demo_summary.print_summary(performance.report, performance.tally, folder, kept=kept)
     if kept:
         console = staying.urls["console"] if staying else None
         demo_summary.print_next(folder, performance.report.trace["correlation_id"], console)

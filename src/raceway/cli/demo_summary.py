@@ -20,7 +20,7 @@ QUESTION = "SELECT root_topic, wires, total_us FROM gold.traces ORDER BY total_u
 UNITS = ("B", "KiB", "MiB")
 
 
-def print_summary(report: Report, tally: Tally, folder: Path) -> None:
+def print_summary(report: Report, tally: Tally, folder: Path, *, kept: bool) -> None:
     _print_wires(report)
     _print_cells(report)
     _print_questions(report)
@@ -28,7 +28,7 @@ def print_summary(report: Report, tally: Tally, folder: Path) -> None:
     _print_slowest(report)
     _print_rejected(report, tally)
     _print_tables(report)
-    _print_files(report, folder)
+    _print_files(report, folder, kept)
 
 
 def _rule(title: str) -> None:
@@ -139,11 +139,11 @@ def _print_tables(report: Report) -> None:
         _table(table.top)
 
 
-def _print_files(report: Report, folder: Path) -> None:
+def _print_files(report: Report, folder: Path, kept: bool) -> None:
     places = Folders(folder)
     tables = list(Path(places.tables).glob("*/*/*/*.parquet"))
     journal = [path for path in folder.iterdir() if path.is_file()]
-    _rule("Files")
+    _rule("Files" if kept else "Files, removed now (--keep keeps them)")
     rows = [
         ("journal", f"{folder}/", f"{len(journal)} files, {_size(sum(path.stat().st_size for path in journal))}"),
         ("tables", f"{places.tables}/", f"{len(tables)} Parquet files, {_size(sum(p.stat().st_size for p in tables))}"),
@@ -156,7 +156,7 @@ def _print_files(report: Report, folder: Path) -> None:
 
 
 def print_next(folder: Path, correlation_id: str, console: str | None) -> None:
-    """What to type next; the folder stays, or does not."""
+    """What to type next, when the folder stays; `console` is its address if that stays too."""
     _rule("What to type next")
     if console is not None:
         print(f"  {console}/   the console: topics, messages, traces, tables; in another terminal:")
