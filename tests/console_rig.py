@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import itertools
 import json
 import math
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any
@@ -155,10 +157,11 @@ class Airport:
             kiosk = await self._enter("seneca", "seneca", name="kiosk", console=console)
             await self._subscribe(self._gates)
             await self._serve(desk, board, belts, kiosk)
+            self._readers.append(asyncio.create_task(self._move_bags(belts)))
             while not self._ended.is_set():
-                await self._turn(kiosk, belts, board)
+                await self._turn(kiosk, board)
                 self.turns += 1
-                await asyncio.sleep(self._turn_s * (1.2 + math.sin(self.turns / 40)))
+                await asyncio.sleep(self._turn_s / (1 + 0.6 * math.sin(time.monotonic() / 9)))
             for reader in self._readers:
                 reader.cancel()
 
@@ -231,14 +234,18 @@ class Airport:
                 self.printed.append({**boarding, "attributes": message.attributes})
                 await consumer.ack(message)
 
-    async def _turn(self, kiosk: SenecaClient, belts: ZbusClient, board: MbClient) -> None:
+    async def _move_bags(self, belts: ZbusClient) -> None:
+        """In a rhythm of its own."""
+        for bag in itertools.count():
+            await belts.publish("baggage.events", {"bag": bag, "belt": bag % 6}, headers={"x-belt": str(bag % 6)})
+            await asyncio.sleep(self._turn_s / (2 + 1.5 * math.sin(time.monotonic() / 5)))
+
+    async def _turn(self, kiosk: SenecaClient, board: MbClient) -> None:
         number = self.turns
         seat = NO_SEAT if number % 12 == 11 else f"{number % 30 + 1}C"
         wish = {"flight": f"RW{number % 4 + 1}01", "seat": seat, "passenger": f"P{number:05d}"}
         with suppress(RacewayError):  # row 13
             await kiosk.act("role:checkin,cmd:seat", wish)
-        for belt in range(1 + number % 3):
-            await belts.publish("baggage.events", {"bag": number, "belt": belt}, headers={"x-belt": str(belt)})
         if number % 4 == 0:
             await board.publish("flight.updates", {"flight": f"RW{number % 4 + 1}01", "status": "boarding"})
         if number % 8 == 0:
