@@ -1,6 +1,6 @@
 """A browser for tests: Debian's Chromium, driven by Playwright; and whoever looks at the console with it.
 
-`RACEWAY_PICTURES=1` (`make pictures`) writes the pictures of the manual on the way.
+`RACEWAY_PICTURES=docs/pictures` (`make pictures`) writes the pictures of the manual into that folder on the way.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.server import Server
 from tests.tools import installed
 
-PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-TAKES_PICTURES = bool(os.environ.get("RACEWAY_PICTURES"))
+PICTURES = os.environ.get("RACEWAY_PICTURES", "")
 SLOW_MS = 15_000
 expect.set_options(timeout=SLOW_MS)
 
@@ -71,11 +70,11 @@ class Visitor:
         self.faults = [fault for fault in self.faults if not any(f"status of {status}" in fault for status in statuses)]
 
     def picture(self, name: str) -> None:
-        if TAKES_PICTURES:
+        if PICTURES:
             self.page.mouse.move(0, 0)
             self.page.wait_for_timeout(1500)  # figures have come, charts and bars are at rest
-            PICTURES.mkdir(exist_ok=True)
-            self.page.screenshot(path=PICTURES / f"{name}.png")
+            Path(PICTURES).mkdir(exist_ok=True)
+            self.page.screenshot(path=Path(PICTURES) / f"{name}.png")
 
     def assert_well(self) -> None:
         """Nothing went wrong, and no text of a stranger was run."""

@@ -44,8 +44,9 @@ EVIL_SUBJECT = "evil <b onclick=alert(1)>x<"
 # Names of headers are tokens of HTTP, which leaves less to a stranger.
 EVIL_HEADER = "x-evil-onerror'"
 TURN_S = 0.1
-# There is no such seat: the desk says so, and the printer of boarding passes fails on it.
+# There is no such seat, the desk says; on another the printer of boarding passes fails.
 NO_SEAT = "13F"
+JAMMING = "1C"
 DEAD_LETTERS = "gate.jammed"
 
 BOARDING = {"type": "object", "properties": {"flight": {"type": "string"}, "seat": {"type": "string"}},
@@ -85,9 +86,9 @@ class Airport:
 
     @property
     def trace_id(self) -> str:
-        """The correlation id of a conversation over all wires that is complete."""
+        """The correlation id of a conversation over all wires that is complete, and that the printer did not fail on."""
         found = self.ask("/api/messages?attribute=x-gate&limit=20")["messages"]
-        return str(found[-1]["correlation_id"])
+        return str([each for each in found if f'"{JAMMING}"' not in each["payload"]][-1]["correlation_id"])
 
     def let_strangers_in(self) -> None:
         """Services, subscriptions, subjects, messages and rows of tables whose text is markup."""
@@ -228,7 +229,7 @@ class Airport:
     async def _print(self, consumer: DanubeConsumer) -> None:
         async for message in consumer:
             boarding = json.loads(message.payload)
-            if boarding.get("seat") == "1C" and not self.printer_works:
+            if boarding.get("seat") == JAMMING and not self.printer_works:
                 await consumer.nack(message, reason="paper jam")
             else:
                 self.printed.append({**boarding, "attributes": message.attributes})
