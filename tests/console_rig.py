@@ -86,7 +86,7 @@ class Airport:
 
     @property
     def trace_id(self) -> str:
-        """The correlation id of a conversation over all wires that is complete, and that the printer did not fail on."""
+        """The correlation id of a complete conversation over all wires on which the printer did not fail."""
         found = self.ask("/api/messages?attribute=x-gate&limit=20")["messages"]
         return str([each for each in found if f'"{JAMMING}"' not in each["payload"]][-1]["correlation_id"])
 
