@@ -64,7 +64,7 @@ docs: setup ## Write the reference anew from the code, and make the manual into 
 	@echo "The manual is at build/site/index.html"
 
 pictures: setup ## Take the pictures of the console under docs/pictures anew (needs Chromium and Java)
-	@RACEWAY_PICTURES=1 $(BIN)/python -m pytest -q --timeout=600 tests/end_to_end/test_console.py tests/end_to_end/test_console_guests.py
+	@RACEWAY_PICTURES=docs/pictures $(BIN)/python -m pytest -q --timeout=600 tests/end_to_end/test_console.py tests/end_to_end/test_console_guests.py
 
 protos: setup ## Write the modules of the Danube messages anew from their .proto files
 	@$(BIN)/python tools/make_protos.py

@@ -1,6 +1,6 @@
 """A browser for tests: Debian's Chromium, driven by Playwright; and whoever looks at the console with it.
 
-`RACEWAY_PICTURES=1` (`make pictures`) writes the pictures of the manual on the way.
+`RACEWAY_PICTURES=docs/pictures` (`make pictures`) writes the pictures of the manual into that folder on the way.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.server import Server
 from tests.tools import installed
 
-PICTURES = Path(__file__).parent.parent / "docs" / "pictures"
-TAKES_PICTURES = bool(os.environ.get("RACEWAY_PICTURES"))
+PICTURES = os.environ.get("RACEWAY_PICTURES", "")
 SLOW_MS = 15_000
 expect.set_options(timeout=SLOW_MS)
 
@@ -55,8 +54,15 @@ class Visitor:
         self.page.on("console", lambda said: self.faults.append(said.text) if said.type == "error" else None)
 
     def go(self, place: str) -> Page:
-        self.page.goto(f"{self.base}/#/{place}")
-        expect(self.page.locator("main h1")).to_be_visible()
+        """To a page of the console, until its heading is there. Within the console only what differs is loaded."""
+        address = f"{self.base}/#/{place}"
+        if self.page.url == address:
+            self.page.reload()
+        else:
+            # What is shown now has a heading too.
+            self.page.evaluate("document.querySelector('#main > div')?.setAttribute('data-left', '')")
+            self.page.goto(address)
+        expect(self.page.locator("#main > div:not([data-left]) h1")).to_be_visible()
         return self.page
 
     def forgive(self, *statuses: int) -> None:
@@ -64,22 +70,22 @@ class Visitor:
         self.faults = [fault for fault in self.faults if not any(f"status of {status}" in fault for status in statuses)]
 
     def picture(self, name: str) -> None:
-        if TAKES_PICTURES:
+        if PICTURES:
             self.page.mouse.move(0, 0)
             self.page.wait_for_timeout(1500)  # figures have come, charts and bars are at rest
-            PICTURES.mkdir(exist_ok=True)
-            self.page.screenshot(path=PICTURES / f"{name}.png")
+            Path(PICTURES).mkdir(exist_ok=True)
+            self.page.screenshot(path=Path(PICTURES) / f"{name}.png")
 
-    def leave(self) -> None:
-        """Nothing may have gone wrong, and no text of a stranger may have been run."""
-        owned = self.page.evaluate("document.body.dataset.owned ?? ''")
-        self.context.close()
-        assert owned == "", "text of a stranger was run"
-        assert self.faults == []
+    def assert_well(self) -> None:
+        """Nothing went wrong, and no text of a stranger was run."""
+        assert self.page.evaluate("document.body.dataset.owned ?? ''") == "", "text of a stranger was run"
+        faults, self.faults = self.faults, []
+        assert faults == []
 
 
 @contextmanager
 def visiting(browser: Browser, server: Server, width: int = 1280, scheme: Any = "light") -> Iterator[Visitor]:
     visitor = Visitor(browser, server, width, scheme)
     yield visitor
-    visitor.leave()
+    visitor.assert_well()
+    visitor.context.close()

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import itertools
 import json
 import math
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from typing import Any
@@ -42,8 +44,9 @@ EVIL_SUBJECT = "evil <b onclick=alert(1)>x<"
 # Names of headers are tokens of HTTP, which leaves less to a stranger.
 EVIL_HEADER = "x-evil-onerror'"
 TURN_S = 0.1
-# There is no such seat: the desk says so, and the printer of boarding passes fails on it.
+# There is no such seat, the desk says; on another the printer of boarding passes fails.
 NO_SEAT = "13F"
+JAMMING = "1C"
 DEAD_LETTERS = "gate.jammed"
 
 BOARDING = {"type": "object", "properties": {"flight": {"type": "string"}, "seat": {"type": "string"}},
@@ -83,9 +86,9 @@ class Airport:
 
     @property
     def trace_id(self) -> str:
-        """The correlation id of a conversation over all wires that is complete."""
+        """The correlation id of a complete conversation over all wires on which the printer did not fail."""
         found = self.ask("/api/messages?attribute=x-gate&limit=20")["messages"]
-        return str(found[-1]["correlation_id"])
+        return str([each for each in found if f'"{JAMMING}"' not in each["payload"]][-1]["correlation_id"])
 
     def let_strangers_in(self) -> None:
         """Services, subscriptions, subjects, messages and rows of tables whose text is markup."""
@@ -155,10 +158,11 @@ class Airport:
             kiosk = await self._enter("seneca", "seneca", name="kiosk", console=console)
             await self._subscribe(self._gates)
             await self._serve(desk, board, belts, kiosk)
+            self._readers.append(asyncio.create_task(self._move_bags(belts)))
             while not self._ended.is_set():
-                await self._turn(kiosk, belts, board)
+                await self._turn(kiosk, board)
                 self.turns += 1
-                await asyncio.sleep(self._turn_s * (1.2 + math.sin(self.turns / 40)))
+                await asyncio.sleep(self._turn_s / (1 + 0.6 * math.sin(time.monotonic() / 9)))
             for reader in self._readers:
                 reader.cancel()
 
@@ -225,20 +229,24 @@ class Airport:
     async def _print(self, consumer: DanubeConsumer) -> None:
         async for message in consumer:
             boarding = json.loads(message.payload)
-            if boarding.get("seat") == "1C" and not self.printer_works:
+            if boarding.get("seat") == JAMMING and not self.printer_works:
                 await consumer.nack(message, reason="paper jam")
             else:
                 self.printed.append({**boarding, "attributes": message.attributes})
                 await consumer.ack(message)
 
-    async def _turn(self, kiosk: SenecaClient, belts: ZbusClient, board: MbClient) -> None:
+    async def _move_bags(self, belts: ZbusClient) -> None:
+        """In a rhythm of its own."""
+        for bag in itertools.count():
+            await belts.publish("baggage.events", {"bag": bag, "belt": bag % 6}, headers={"x-belt": str(bag % 6)})
+            await asyncio.sleep(self._turn_s / (2 + 1.5 * math.sin(time.monotonic() / 5)))
+
+    async def _turn(self, kiosk: SenecaClient, board: MbClient) -> None:
         number = self.turns
         seat = NO_SEAT if number % 12 == 11 else f"{number % 30 + 1}C"
         wish = {"flight": f"RW{number % 4 + 1}01", "seat": seat, "passenger": f"P{number:05d}"}
         with suppress(RacewayError):  # row 13
             await kiosk.act("role:checkin,cmd:seat", wish)
-        for belt in range(1 + number % 3):
-            await belts.publish("baggage.events", {"bag": number, "belt": belt}, headers={"x-belt": str(belt)})
         if number % 4 == 0:
             await board.publish("flight.updates", {"flight": f"RW{number % 4 + 1}01", "status": "boarding"})
         if number % 8 == 0:
