@@ -120,7 +120,7 @@ def _runs(pid: int) -> bool:
 
 def test_a_child_goes_when_whoever_started_it_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    child = noted(file, "from raceway.cli.supervising import stop_at_eof\nstop_at_eof()\ntime.sleep(60)")
+    child = noted(file, "from raceway.cli.tethered import stop_at_eof\nstop_at_eof()\ntime.sleep(60)")
     parent = (
         "import asyncio\nfrom raceway.cli.supervising import supervising\n"
         f"async def main():\n    async with supervising({child!r}, 'x', 1):\n        await asyncio.sleep(60)\n"

@@ -36,6 +36,7 @@ test("numbers, sizes and durations are short and honest", () => {
   assert.deepEqual([0, 0.52, 12, 45000].map(format.rate), ["0/s", "0.5/s", "12/s", "45 k/s"]);
   assert.deepEqual([0, 1023, 1024, 1536 * 1024].map(format.bytes), ["0 bytes", "1,023 bytes", "1 KiB", "1.5 MiB"]);
   assert.deepEqual([7, 1500, 15_500, 2_500_000, 90e6, 3700e6, 50 * 3600e6].map(format.duration), ["7 µs", "1.5 ms", "15.5 ms", "2.5 s", "1 min 30 s", "1 h 1 min", "2 d 2 h"]);
+  assert.deepEqual([8227.650000000001, 0.1 + 0.2, 7, 2 ** 53].map(format.plain), ["8227.65", "0.3", "7", "9007199254740992"]);
   assert.deepEqual([format.counted(1, "topic"), format.counted(0, "topic"), format.outOf(100, 10000, "topic"), format.outOf(1, 1, "peer")], ["1 topic", "0 topics", "100 of 10,000 topics", "1 peer"]);
   assert.equal(format.ago(0, 5), "never");
   assert.equal(format.ago(1e6, 4.9e6), "3 s ago");

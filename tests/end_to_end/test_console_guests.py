@@ -76,11 +76,12 @@ def test_a_bus_without_traffic_says_what_to_do(browser: Browser) -> None:
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Server]:
     """A bus with security: `looker` may look around, `reader` may read messages too, `nobody` has no role."""
-    settings = {
-        "RACEWAY_SECURITY__ENABLED": "true", "RACEWAY_SECURITY__TOKEN_SECRET": SECRET,
-        "RACEWAY_SECURITY__TOKEN_ISSUER": ISSUER, "RACEWAY_SECURITY__SUPER_ADMINS": "root",
-    }  # fmt: skip
-    with running_server(**settings) as server:
+    with running_server(
+        RACEWAY_SECURITY__ENABLED="true",
+        RACEWAY_SECURITY__TOKEN_SECRET=SECRET,
+        RACEWAY_SECURITY__TOKEN_ISSUER=ISSUER,
+        RACEWAY_SECURITY__SUPER_ADMINS="root",
+    ) as server:
         with danube_wire(server, authorization=f"Bearer {token('root')}") as wire:
             give_role(wire, "looker", ["Lookup"])
             give_role(wire, "reader", ["Lookup", "Consume"])
@@ -103,7 +104,7 @@ def sign_in(page: Page, value: str) -> None:
 
 def test_without_a_token_every_page_asks_for_one(browser: Browser, guarded: Server) -> None:
     with visiting(browser, guarded) as visitor:
-        for place in (*PAGES, "topics/safe.door", "messages/1"):
+        for place in ("topics/safe.door", "messages/1", *reversed(PAGES)):
             page = visitor.go(place)
             expect(page.get_by_role("alert").first).to_contain_text("Sign in to see this page")
             expect(page.get_by_label("Token")).to_be_visible()

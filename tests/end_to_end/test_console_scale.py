@@ -108,15 +108,14 @@ def test_questions_are_answered_within_their_budget(server: Server, path: str) -
 
 
 def test_a_needle_is_found_by_questions_of_a_second_each(server: Server) -> None:
-    before, found, scanned = "", list[Any](), 0
-    while before is not None and not found:
+    path, scanned = f"/api/messages?path=n&path_value={NEEDLE}", 0
+    page = {"before": MESSAGES, "messages": []}
+    while page["before"] is not None and not page["messages"]:
         began = time.monotonic()
-        page = ask(server, f"/api/messages?path=n&path_value={NEEDLE}{before}")
+        page = ask(server, f"{path}&before={page['before']}")
         assert time.monotonic() - began < 3 * QUESTION_S, "its budget is a second; the machine is shared"
         scanned += page["scanned"]
-        before = None if page["before"] is None else f"&before={page['before']}"
-        found = page["messages"]
-    assert [json.loads(each["payload"]) for each in found] == [{"n": NEEDLE}]
+    assert [json.loads(each["payload"]) for each in page["messages"]] == [{"n": NEEDLE}]
     assert scanned >= MESSAGES - NEEDLE
 
 

@@ -17,8 +17,10 @@ def session_bus() -> Iterator[OneBus]:
     with one_bus(
         RACEWAY_LISTEN__ZBUS__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
         RACEWAY_LISTEN__SENECA__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
+        RACEWAY_LISTEN__SENECA__HOLD_MS=100,
         RACEWAY_BROKER__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
         RACEWAY_SENECA__RETRIES_MS="[20, 20, 20]",
+        RACEWAY_SENECA__NAMES='{"role:odd,cmd:x*" = "odd.all"}',
         RACEWAY_BROKER__SUBSCRIPTIONS__ALIASES='{"shop.orders" = "/shop/orders"}',
     ) as bus:
         yield bus

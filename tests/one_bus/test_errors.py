@@ -5,19 +5,22 @@ from __future__ import annotations
 import inspect
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from raceway import errors
+from raceway.codec.danube_pb.danube_admin_pb2 import NewTopicRequest, TopicResponse
 from raceway.codec.danube_status import STATUSES
 from raceway.codec.mb_encode import MB_CODES
 from raceway.codec.seneca_failure import SENECA_CODES
 from raceway.codec.zbus_encode import ZBUS_STATUSES
 from tests.danube_process import RefusedError
 from tests.danube_wire import danube_wire
+from tests.http_door import call as http_call
+from tests.http_door import post as http_post
 from tests.mb_wire import SUCCESS, Peer, connect
 from tests.one_bus_rig import ActionError, OneBus, Place, answerer, asker, fresh, fresh_place
 from tests.schema_rest import bind, register
@@ -155,6 +158,49 @@ def full(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
         yield server, fault
 
 
+def _made_by_danube(server: Server) -> str:
+    with danube_wire(server) as wire:
+        try:
+            wire.ask("danube_admin.TopicAdmin/CreateTopic", NewTopicRequest(name="/default/new"), TopicResponse)
+        except RefusedError as refused:
+            return refused.status
+    return ""
+
+
+def _called(method: str, path: str, document: dict[str, Any]) -> Callable[[Server], str]:
+    return lambda server: str(http_call(server, method, path, json.dumps(document).encode()).status)
+
+
+def _made_by_zbus(server: Server) -> str:
+    with dial_server(server) as client:
+        return str(client.admin("create_mq", '{"mqName": "new", "mqMode": "1"}').status)
+
+
+# Settings that must last. Nobody may be told that they do, and nobody left waiting.
+CHANGES: dict[str, Callable[[Server], str]] = {
+    "zbus": _made_by_zbus,
+    "danube": _made_by_danube,
+    "registry": _called("POST", "/subjects/new/versions", {"schema": '"string"'}),
+    "schema": _called("POST", "/api/schemas/new/versions", {"type": "string", "definition": "x"}),
+    "limits": _called("PUT", "/api/policies/namespaces/default", {"max_producers_per_topic": 9}),
+    "seneca": _called("POST", "/api/seneca/services", {"pin": "role:new", "url": "http://127.0.0.1:9/act"}),
+}
+
+
+def test_a_change_on_its_way_when_the_disk_fails_is_refused(full: tuple[Server, Path]) -> None:
+    """E5. The journal takes nothing more until a restart: whoever waits for it is told at once."""
+    server, fault = full
+    told = {}
+    for name, change in CHANGES.items():
+        fault.with_suffix(".new").write_text("sync")
+        fault.with_suffix(".new").rename(fault)
+        told[name] = change(server)
+        assert server.http("/readyz")[0] == 503, "the journal heard of it by this very change"
+        fault.unlink()
+        server.restart()
+    assert told == dict.fromkeys(CHANGES, "503") | {"danube": "RESOURCE_EXHAUSTED"}
+
+
 def test_a_full_disk_is_told_in_each_wires_words_and_is_over_when_it_is_over(full: tuple[Server, Path]) -> None:
     """E5. Busy, read-only, full."""
     server, fault = full
@@ -171,6 +217,8 @@ def test_a_full_disk_is_told_in_each_wires_words_and_is_over_when_it_is_over(ful
         with pytest.raises(RefusedError) as refused:
             wire.send(producer, place.danube, b"x" * 200)
         assert refused.value.status == "RESOURCE_EXHAUSTED"
+        assert http_post(server, f"/topics/{place.topic}").status == 503
+        assert [change(server) for change in CHANGES.values()] == ["503", "RESOURCE_EXHAUSTED", *["503"] * 4]
         fault.unlink()
         wait_until(lambda: client.ask("produce", b"x", mq=place.topic).status == 200, 10, "space again")
 

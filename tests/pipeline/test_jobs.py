@@ -70,6 +70,18 @@ def test_runs_take_in_what_is_new_and_tell_how_far_they_are(spark: SparkSession,
         assert run(spark, rig.folder).batches == 0
 
 
+def test_a_run_that_is_far_behind_computes_after_several_batches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr("raceway.pipeline.jobs.refresh", lambda lake, *_: ends.append(lake.end()))
+    monkeypatch.setattr("raceway.pipeline.jobs.AHEAD_ROWS", 300)
+    with journal(tmp_path / "data", 1100) as rig:
+        found = run(spark, rig.folder, max_records=200)
+    assert found.batches == 6
+    assert ends == [0, 400, 800, 1000, found.committed + 1], "first what the run before left; at the end every batch"
+
+
 def damage(folder: Path, kind: str) -> None:
     match kind:
         case "no commit":

@@ -40,7 +40,10 @@ def pyarrow_positions(folder: Path) -> list[int]:
 
 
 def spark_positions(spark: SparkSession, folder: Path, form: str) -> list[int]:
-    rows = spark.read.format(form).load(Folders(folder).table(MESSAGES))
+    table = Path(Folders(folder).table(MESSAGES))
+    if form == "delta" and not list(table.glob("_delta_log/*.json")):
+        return []  # killed before the first transaction: there is no table yet
+    rows = spark.read.format(form).load(str(table))
     return sorted(row[0] for row in rows.select("sequence").collect())
 
 

@@ -92,6 +92,15 @@ def test_all_readers_agree_on_what_is_there(any_lake: Lake) -> None:
         assert pq.read_schema(lake.files(MESSAGES, range_name(0, 9))[0]).field("time").type == BRONZE.field("time").type
 
 
+def test_what_a_killed_first_transaction_left_is_no_table(any_lake: Lake) -> None:
+    left = Path(any_lake.folders.table(MESSAGES))
+    (left / "_delta_log").mkdir(parents=True)
+    assert any_lake.parts(MESSAGES) == []
+    assert any_lake.frame(MESSAGES).count() == 0
+    assert any_lake.append_batch(stage(any_lake, 0, 9)) == range_name(0, 9)
+    assert any_lake.frame(MESSAGES).count() == 10
+
+
 def test_buckets_are_replaced_and_say_when_they_are_due(any_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = any_lake
     monkeypatch.setattr("raceway.pipeline.registry.DERIVED", (BUCKETED,))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
 import webbrowser
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import structlog
 
 from raceway import config
+from raceway.cli import tethered
 from raceway.cli.supervising import supervising
 from raceway.errors import PipelineError
 
@@ -50,6 +50,6 @@ def maybe_obstacle(settings: config.Config) -> str | None:
 
 
 def _command(settings: config.Config, config_file: Path | None) -> list[str]:
-    command = [sys.executable, "-m", "raceway", "pipeline", "run", "--until-eof"]
-    command += ["--data", settings.journal.folder, "--trigger", str(settings.pipeline.trigger_s)]
+    command = tethered.command("pipeline", "run", "--data", settings.journal.folder)
+    command += ["--trigger", str(settings.pipeline.trigger_s)]
     return command + (["--config", str(config_file)] if config_file else [])

@@ -1,11 +1,10 @@
-"""A bus of one's own for a while: `raceway serve` as a child process on free ports."""
+"""A bus of one's own for a while: `raceway serve` as a child process on free ports. It goes when we go."""
 
 from __future__ import annotations
 
 import os
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -13,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from raceway.cli import bus, output
+from raceway.cli import bus, output, tethered
 from raceway.cli.ports import free_port_base
 from raceway.errors import UnavailableError
 
@@ -33,11 +32,13 @@ class ChildBus:
 @contextmanager
 def child_bus(folder: Path) -> Iterator[ChildBus]:
     """A bus on this folder with default settings; stopped at the end, orderly if possible. Raises UnavailableError."""
-    command = [sys.executable, "-m", "raceway", "serve", "--data", str(folder), "--port-base", str(free_port_base())]
+    command = tethered.command("serve", "--data", str(folder), "--port-base", str(free_port_base()))
     command += ["--log-level", "warning"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
     with tempfile.TemporaryFile() as log:
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log, env=environment)  # noqa: S603 - our own program
+        child = subprocess.Popen(  # noqa: S603 - our own program
+            command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=log, env=environment
+        )
         try:
             yield ChildBus(child, _wait_until_ready(child, folder, log))
             child.send_signal(signal.SIGTERM)
@@ -47,7 +48,7 @@ def child_bus(folder: Path) -> Iterator[ChildBus]:
         finally:
             if child.poll() is None:
                 child.kill()
-                child.wait()
+            child.communicate()
 
 
 def _wait_until_ready(child: subprocess.Popen[bytes], folder: Path, log: IO[bytes]) -> bus.Running:

@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
 
 import typer
 
@@ -54,6 +54,8 @@ def demo(
 
     check_installed()
     check_java()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _leave)
     folder = data or Path(tempfile.mkdtemp(prefix="raceway-demo-"))
     kept = keep or data is not None
     try:
@@ -71,6 +73,11 @@ def demo(
     finally:
         if not kept:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def _leave(number: int, _: object) -> NoReturn:
+    """As after Ctrl-C: nothing of us stays behind."""
+    raise SystemExit(128 + number)
 
 
 class Performance(NamedTuple):

@@ -63,9 +63,6 @@ def run(
         float | None, typer.Option(metavar="SECONDS", help="How often to look for new rows.", min=0.1)
     ] = None,
     max_records: Annotated[int | None, typer.Option(metavar="ROWS", help="Rows of one batch.", min=1)] = None,
-    until_eof: Annotated[
-        bool, typer.Option("--until-eof", help="Also stop when standard input ends: with whoever started it.")
-    ] = False,
     conf: Conf = None,
     config_file: options.ConfigFile = None,
     as_json: options.Json = False,
@@ -83,10 +80,6 @@ def run(
     from raceway.pipeline.jobs import Job, Order
     from raceway.pipeline.opening import open_lake
 
-    if until_eof:
-        from raceway.cli.supervising import stop_at_eof
-
-        stop_at_eof()
     with _starting():
         lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
     try:

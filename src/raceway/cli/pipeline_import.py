@@ -122,13 +122,14 @@ def _changing(chosen: Chosen) -> Iterator[Lake]:
     """The bronze tables to be changed by nobody else; afterwards the others are brought up to date with them."""
     from raceway.journal.lock import FolderLock
     from raceway.pipeline import compaction
-    from raceway.pipeline.opening import open_lake
+    from raceway.pipeline.opening import keep_format, open_lake
     from raceway.pipeline.recompute import refresh
 
     lock = FolderLock(chosen.folders.root)
     try:
         lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
         try:
+            keep_format(chosen.folders, chosen.settings.format)
             compaction.finish(lake)
             lake.sweep()
             yield lake

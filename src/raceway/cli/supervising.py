@@ -1,8 +1,7 @@
 """A child process that is kept running: what it says becomes log records, and when it ends it is started again.
 
 The child is in a session of its own, so that Ctrl-C in the terminal reaches only us and we end it in order. Its
-standard input is a pipe that we hold open and never write to: should we be killed, the child sees its end and goes too
-(`stop_at_eof`).
+standard input is a pipe that we hold open and never write to: should we be killed, a `tethered` child goes too.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import signal
-import threading
 from collections.abc import AsyncIterator, Sequence
 
 import structlog
@@ -105,15 +103,3 @@ class Child:
         if text:
             self._said = text
             log.info(self._name, said=text)
-
-
-def stop_at_eof() -> None:
-    """Send ourselves SIGTERM when standard input ends."""
-
-    def wait() -> None:
-        # Not by sys.stdin: its lock must not be held when the interpreter ends.
-        while os.read(0, CHUNK):
-            pass
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, daemon=True).start()

@@ -28,8 +28,9 @@ class DeltaLake(Lake):
         self._parts: dict[str, list[str]] = {}
 
     def exists(self, table: str) -> bool:
-        path, files = self._path(f"{self.folders.table(table)}/_delta_log")
-        return bool(files.exists(path))
+        """Whether there was a first transaction: a killed one leaves folders, which are no table yet."""
+        commits, files = self._path(f"{self.folders.table(table)}/_delta_log/*.json")
+        return bool(len(files.globStatus(commits) or []))
 
     def parts(self, table: str) -> list[str]:
         if table not in self._parts:

@@ -17,7 +17,7 @@ doing it again changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -55,15 +55,6 @@ class Notes:
 
     def parts(self, table: str) -> list[str]:
         return sorted(self._notes.get(table, {}))
-
-    def feeding(self, table: str, target: str, buckets: Iterable[str]) -> list[str]:
-        """The parts of `table` that feed any of these buckets of `target`."""
-        wanted = set(buckets)
-        return [
-            part
-            for part, note in sorted(self._notes.get(table, {}).items())
-            if not wanted.isdisjoint(note.feeds.get(target, ()))
-        ]
 
     def due(self, table: str) -> Iterator[tuple[str, int]]:
         """Buckets that wait for a moment, and the moment."""

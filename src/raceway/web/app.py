@@ -35,6 +35,7 @@ from raceway.web.queues import queue_routes
 from raceway.web.reading import TopicReading
 from raceway.web.registry import registry_routes
 from raceway.web.rejected import RejectedMessages
+from raceway.web.replay import replay_routes
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
 from raceway.web.session import session_routes
@@ -92,13 +93,14 @@ def build_app(
         *console_routes(desk.warm),
         *session_routes(broker, admin_token),
         *live_routes(live, broker.security),
+        *message_routes(broker, asked_again, desk),  # before those of topics, whose names may have slashes
         *topic_routes(broker, live),
         *peer_routes(broker),
-        *message_routes(broker, asked_again, desk),
         *graph_routes(broker, data, desk),
         *pipeline_routes(data, broker.journal, asked_again, desk),
         *health_routes(broker, data, desk),
         *subscription_routes(broker),
+        *replay_routes(broker, asked_again),
         *policy_routes(broker, admin_token),
         *queue_routes(broker, admin_token),
         *(seneca_routes(services, admin_token) if services is not None else ()),
@@ -113,6 +115,7 @@ def build_app(
     routes.append(document_route(routes))
     doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
     app = Starlette(routes=routes, middleware=[Middleware(Caution), Middleware(Guard, hosts=hosts), doorman])
+    app.router.redirect_slashes = False  # an address that is not there is not there
     app.state.live, app.state.desk = live, desk
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)

@@ -29,8 +29,8 @@ OPEN = {"/healthz", "/readyz", "/metrics", "/"}
 OPEN_FILES = "/console/"
 READS = {"GET", "HEAD"}
 OF_SCHEMAS = ("/subjects", "/schemas", "/config", "/mode", "/compatibility", "/api/schemas", "/api/topic-schemas")
-# Where messages are published, read, traced and taken up again.
-OF_MESSAGES = ("/topics/", "/requests/", "/api/traces/", "/api/rejected")
+# Where messages are published, read, traced, taken up again and replayed.
+OF_MESSAGES = ("/topics/", "/requests/", "/api/traces/", "/api/rejected", "/api/replay")
 # Messages of whatever topic: for those who may consume from all of them.
 OF_ALL_MESSAGES = ("/api/messages", "/api/tables/")
 # Questions whose answer depends on a schema that is sent along.

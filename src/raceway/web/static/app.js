@@ -115,7 +115,7 @@ function explain(root, error) {
   const fault = isDenied(error) ? denied(/** @type {ApiError} */ (error))
     : h("div", { class: "notice bad fault", role: "alert" }, error instanceof ApiError ? error.message : "The bus does not answer. Is it still running?");
   root.prepend(fault);
-  if (!root.querySelector("h1")) root.prepend(h("h1", { tabindex: -1 }, document.title.split(" · ")[0]));
+  if (!root.querySelector("h1")) root.prepend(h("h1", { tabindex: -1 }, isDenied(error) ? nav.querySelector("[aria-current]")?.textContent : document.title.split(" · ")[0]));
   return fault;
 }
 

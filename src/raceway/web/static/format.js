@@ -8,6 +8,11 @@ export function count(value) {
   return grouped.format(value);
 }
 
+/** A number of a table: without the dust that binary fractions leave. @param {number} value */
+export function plain(value) {
+  return String(Number.isInteger(value) ? value : Number(value.toPrecision(12)));
+}
+
 /** So many of something. @param {number} value @param {string} what  one of them */
 export function counted(value, what) {
   return `${count(value)} ${what}${value === 1 ? "" : "s"}`;

@@ -28,13 +28,13 @@ export async function show(view) {
     replace(state, badge(now.status.replace("_", " "), now.status === "ok" ? "good" : "bad"), h("span", { class: "soft" }, `version ${now.version}, up ${duration(now.uptime_s * 1e6)}`));
     trouble.hidden = now.status === "ok";
     trouble.textContent = `The bus is ${now.status.replace("_", " ")}. ${now.reason}`;
-    replace(tiles, tile("stored messages", count(now.committed + 1)), tile("journal", bytes(now.journal_bytes)), tile("topics", count(now.topics)),
-      tile("connected", count(now.peers)), tile("subscriptions", count(now.subscriptions)), tile("open requests", count(now.open_requests)), tile("errors", count(now.errors), now.errors > 0 ? "bad" : ""),
+    replace(tiles, tile("stored", count(now.committed + 1)), tile("journal", bytes(now.journal_bytes)), tile("topics", count(now.topics)),
+      tile("connected", count(now.peers)), tile("open requests", count(now.open_requests)), tile("errors", count(now.errors), now.errors > 0 ? "bad" : ""),
       tile("dead letters", count(now.dead_letters), now.dead_letters > 0 ? "warn" : ""));
     for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} since start`);
     replace(totals, facts([
       ["Publishes", count(now.kinds.publish ?? 0)], ["Requests", count(now.kinds.request ?? 0)], ["Answers", count(now.kinds.response ?? 0)],
-      ["Copies handed out", count(now.delivered)], ["… a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)],
+      ["Copies handed out", count(now.delivered)], ["… a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
       ["Queues", count(now.queues)], ["Not taken by a receiver", count(now.undeliverable)],
     ]));
   };

@@ -1,7 +1,7 @@
 // @ts-check
 import { encode, get } from "../api.js";
 import { badge, empty, facts, h, heading, replace, tile } from "../dom.js";
-import { ago, bytes, count, duration } from "../format.js";
+import { ago, bytes, count, duration, plain } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
@@ -62,10 +62,17 @@ function describe(found) {
 async function preview(view) {
   const found = await get(`/api/tables/${encode(view.argument)}`, { limit: 50 }, view.signal);
   const columns = found.columns.map((/** @type {any} */ column, /** @type {number} */ at) => ({
-    title: column.name, cell: (/** @type {any} */ row) => h("span", { class: "cut" }, row.cells[at] === null ? h("span", { class: "soft" }, "null") : String(row.cells[at])), fixed: true,
+    title: column.name, number: /^(u?int|float|double)/.test(column.type), cell: (/** @type {any} */ row) => shown(row.cells[at]), fixed: true, class: "cell",
   }));
   const table = new Table(columns, (row) => row.number, empty("No rows", found.note || "The table is empty."), found.name);
   table.update(found.rows.map((/** @type {any[]} */ cells, /** @type {number} */ number) => ({ cells, number })));
   replace(view.root, heading(found.name, found.part ? `The first rows of its newest part, ${found.part}` : found.note, h("a", { class: "button quiet", href: "#/pipeline" }, "All tables")),
     h("div", { class: "card" }, table.element), found.rows.length ? h("div", { class: "card" }, h("h2", {}, "Columns"), facts(found.columns.map((/** @type {any} */ each) => [each.name, h("code", {}, each.type)]))) : h("span", {}));
+}
+
+/** @param {unknown} value  of a cell; long ones are cut, and whole under the pointer */
+function shown(value) {
+  if (value === null) return h("span", { class: "soft" }, "null");
+  const text = typeof value === "number" ? plain(value) : String(value);
+  return text.length > 30 ? h("span", { title: text }, text) : text;
 }

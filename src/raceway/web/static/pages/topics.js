@@ -76,7 +76,7 @@ async function showOne(view) {
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Does", cell: (row) => row.role },
   ], (row) => `${row.id} ${row.role}`, empty("Nobody listens or answers by pattern", "Listen with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
-  const latest = messageTable(empty("No message", "None is left, or only answers."));
+  const latest = messageTable(empty("No message is kept", "Retention removed what there was, or only answers came under this name."));
   replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")),
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),
     h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), h("div", { class: "card" }, h("h2", {}, "Latest messages"), latest.element));
@@ -95,7 +95,7 @@ async function showOne(view) {
   view.live(load, 1000);
   const recent = async () => {
     try {
-      latest.update((await get("/api/messages", { topic: name, limit: 20 }, view.signal)).messages);
+      latest.update((await get(`/api/topics/${encode(name)}/messages`, { limit: 20 }, view.signal)).messages);
     } catch (error) {
       if (!isDenied(error)) throw error;
       latest.update([]);
