@@ -24,7 +24,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
@@ -150,9 +150,13 @@ class PageRun:
             )  # fmt: skip
         self._staying.append(process)
         self._ending.callback(_end, process)
-        is_ready = lambda: "ready" in output.read_text().splitlines() or process.poll() is not None  # noqa: E731
-        wait_until(is_ready, READY_S, f"the line `ready` of\n{code}\n{log.read_text()}")
-        assert process.poll() is None, f"{code}\nended with {process.returncode}:\n{log.read_text()}"
+
+        def is_ready_or_over() -> bool:
+            return "ready" in output.read_text().splitlines() or process.poll() is not None
+
+        with suppress(AssertionError):  # told below, with the log
+            wait_until(is_ready_or_over, READY_S)
+        assert "ready" in output.read_text().splitlines(), f"{code}\nis not ready:\n{log.read_text()}"
 
     def _command(self, language: str, code: str) -> list[str]:
         if language == "shell":
