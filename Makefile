@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check soak bench docs protos lock clean
+.PHONY: help setup demo up test check soak bench docs pictures protos lock clean
 
 PYTHON ?= python3
 DATA ?= data
@@ -14,7 +14,7 @@ UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --generat
               --no-emit-index-url --no-emit-find-links --no-annotate
 
 help: ## List the tasks
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-7s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock file; done again when the lock or pyproject.toml changed
 
@@ -58,8 +58,13 @@ soak: setup ## Run all tests with ROUNDS repetitions of the random ones (default
 bench: setup ## Measure codec, journal, start, pipeline and the whole path beside other brokers
 	@for script in codec journal path zbus danube seneca start pipeline; do $(BIN)/python -m bench.$$script || exit 1; done
 
-docs: setup ## Write the reference pages anew from the code
+docs: setup ## Write the reference anew from the code, and make the manual into build/site
 	@$(BIN)/python -m docs.make_reference
+	@$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs build/site
+	@echo "The manual is at build/site/index.html"
+
+pictures: setup ## Take the pictures of the console under docs/pictures anew (needs Chromium and Java)
+	@RACEWAY_PICTURES=docs/pictures $(BIN)/python -m pytest -q --timeout=600 tests/end_to_end/test_console.py tests/end_to_end/test_console_guests.py
 
 protos: setup ## Write the modules of the Danube messages anew from their .proto files
 	@$(BIN)/python tools/make_protos.py

@@ -210,7 +210,7 @@ def commit(console: Console) -> None:
 def commit_and_wait(journal: Journal, owner: Owner) -> None:
     committed: list[None] = []
     journal.flush()
-    journal.after_commit(partial(committed.append, None))
+    journal.after_commit(lambda error: committed.append(None))
     owner.wait(lambda: bool(committed))
 
 

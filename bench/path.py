@@ -24,7 +24,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress
 
-from bench import machine, report, systems
+from bench import machine, options, report, systems
 from bench.measures import MEASURES, Measure, Sample
 from bench.systems import Start, System
 from tests.ports import free_port_base
@@ -45,14 +45,14 @@ console = Console(width=None if sys.stdout.isatty() else 130)
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Folder on a real disk for the servers' files.")] = Path("data/bench"),
+    data: options.Data = options.DATA,
     trial: Annotated[Path | None, typer.Option(help="A yardstick server script that listens on port 25001.")] = None,
-    repeats: Annotated[int, typer.Option(help="Runs of each measure on each system.")] = 5,
-    seconds: Annotated[float, typer.Option(help="About how long one run lasts.")] = 0.6,
-    quick: Annotated[bool, typer.Option(help="Two short runs of each: shows that it works, proves little.")] = False,
-    only: Annotated[str, typer.Option(help="Systems to keep, by the start of their names, with commas.")] = "",
-    measures: Annotated[str, typer.Option(help="Measures to keep, by the start of their keys, with commas.")] = "",
-    save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
+    repeats: options.Repeats = 5,
+    seconds: options.Seconds = 0.6,
+    quick: options.Quick = False,
+    only: options.Only = "",
+    measures: options.Measures = "",
+    save: options.Save = True,
 ) -> None:
     """Measure the path of a message, here and through the peers that are present."""
     if quick:

@@ -1,11 +1,10 @@
 """The pipeline beside Spark's own work on the same rows, in one run on one machine.
 
-    python -m bench.pipeline [bronze | import | tables | scale …] [--rows N] [--quick] [--memory 4g]
+    python -m bench.pipeline [bronze | import | scale …] [--rows N] [--millions 1,5,10] [--memory 4g] [--quick]
 
 bronze   journal → bronze.messages, alternating with Spark copying the same rows Parquet → Parquet
 import   raw MB frames → bronze.messages, beside a Python UDF and Polars (bench/pipeline_import.py)
-tables   journal → all tables, and where the time goes
-scale    the same for one, two, five and ten parts of N rows: seconds per million rows must not grow
+scale    journal → all nine tables for one, five and ten million rows: seconds per million must not grow
 
 What to believe is the ratio within one run: absolute times depend on the machine and on who else uses it. The rows are
 those of a small shop on MB: publishes, requests and their answers, 200 bytes of payload, ids of 36 characters.
@@ -13,8 +12,9 @@ those of a small shop on MB: publishes, requests and their answers, 200 bytes of
 
 from __future__ import annotations
 
+import shlex
 import shutil
-import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -22,14 +22,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
+import psutil
 import typer
 from pyspark.sql import SparkSession
 from rich.console import Console
-from rich.table import Table
 
-from bench import pipeline_import
+from bench import pipeline_import, pipeline_results
 from bench.journal import RESULTS, Owner
 from bench.machine import describe
+from bench.pipeline_results import BRONZE, COPY, MILLION, Rates, Results, Run
 from raceway import config
 from raceway.journal import open_journal, wall_clock_us
 from raceway.model.envelope import MB, PUBLISH, REQUEST, RESPONSE, Batch
@@ -39,18 +40,18 @@ from raceway.pipeline.jobs import Job, Order
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.progress import Progress
 from raceway.pipeline.spark import session
-from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
+from raceway.pipeline.tables import MESSAGES, Derived
 
-MILLION = 1_000_000
 # Of a batch of the generator: half are publishes, a quarter requests, a quarter their answers.
 STEP = 2000
 TOPICS = [b"orders.created", b"orders.paid", b"stock.moved", b"parcels.sent", b"baggage.events"]
 PAYLOAD = (
-    b'{"order":%010d,"customer":"c%06d","items":[{"sku":"A-17","n":2},{"sku":"B-4","n":1}],"total":%7d,"note":"%s"}'
+    b'{"order":1%09d,"customer":"c%06d","items":[{"sku":"A-17","n":2},{"sku":"B-4","n":1}],"total":%7d,"note":"%s"}'
 )
 # Time that passes from one batch of the generator to the next: a thousand messages a second.
 STEP_US = STEP * 1000
-WANTED_COPY, WANTED_RATE = 0.5, 250_000
+# Rows of a run before those of `scale` that nobody counts: a JVM takes its time to get warm.
+WARMING = 300_000
 
 
 class Clock:
@@ -74,7 +75,7 @@ def fill(folder: Path, rows: int) -> None:
         clock.now_us += STEP_US
     finished: list[None] = []
     journal.flush()
-    journal.after_commit(lambda: finished.append(None))
+    journal.after_commit(lambda error: finished.append(None))
     owner.wait(lambda: bool(finished))
     journal.close()
 
@@ -101,16 +102,30 @@ def _batch(number: int, first: int) -> Batch:
     )
 
 
-def run(spark: SparkSession, folder: Path, tables: tuple[Derived, ...], batch: int) -> tuple[float, list[Progress]]:
-    """Seconds of a whole run, and what it told after each batch."""
-    told: list[Progress] = []
+class Steps:
+    """Hears what a run tells: seconds of each table, over all batches."""
+
+    def __init__(self) -> None:
+        self._batches: dict[int, dict[str, float]] = {}
+
+    def __call__(self, progress: Progress) -> None:
+        if batch := progress.last_batch:
+            self._batches[batch.number] = dict(batch.steps)
+
+    def sums(self) -> dict[str, float]:
+        names = dict.fromkeys(name for steps in self._batches.values() for name in steps)
+        return {name: sum(steps.get(name, 0.0) for steps in self._batches.values()) for name in names}
+
+
+def run(spark: SparkSession, folder: Path, tables: tuple[Derived, ...], batch: int) -> tuple[float, dict[str, float]]:
+    """Seconds of a whole run from nothing, and those of each table."""
+    steps = Steps()
     order = Order(config.Pipeline(max_records=batch), once=True, tables=tables)
-    shutil.rmtree(folder / "pipeline" / "tables", ignore_errors=True)
-    for name in ("notes", "links", "active", "checkpoint"):
+    for name in ("tables", "notes", "links", "active", "checkpoint"):
         shutil.rmtree(folder / "pipeline" / name, ignore_errors=True)
     began = time.monotonic()
-    Job(ParquetLake(spark, Folders(folder)), order, told.append).run()
-    return time.monotonic() - began, told
+    Job(ParquetLake(spark, Folders(folder)), order, steps).run()
+    return time.monotonic() - began, steps.sums()
 
 
 def copy_seconds(spark: SparkSession, folder: Path, target: Path) -> float:
@@ -123,52 +138,45 @@ def copy_seconds(spark: SparkSession, folder: Path, target: Path) -> float:
     return time.monotonic() - began
 
 
-def measure_bronze(spark: SparkSession, folder: Path, rows: int, rounds: int, batch: int, console: Console) -> None:
-    ours, copies = [], []
+def measure_bronze(spark: SparkSession, folder: Path, rows: int, rounds: int, batch: int) -> dict[str, list[float]]:
+    found: dict[str, list[float]] = {BRONZE: [], COPY: []}
     for number in range(rounds + 1):
-        seconds, _ = run(spark, folder, (), batch)
-        copied = copy_seconds(spark, folder, folder / "copy")
+        seconds = {BRONZE: run(spark, folder, (), batch)[0], COPY: copy_seconds(spark, folder, folder / "copy")}
         if number:  # the first round warms the JVM up
-            ours.append(rows / seconds)
-            copies.append(rows / copied)
-    table = Table("", "rows/s, median", "from", "to", title=f"{rows:,} rows, {rounds} rounds", title_justify="left")
-    for name, rates in (("journal → bronze.messages", ours), ("Spark: Parquet → Parquet", copies)):
-        table.add_row(name, f"{statistics.median(rates):,.0f}", f"{min(rates):,.0f}", f"{max(rates):,.0f}")
-    console.print(table)
-    ratio = statistics.median(mine / copy for mine, copy in zip(ours, copies, strict=True))
-    console.print(
-        f"ratio {ratio:.2f} (wanted {WANTED_COPY} or more): {'reached' if ratio >= WANTED_COPY else 'MISSED'}"
-    )
-    if statistics.median(copies) >= 2 * WANTED_RATE:
-        reached = statistics.median(ours) >= WANTED_RATE
-        console.print(f"{WANTED_RATE:,} rows/s: {'reached' if reached else 'MISSED'}")
+            for way, each in seconds.items():
+                found[way].append(rows / each)
+    return found
 
 
-def measure_tables(spark: SparkSession, folder: Path, rows: int, batch: int, console: Console) -> float:
-    seconds, told = run(spark, folder, registry.DERIVED, batch)
-    steps: dict[str, float] = {}
-    for progress in told[-1:]:
-        steps = dict(progress.last_batch.steps) if progress.last_batch else {}
-    table = Table("table", "rows", "s in the last batch", title=f"{rows:,} rows, all tables", title_justify="left")
-    for name, found in told[-1].tables.items():
-        table.add_row(name, f"{found.rows:,}", f"{steps.get(name, 0.0):.2f}")
-    console.print(table)
-    console.print(f"{seconds:.1f} s, {seconds / rows * MILLION:.1f} s per million rows, {told[-1].batches} batches")
-    return seconds
+def measure_tables(spark: SparkSession, folder: Path, rows: int, batch: int, memory: str) -> Run:
+    facts = facts_of(folder)
+    seconds, steps = run(spark, folder, registry.DERIVED, batch)
+    return Run(facts, rows, batch, memory, seconds, jvm_peak_mib(), steps)
 
 
-def measure_scale(spark: SparkSession, rows: int, batch: int, console: Console) -> None:
-    table = Table("rows", "s", "s per million rows", title="all tables, growing", title_justify="left")
-    each = []
-    for factor in (1, 2, 5, 10):
-        with journal(rows * factor // 10, console) as folder:
-            seconds, _ = run(spark, folder, registry.DERIVED, batch)
-        each.append(seconds / (rows * factor / 10) * MILLION)
-        table.add_row(f"{rows * factor // 10:,}", f"{seconds:.1f}", f"{each[-1]:.1f}")
-    console.print(table)
-    console.print(
-        f"a row of the longest run costs {each[-1] / each[0]:.2f} × one of the shortest (linear: about 1 or less)"
-    )
+def measure_scale(spark: SparkSession, sizes: list[int], batch: int, memory: str, console: Console) -> Iterator[Run]:
+    with journal(min(WARMING, *sizes), console) as folder:
+        run(spark, folder, registry.DERIVED, batch)
+    for rows in sizes:
+        with journal(rows, console) as folder:
+            found = measure_tables(spark, folder, rows, batch, memory)
+        console.print(f"{rows:,} rows: {found.seconds:.1f} s, {found.each:.1f} s per million")
+        yield found
+
+
+def jvm_peak_mib() -> float:
+    """What the JVM of this process has held at most."""
+    peaks = [0]
+    for child in psutil.Process().children(recursive=True):
+        if child.name() == "java":
+            lines = Path(f"/proc/{child.pid}/status").read_text().splitlines()
+            peaks += [int(line.split()[1]) for line in lines if line.startswith("VmHWM")]
+    return max(peaks) / 1024
+
+
+def facts_of(folder: Path) -> dict[str, str]:
+    command = shlex.join(["python", "-m", "bench.pipeline", *sys.argv[1:]])
+    return {"command": f"`{command}`"} | {name: str(value) for name, value in describe(folder).items()}
 
 
 @contextmanager
@@ -184,30 +192,37 @@ def journal(rows: int, console: Console) -> Iterator[Path]:
 
 
 def main(
-    what: Annotated[list[str] | None, typer.Argument(help="bronze, import, tables, scale. Default: all.")] = None,
-    rows: Annotated[int, typer.Option(help="Rows of the journal.")] = 2 * MILLION,
-    rounds: Annotated[int, typer.Option(help="Rounds of bronze.")] = 3,
-    batch: Annotated[int, typer.Option(help="Rows of one batch.")] = 4 * BUCKET_ROWS,
+    what: Annotated[list[str] | None, typer.Argument(help="bronze, import, scale. Default: all.")] = None,
+    rows: Annotated[int, typer.Option(help="Rows of bronze, frames of import.")] = 2 * MILLION,
+    rounds: Annotated[int, typer.Option(help="Rounds of bronze and import.")] = 3,
+    millions: Annotated[str, typer.Option(help="Million rows of the runs of scale, with commas.")] = "1,5,10",
+    batch: Annotated[int, typer.Option(help="Rows of one batch.")] = config.Pipeline().max_records,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "4g",
-    quick: Annotated[bool, typer.Option("--quick", help="A tenth of everything, to see that it runs.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="A hundredth of it, to see that it runs.")] = False,
+    save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
 ) -> None:
-    """Measure and print; nothing is kept."""
+    """Measure, print beside what is known from earlier runs, and keep."""
+    sizes = [int(float(each) * MILLION) for each in millions.split(",")]
     if quick:
-        rows, rounds, batch = 20_000, 1, 10_000
-    chosen, console = what or ["bronze", "import", "tables", "scale"], Console()
-    with journal(rows, console) as folder:
-        for name, value in describe(folder).items():
-            console.print(f"[dim]{name}:[/] {value}", highlight=False)
+        rows, sizes, rounds, batch, save = 20_000, [10_000, 20_000], 1, 10_000, False
+    chosen, console = what or ["bronze", "import", "scale"], Console(width=150)
+    results = pipeline_results.known(RESULTS) if save else Results()
+    with journal(rows if "bronze" in chosen else STEP, console) as folder:
         spark = session(Folders(folder), master="local[*]", memory=memory)
         if "bronze" in chosen:
-            measure_bronze(spark, folder, rows, rounds, batch, console)
+            results.bronze = Rates(facts_of(folder), rows, measure_bronze(spark, folder, rows, rounds, batch))
         if "import" in chosen:
-            pipeline_import.measure(spark, folder / "import", rows, rounds, console)
-        if "tables" in chosen:
-            measure_tables(spark, folder, rows, batch, console)
+            rates = pipeline_import.measure(spark, folder / "import", rows, rounds)
+            results.imports = Rates(facts_of(folder), rows, rates)
         if "scale" in chosen:
-            measure_scale(spark, rows, batch, console)
+            for found in measure_scale(spark, sizes, batch, memory, console):
+                results.add(found)
+                if save:  # long runs: what is done is done
+                    results.save(RESULTS)
         spark.stop()
+    results.print(console)
+    if save:
+        console.print(f"Saved: {results.save(RESULTS).name}")
 
 
 if __name__ == "__main__":

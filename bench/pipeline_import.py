@@ -8,7 +8,6 @@ no answers among the frames: an import pairs them with their requests, and the o
 from __future__ import annotations
 
 import shutil
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -19,9 +18,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
-from rich.console import Console
-from rich.table import Table
 
+from bench.pipeline_results import IMPORT, POLARS, UDF
 from raceway.codec.frames import LENGTH
 from raceway.codec.mb_header import MbLimits, Refused, read_message
 from raceway.pipeline.folders import Folders
@@ -29,7 +27,6 @@ from raceway.pipeline.imports.capture import capture_of
 from raceway.pipeline.imports.importing import import_capture
 from raceway.pipeline.lake import ParquetLake
 
-WANTED_UDF, WANTED_POLARS = 4.0, 1 / 2.5
 FIELDS = (
     "kind string, topic string, version string, message_id string, parent_id string, timeout_ms bigint, "
     "payload binary, code string"
@@ -123,31 +120,21 @@ def with_polars(file: Path, folder: Path) -> float:
     return time.monotonic() - began
 
 
-def measure(spark: SparkSession, folder: Path, count: int, rounds: int, console: Console) -> None:
-    """Alternating runs over one file; ratios within this run are what counts."""
+def measure(spark: SparkSession, folder: Path, count: int, rounds: int) -> dict[str, list[float]]:
+    """Alternating runs over one file: frames per second of each way, round by round."""
     folder.mkdir(exist_ok=True)
     file, cut = folder / "frames.mb", folder / "cut.parquet"
     write_frames(file, count)
     pq.write_table(pa.table({"sequence": range(count), "frame": frames_of(file)}), cut, row_group_size=65_536)
     ways: dict[str, Callable[[], float]] = {
-        "raceway pipeline import": lambda: ours(spark, file, folder / "ours"),
-        "Python UDF, row by row": lambda: row_by_row(spark, cut, folder / "udf"),
-        "Polars, one process": lambda: with_polars(file, folder / "polars"),
+        IMPORT: lambda: ours(spark, file, folder / "ours"),
+        UDF: lambda: row_by_row(spark, cut, folder / "udf"),
+        POLARS: lambda: with_polars(file, folder / "polars"),
     }
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
-            taken = way()
+            seconds = way()
             if number:  # the first round warms up
-                seconds[name].append(taken)
-    table = Table("", "frames/s, median", "from", "to", title=f"{count:,} MB frames", title_justify="left")
-    rates = {name: [count / each for each in found] for name, found in seconds.items()}
-    for name, found in rates.items():
-        table.add_row(name, f"{statistics.median(found):,.0f}", f"{min(found):,.0f}", f"{max(found):,.0f}")
-    console.print(table)
-    mine, udf, polars = (statistics.median(found) for found in rates.values())
-    console.print(
-        f"{mine / udf:.1f} × the UDF (wanted {WANTED_UDF}): {'reached' if mine / udf >= WANTED_UDF else 'MISSED'}"
-    )
-    reached = mine / polars >= WANTED_POLARS
-    console.print(f"{mine / polars:.2f} of Polars (wanted {WANTED_POLARS}): {'reached' if reached else 'MISSED'}")
+                found[name].append(count / seconds)
+    return found

@@ -63,9 +63,9 @@ class Report:
         lines = ["# The path of a message, measured", "", f"Made by `python -m bench.{self._name}`.", ""]
         lines += [f"- {name}: {value}" for name, value in self._facts.items()]
         for key, title in self._titles:
-            lines += ["", f"## {title[0].upper()}{title[1:]}", "", *_markdown_table(*self._rows(key))]
+            lines += ["", f"## {title[0].upper()}{title[1:]}", "", *markdown_table(*self._rows(key))]
         lines += ["", "## Goals, as ratios within this run", ""]
-        lines += _markdown_table(["goal", "wanted", "this run", ""], self._goals())
+        lines += markdown_table(["goal", "wanted", "this run", ""], self._goals())
         return "\n".join(lines) + "\n"
 
     def _rows(self, key: str) -> tuple[list[str], list[list[str]]]:
@@ -119,6 +119,7 @@ def _median(samples: list[Sample], figure: str) -> float:
     return float(statistics.median(getattr(sample, figure) for sample in samples))
 
 
-def _markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
+def markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
+    """Lines of a table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]

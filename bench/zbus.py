@@ -10,12 +10,10 @@ from __future__ import annotations
 
 import socket
 from itertools import count as counting
-from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from bench import load, systems
+from bench import load, options, systems
 from bench.load import Client
 from bench.measures import Measure, Sample, connected, sample_of
 from bench.path import compare, is_chosen
@@ -115,13 +113,13 @@ MEASURES: list[Measure] = [Produce(8000), Produce(8000, connections=8), Produce(
 
 
 def main(
-    data: Annotated[Path, typer.Option(help="Folder on a real disk for the servers' files.")] = Path("data/bench"),
-    repeats: Annotated[int, typer.Option(help="Runs of each measure on each system.")] = 5,
-    seconds: Annotated[float, typer.Option(help="About how long one run lasts.")] = 0.6,
-    quick: Annotated[bool, typer.Option(help="Two short runs of each: shows that it works, proves little.")] = False,
-    only: Annotated[str, typer.Option(help="Systems to keep, by the start of their names, with commas.")] = "",
-    measures: Annotated[str, typer.Option(help="Measures to keep, by the start of their keys, with commas.")] = "",
-    save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
+    data: options.Data = options.DATA,
+    repeats: options.Repeats = 5,
+    seconds: options.Seconds = 0.6,
+    quick: options.Quick = False,
+    only: options.Only = "",
+    measures: options.Measures = "",
+    save: options.Save = True,
 ) -> None:
     """Measure produce and consume, here and through the peers that are present."""
     if quick:

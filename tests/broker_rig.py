@@ -48,7 +48,7 @@ class BrokerRig:
             self.loop.settle()
             self.journal.flush()  # a commit that failed leaves cursors behind
             finished: list[None] = []
-            self.journal.after_commit(lambda found=finished: found.append(None))  # type: ignore[misc]
+            self.journal.after_commit(lambda error, found=finished: found.append(None), patient=True)  # type: ignore[misc]
             if finished:
                 return
             while not finished:

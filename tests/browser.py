@@ -1,14 +1,25 @@
-"""A browser for tests: Debian's Chromium, driven by Playwright."""
+"""A browser for tests: Debian's Chromium, driven by Playwright; and whoever looks at the console with it.
+
+`RACEWAY_PICTURES=docs/pictures` (`make pictures`) writes the pictures of the manual into that folder on the way.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 
+from tests.server import Server
 from tests.tools import installed
+
+PICTURES = os.environ.get("RACEWAY_PICTURES", "")
+SLOW_MS = 15_000
+expect.set_options(timeout=SLOW_MS)
 
 
 @contextmanager
@@ -26,3 +37,55 @@ def running_browser() -> Iterator[Browser]:
             yield browser
         finally:
             browser.close()
+
+
+class Visitor:
+    """A window on the console, what was asked for in it, and what went wrong."""
+
+    def __init__(self, browser: Browser, server: Server, width: int = 1280, scheme: Any = "light") -> None:
+        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.page: Page = self.context.new_page()
+        self.page.set_default_timeout(SLOW_MS)
+        self.base = f"http://127.0.0.1:{server.port('console')}"
+        self.asked: list[str] = []
+        self.faults: list[str] = []
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("pageerror", lambda error: self.faults.append(str(error)))
+        self.page.on("console", lambda said: self.faults.append(said.text) if said.type == "error" else None)
+
+    def go(self, place: str) -> Page:
+        """To a page of the console, until its heading is there. Within the console only what differs is loaded."""
+        address = f"{self.base}/#/{place}"
+        if self.page.url == address:
+            self.page.reload()
+        else:
+            # What is shown now has a heading too.
+            self.page.evaluate("document.querySelector('#main > div')?.setAttribute('data-left', '')")
+            self.page.goto(address)
+        expect(self.page.locator("#main > div:not([data-left]) h1")).to_be_visible()
+        return self.page
+
+    def forgive(self, *statuses: int) -> None:
+        """A browser calls every refusal a fault; these were meant to be."""
+        self.faults = [fault for fault in self.faults if not any(f"status of {status}" in fault for status in statuses)]
+
+    def picture(self, name: str) -> None:
+        if PICTURES:
+            self.page.mouse.move(0, 0)
+            self.page.wait_for_timeout(1500)  # figures have come, charts and bars are at rest
+            Path(PICTURES).mkdir(exist_ok=True)
+            self.page.screenshot(path=Path(PICTURES) / f"{name}.png")
+
+    def assert_well(self) -> None:
+        """Nothing went wrong, and no text of a stranger was run."""
+        assert self.page.evaluate("document.body.dataset.owned ?? ''") == "", "text of a stranger was run"
+        faults, self.faults = self.faults, []
+        assert faults == []
+
+
+@contextmanager
+def visiting(browser: Browser, server: Server, width: int = 1280, scheme: Any = "light") -> Iterator[Visitor]:
+    visitor = Visitor(browser, server, width, scheme)
+    yield visitor
+    visitor.assert_well()
+    visitor.context.close()

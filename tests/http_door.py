@@ -7,7 +7,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple
 
 from tests.server import Server
@@ -63,6 +63,9 @@ class EventReader:
         while self._file.readline().strip():
             pass
 
+    def close(self) -> None:
+        self._file.close()
+
     def lines(self) -> Iterator[bytes]:
         """The chunked body, line by line."""
         rest = b""
@@ -98,7 +101,8 @@ def event_stream(server: Server, path: str, receive_bytes: int = 0, **headers: A
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
     try:
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
-        yield EventReader(connection)
+        with closing(EventReader(connection)) as reader:
+            yield reader
     finally:
         with suppress(OSError):
             connection.shutdown(socket.SHUT_RDWR)

@@ -76,7 +76,7 @@ class Rig:
         """Flush, and take calls until everything appended so far is committed or has failed."""
         finished: list[None] = []
         self.journal.flush()
-        self.journal.after_commit(lambda: finished.append(None))
+        self.journal.after_commit(lambda error: finished.append(None))
         self.pump(lambda: bool(finished) or self.journal.health().status != "ok")
 
     def keep(self, topic: str, *payloads: bytes, **columns: Any) -> int:

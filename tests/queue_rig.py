@@ -10,6 +10,7 @@ from raceway.broker.pubsub import Copy, PubSubQueue
 from raceway.broker.queue_table import QueueResponder
 from raceway.broker.queues import Entry, Queue
 from raceway.broker.replies import Answer
+from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, REQUEST, RESPONSE, ZBUS, Batch
 from raceway.model.intents import Publish, Reply, Request, Taken
@@ -28,6 +29,7 @@ class QueuePeer(ExactPeer):
         self.handed: list[tuple[bytes, bytes]] = []
         self.holding: list[tuple[Queue, Entry]] = []
         self.fetched: list[tuple[bytes, bytes]] = []
+        self.dismissed: list[tuple[str, bytes]] = []
 
     def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None:
         request = entry.request
@@ -38,6 +40,9 @@ class QueuePeer(ExactPeer):
 
     def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None:
         self.handed.append((ticket, copy.batch.item("payload", copy.row)))
+
+    def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
+        self.dismissed.append((queue, ticket))
 
     def hand_answer(self, ticket: bytes, answer: Answer) -> None:
         self.fetched.append((ticket, answer.batch.item("payload", 0)))

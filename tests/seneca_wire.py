@@ -356,17 +356,17 @@ def journal_end(server: Server) -> int:
     return Reader(server.data).committed() + 1
 
 
-def rows(server: Server, since: int = 0, **wanted: Any) -> list[dict[str, Any]]:
+def rows(server: Server, since: int | None = None, **wanted: Any) -> list[dict[str, Any]]:
     """What the journal has from that position on, of the rows whose columns have these values."""
     found: list[dict[str, Any]] = []
-    for batch in Reader(server.data).read(since):
+    for batch in Reader(server.data).read(server.rows_begin if since is None else since):
         for name, value in wanted.items():
             batch = batch.filter(pc.equal(batch.column(name), value))
         found += batch.to_pylist()
     return found
 
 
-def wait_for_rows(server: Server, count: int, since: int = 0, **wanted: Any) -> list[dict[str, Any]]:
+def wait_for_rows(server: Server, count: int, since: int | None = None, **wanted: Any) -> list[dict[str, Any]]:
     def enough() -> list[dict[str, Any]] | None:
         found = rows(server, since, **wanted)
         return found if len(found) >= count else None

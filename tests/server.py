@@ -53,6 +53,8 @@ class Server:
         self.data = data
         self.port_base = free_port_base()
         self.env = env
+        # Where the rows of a test begin, on a server that many share: those before are no business of it.
+        self.rows_begin = 0
         self._stdout_file, self._stderr_file = outputs / "stdout", outputs / "stderr"
         self._process: subprocess.Popen[bytes] | None = None
         self._was_ended = False

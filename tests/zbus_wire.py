@@ -179,7 +179,6 @@ class Client:
         """Returns when the server has handled all that was sent here so far; messages stay for `receive`."""
         if self.ask("produce", mq=_FENCE).status == 404:
             self.create(_FENCE, token=token)
-            self.produce(_FENCE)
 
     # ---- commands ----------------------------------------------------------------------------------------------------
 

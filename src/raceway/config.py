@@ -85,7 +85,7 @@ class Journal(_Section, frozen=True):
 
 
 class Schemas(_Section, frozen=True):
-    definition_bytes: Annotated[Positive, Meta(description="Largest schema definition.")] = MIB
+    definition_bytes: Annotated[Positive, Meta(description="Largest schema definition.")] = 256 * KIB
     total_bytes: Annotated[Positive, Meta(description="All definitions together; they are held in memory.")] = 64 * MIB
     checked_bytes: Annotated[
         Positive, Meta(description="Largest payload that is checked against a schema; a larger one is a violation.")

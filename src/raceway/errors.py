@@ -453,12 +453,12 @@ class TooLargeError(PeerError):
 
     code = "too_large"
 
-    def __init__(self, what: str, size: int, limit: int) -> None:
-        super().__init__(what, size, limit)
-        self.what, self.size, self.limit = what, size, limit
+    def __init__(self, what: str, size: int, limit: int, unit: str = "bytes") -> None:
+        super().__init__(what, size, limit, unit)
+        self.what, self.size, self.limit, self.unit = what, size, limit, unit
 
     def __str__(self) -> str:
-        return f"{self.what} of {self.size} bytes is over the limit of {self.limit}"
+        return f"{self.what} of {self.size} {self.unit} is over the limit of {self.limit}"
 
 
 class UnauthenticatedError(PeerError):

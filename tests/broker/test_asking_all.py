@@ -73,6 +73,9 @@ def test_a_queue_that_somebody_consumes_from_is_asked_too(bench: Bench) -> None:
         def hand_copy(self, queue: object, ticket: bytes, copy: object) -> None:
             raise AssertionError
 
+        def dismiss(self, queue: str, ticket: bytes, error: object) -> None:
+            raise AssertionError
+
     consumer = Consumer()
     bench.connected(consumer)
     bench.broker.queues.create(consumer, "test", "orders", 1, "")

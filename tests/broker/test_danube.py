@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from raceway.errors import ReadOnlyError
+from raceway.errors import RacewayError, ReadOnlyError
 from raceway.model.subscriptions import ConsumerWanted, ProducerWanted
 from tests.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
@@ -38,7 +38,7 @@ def test_what_is_promised_to_last_is_in_the_journal_when_it_is_answered(bench: S
     answered: list[int] = []
     bench.broker.danube.create_producer(ProducerWanted(TOPIC, "p", reliable=True))
     bench.broker.danube.subscribe(ConsumerWanted(TOPIC, "c", NAME))
-    bench.broker.after_commit(lambda: answered.append(bench.journal.committed))
+    bench.broker.after_commit(lambda error: answered.append(bench.journal.committed))
     assert answered == []
     bench.settle()
     (committed,) = answered
@@ -49,8 +49,8 @@ def test_what_is_promised_to_last_is_in_the_journal_when_it_is_answered(bench: S
 
 def test_with_nothing_to_write_the_answer_is_immediate(bench: SubscribingBench) -> None:
     bench.settle()
-    answered: list[None] = []
-    bench.broker.after_commit(lambda: answered.append(None))
+    answered: list[RacewayError | None] = []
+    bench.broker.after_commit(answered.append)
     assert answered == [None]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raceway.broker.redrive import KEPT_REDRIVEN, REDRIVEN, Redrive, UnknownRejectedError, facts_of
+from raceway.broker.undeliverable import UNDELIVERABLE
 from raceway.errors import InvalidValueError
 from raceway.model.envelope import Batch, decode_attributes, encode_attributes
 from tests.doubles import Bench, Message
@@ -28,7 +29,7 @@ def parked(bench: Bench, number: int, **columns: object) -> None:
 def test_a_message_that_nobody_took_is_made_anew_as_it_was(bench: Bench) -> None:
     parked(bench, 1, attributes=[encode_attributes({"shop": "north", "x-dedup-id": "d"})], encoding=b"text/plain")
     redrive = Redrive(bench.broker)
-    (row,) = redrive.newest("undeliverable", None, 10)
+    (row,) = redrive.newest(UNDELIVERABLE, None, 10)
     batch = redrive.batch(row, None)
     assert (batch.topic, batch.wire) == (b"orders", b"zbus")
     assert [batch.item(name, 0) for name in ("payload", "message_id", "correlation_id", "encoding")] == [
@@ -51,7 +52,7 @@ def test_a_note_stands_for_the_message_that_stayed_where_it_was(bench: Bench) ->
     bench.broker.subscriptions.letters.note_undeliverable(topic, "reader", rows, 0, 5, 4)
     bench.loop.settle()
     redrive = Redrive(bench.broker)
-    (row,) = redrive.newest("undeliverable", None, 10)
+    (row,) = redrive.newest(UNDELIVERABLE, None, 10)
     assert facts_of(row)["subscription"] == "reader"
     batch = redrive.batch(row, None)
     assert (batch.topic, batch.payload) == (b"orders", [b"large"])
@@ -63,7 +64,7 @@ def test_rows_come_newest_first_and_page_by_position(bench: Bench) -> None:
     redrive = Redrive(bench.broker)
     found = []
     before = None
-    while page := redrive.newest("undeliverable", before, 3):
+    while page := redrive.newest(UNDELIVERABLE, before, 3):
         found += [row["payload"] for row in page]
         before = page[-1]["sequence"]
     assert found == [b"%d" % number for number in reversed(range(7))]
@@ -80,7 +81,7 @@ def test_other_rows_are_no_rejected_messages(bench: Bench) -> None:
 def test_a_row_that_does_not_say_where_it_belonged_needs_a_topic(bench: Bench) -> None:
     parked(bench, 1)
     redrive = Redrive(bench.broker)
-    row = redrive.newest("undeliverable", None, 1)[0] | {"attributes": {}}
+    row = redrive.newest(UNDELIVERABLE, None, 1)[0] | {"attributes": {}}
     with pytest.raises(InvalidValueError):
         redrive.batch(row, None)
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.registry import KEPT_READ, LARGE
 from raceway.broker.schemas import Schemas
 from raceway.errors import (
     BusyError,
@@ -17,6 +19,7 @@ from raceway.errors import (
     SchemaReferenceError,
     UnknownSchemaError,
 )
+from raceway.schema.reading import read_definition
 from tests.doubles import Bench
 
 V1 = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}).encode()
@@ -291,3 +294,51 @@ def test_a_forgotten_topic_has_no_contract_any_more(bench: Bench) -> None:
     bench.broker.schemas.forget(topic)
     assert topic.contract is None
     assert restarted(bench).schemas.topic_schema(topic).subject is None
+
+
+# ---- large definitions -----------------------------------------------------------------------------------------------
+
+
+def large(size: int) -> bytes:
+    return json.dumps({"type": "object", "description": "x" * size}).encode()
+
+
+def test_a_large_definition_is_read_by_a_thread_and_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads: list[str] = []
+
+    def read(schema_type: Any, definition: bytes) -> Any:
+        threads.append(threading.current_thread().name)
+        return read_definition(schema_type, definition)
+
+    monkeypatch.setattr("raceway.broker.registry.read_definition", read)
+    schemas, definition = bench.broker.schemas, large(LARGE)
+    reading = schemas.maybe_read_aside("json_schema", definition)
+    assert reading is not None
+    reading.result(10)
+    assert register(bench, "orders", definition) == (1, 1, True)
+    assert [name.partition("_")[0] for name in threads] == ["raceway-schemas"]
+    assert register(bench, "orders", definition) == (1, 1, False), "what was read aside is for one call"
+    assert threads[1:] == [threading.current_thread().name]
+
+
+def test_what_is_wrong_with_a_large_definition_is_told_to_who_registers_it(bench: Bench) -> None:
+    definition = large(LARGE)[:-1]
+    reading = bench.broker.schemas.maybe_read_aside("json_schema", definition)
+    assert reading is not None
+    assert reading.result(10) is None
+    with pytest.raises(SchemaInvalidError):
+        register(bench, "orders", definition)
+
+
+@pytest.mark.parametrize("size", [0, config.Schemas().definition_bytes])
+def test_small_and_too_large_definitions_occupy_no_thread(bench: Bench, size: int) -> None:
+    assert bench.broker.schemas.maybe_read_aside("json_schema", large(size)) is None
+
+
+def test_what_nobody_asks_for_is_forgotten(bench: Bench) -> None:
+    schemas = bench.broker.schemas
+    for number in range(KEPT_READ + 1):
+        reading = schemas.maybe_read_aside("json_schema", large(LARGE + number))
+        assert reading is not None
+        reading.result(10)
+    assert len(schemas._read_aside) == 1

@@ -6,15 +6,26 @@ import json
 import os
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from raceway.pipeline.progress import maybe_read
-from tests.pipeline.drivers import driver, finished
+from tests.pipeline.drivers import QUICKLY, command, driver, finished, finished_in_turn
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import add, journal
 from tests.server import wait_until
+
+
+def follow_status(folder: Path) -> str:
+    """The first line of `status --follow`, which goes on until Ctrl-C."""
+    with subprocess.Popen(command(folder, "status", "--follow"), stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    return line
 
 
 @needs_java
@@ -24,40 +35,36 @@ def test_a_run_is_shown_verified_asked_compacted_and_stopped(tmp_path: Path) -> 
     with journal(tmp_path / "data", 1500) as rig:
         data = rig.folder
         file = data / "pipeline" / "progress.json"
-        with driver(
-            data,
-            "run",
-            "--master",
-            "local[2]",
-            "--memory",
-            "1g",
-            "--trigger",
-            "0.2",
-            "--bronze-only",
-            "--max-records",
-            "600",
-        ) as run:
+        with driver(data, "run", "--trigger", "0.2", "--bronze-only", "--max-records", "600", *QUICKLY) as run:
             wait_until(lambda: (told := maybe_read(file)) and told.rows >= 1500, 120, "the first rows")
             add(rig, 300, 1500)
             wait_until(lambda: (told := maybe_read(file)) and told.rows >= 1800, 60, "the rows that came later")
-            status = json.loads(finished(data, "status", "--json").stdout)
-            assert status["running"]
-            assert status["tables"]["bronze.messages"]["rows"] == 1800
+            shown = json.loads(finished(data, "status", "--json").stdout)
+            assert shown["running"]
+            assert shown["tables"]["bronze.messages"]["rows"] == 1800
+            assert follow_status(data).endswith(": position 1,818, 0 behind\n")
             refused = finished(data, "compact", status=1)
             assert f"is in use by process {run.pid}" in refused.stderr
             run.send_signal(signal.SIGTERM)
             assert run.wait(60) == 0
-        assert "stopped" in finished(data, "status").stdout
-        assert "all good" in finished(data, "verify").stdout
-        table = finished(data, "query", "SELECT topic, count(*) AS n FROM bronze.messages GROUP BY 1 ORDER BY 1").stdout
+        status, verified, table, rows, compacted, again = finished_in_turn(
+            data,
+            ("status",),
+            ("verify",),
+            ("query", "SELECT topic, count(*) AS n FROM bronze.messages GROUP BY 1 ORDER BY 1"),
+            ("query", "--json", "SELECT min(time_us) AS t, [1, 2] AS l FROM bronze.messages"),
+            ("compact", "--json"),
+            ("verify", "--json"),
+        )
+        assert "stopped" in status
+        assert "all good" in verified
         assert [line.split() for line in table.splitlines()[3:-1]] == [
             ["orders.created", "600"], ["orders.paid", "600"], ["stock.moved", "600"],
         ]  # fmt: skip
-        rows = finished(data, "query", "--json", "SELECT min(time_us) AS t, [1, 2] AS l FROM bronze.messages").stdout
         assert json.loads(rows)["l"] == [1, 2]
-        compacted = json.loads(finished(data, "compact", "--json").stdout)
-        assert compacted[0]["old"] == compacted[0]["new"] > 1, "parts that the tables have not seen are left alone"
-        assert json.loads(finished(data, "verify", "--json").stdout)["good"]
+        messages = json.loads(compacted)[0]
+        assert messages["old"] > messages["new"] == 1
+        assert json.loads(again)["good"]
         log = (data / "pipeline" / "log" / "spark.log").read_text()
         assert "ERROR" not in log
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from raceway.client.chain import handling
 from raceway.client.messages import Message
-from raceway.client.services import Handler, Serving, answer_of, handling
+from raceway.client.services import Handler, Serving, answer_of
 from raceway.errors import RemoteError
 from tests.wire.mb import I
 

@@ -64,6 +64,18 @@ def test_reader_that_gave_up_takes_no_message_from_the_next() -> None:
     asyncio.run(scene())
 
 
+def test_reader_that_goes_away_after_it_was_woken_wakes_the_next() -> None:
+    async def scene() -> None:
+        reader = subscription()
+        leaving, staying = (asyncio.ensure_future(anext(reader)) for _ in range(2))
+        await asyncio.sleep(0)
+        reader.put(Message("a", b"1"))
+        leaving.cancel()
+        assert await asyncio.wait_for(staying, 5) == Message("a", b"1")
+
+    asyncio.run(scene())
+
+
 def test_what_a_slow_reader_cannot_hold_is_dropped_and_counted() -> None:
     async def scene() -> None:
         reader = subscription(buffer_bytes=2 * (OVERHEAD_BYTES + 10))

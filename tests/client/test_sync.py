@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from itertools import islice
@@ -91,3 +92,15 @@ def test_closing_twice_is_fine_and_ends_the_iteration(url: str) -> None:
     client.close()
     reader.join(5)
     assert not reader.is_alive()
+
+
+def test_it_is_used_and_closed_also_in_a_thread_whose_own_loop_runs(url: str) -> None:
+    """In a notebook, say: every cell runs inside a loop."""
+
+    async def cell() -> bytes:
+        with connect(url) as client, client.serve("sync.cell", lambda message: message.payload):
+            return bytes(client.request("sync.cell", b"echo"))
+
+    before = threading.active_count()
+    assert asyncio.run(cell()) == b"echo"
+    assert threading.active_count() == before

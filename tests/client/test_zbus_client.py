@@ -137,14 +137,14 @@ def test_a_reader_cancelled_after_it_was_woken_leaves_the_message_to_the_next(
         async with await two.consume(queue) as consumer:
             first = asyncio.create_task(consumer.get())
             await asyncio.sleep(0)
-            second, wake = asyncio.create_task(got(consumer)), consumer._wake
+            second, wake = asyncio.create_task(got(consumer)), consumer._inbox._wake
 
             def wake_and_cancel() -> None:
                 wake()
                 monkeypatch.undo()
                 first.cancel()
 
-            monkeypatch.setattr(consumer, "_wake", wake_and_cancel)
+            monkeypatch.setattr(consumer._inbox, "_wake", wake_and_cancel)
             await one.publish(queue, "once")
             assert (await second).text == "once"
             assert first.cancelled()

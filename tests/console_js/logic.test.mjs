@@ -9,8 +9,8 @@ const { EventParser } = await load("events.js");
 const format = await load("format.js");
 const { layout } = await load("layers.js");
 const { link, parse } = await load("route.js");
-const { line, nearest, ticks } = await load("scale.js");
-const { described, place, wires } = await load("waterfall.js");
+const { area, line, nearest, ticks } = await load("scale.js");
+const { described, instants, place, wires } = await load("waterfall.js");
 
 test("an address says page, argument and query, whatever is in them", () => {
   for (const argument of ["orders.created", "/shop/orders", "a?b#c%", "<b>&amp;", "ä ö"]) {
@@ -36,8 +36,17 @@ test("numbers, sizes and durations are short and honest", () => {
   assert.deepEqual([0, 0.52, 12, 45000].map(format.rate), ["0/s", "0.5/s", "12/s", "45 k/s"]);
   assert.deepEqual([0, 1023, 1024, 1536 * 1024].map(format.bytes), ["0 bytes", "1,023 bytes", "1 KiB", "1.5 MiB"]);
   assert.deepEqual([7, 1500, 15_500, 2_500_000, 90e6, 3700e6, 50 * 3600e6].map(format.duration), ["7 µs", "1.5 ms", "15.5 ms", "2.5 s", "1 min 30 s", "1 h 1 min", "2 d 2 h"]);
+  assert.deepEqual([8227.650000000001, 0.1 + 0.2, 7, 2 ** 53].map(format.plain), ["8227.65", "0.3", "7", "9007199254740992"]);
+  assert.deepEqual([format.counted(1, "topic"), format.counted(0, "topic"), format.outOf(100, 10000, "topic"), format.outOf(1, 1, "peer")], ["1 topic", "0 topics", "100 of 10,000 topics", "1 peer"]);
   assert.equal(format.ago(0, 5), "never");
   assert.equal(format.ago(1e6, 4.9e6), "3 s ago");
+});
+
+test("a moment of today needs no date", () => {
+  const noon = new Date(2026, 10, 15, 12, 0, 0, 7).getTime() * 1000;
+  assert.equal(format.time(noon), "2026-11-15 12:00:00.007");
+  assert.equal(format.clock(noon, noon + 3600e6), "12:00:00.007");
+  assert.equal(format.clock(noon, noon + 24 * 3600e6), "2026-11-15 12:00:00.007");
 });
 
 test("a payload is shown as what it is", () => {
@@ -76,6 +85,8 @@ test("the axis of a chart has few round numbers and reaches the largest", () => 
     assert.ok(found.every(Number.isInteger));
   }
   assert.equal(line([0, 10], [5, 6]), "M0.0 5.0L10.0 6.0");
+  assert.equal(area([0, 10], [5, 6], 9), "M0.0 5.0L10.0 6.0L10.0 9L0.0 9Z");
+  assert.equal(area([], [], 9), "");
   assert.deepEqual([-5, 4, 6, 99].map((wanted) => nearest([0, 5, 10], wanted)), [0, 1, 1, 2]);
 });
 
@@ -96,6 +107,7 @@ test("a span lies within its trace", () => {
   assert.deepEqual(place(span(250, null), 100, 300), { left: 0.75, width: 0 });
   assert.deepEqual(place(span(50, 900), 100, 300), { left: 0, width: 1 }, "what sticks out is cut");
   assert.deepEqual(place(span(100, 100), 100, 100), { left: 0, width: 0 }, "a trace of one moment");
+  assert.deepEqual(instants(400), [0, 100, 200, 300, 400]);
   assert.deepEqual(wires([span(1, 2, { answer_wire: "zbus" }), span(1, 2)]), ["mb", "zbus"]);
   assert.equal(described(span(1, 2, { answer_wire: "zbus" })), "request · mb → zbus · a → b");
   assert.equal(described(span(1, null, { kind: "publish" })), "publish · mb · a");

@@ -230,10 +230,10 @@ def test_control_rows_share_the_commit_of_the_messages_around_them(rig: Rig) -> 
 
 def test_after_commit_runs_at_once_when_nothing_is_open(rig: Rig) -> None:
     calls: list[int] = []
-    rig.journal.after_commit(lambda: calls.append(rig.journal.committed))
+    rig.journal.after_commit(lambda error: calls.append(rig.journal.committed))
     assert calls == [-1]
     rig.publish("a", b"x")
-    rig.journal.after_commit(lambda: calls.append(rig.journal.committed))
+    rig.journal.after_commit(lambda error: calls.append(rig.journal.committed))
     assert calls == [-1]
     rig.commit()
     assert calls == [-1, 0]

@@ -11,6 +11,8 @@ import pytest
 
 from raceway.codec.danube_pb.danube_api_pb2 import MessageResponse, MsgID, StreamMessage
 from raceway.codec.danube_pb.schema_registry_pb2 import (
+    CheckCompatibilityRequest,
+    CheckCompatibilityResponse,
     GetSchemaRequest,
     GetSchemaResponse,
     ListSubjectsRequest,
@@ -320,3 +322,24 @@ def test_a_message_of_another_wire_is_judged_by_the_latest_version(
         assert peer.reply(bad).json()["error"]["code"] == "INVALID_REQUEST"
     [message] = client.receive("c" + name, 2, within_s=1)
     assert (message.payload, message.schema_id, message.schema_version) == (GOOD, schema_id, 1)
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_large_definition_is_registered_and_checked_like_any_other(
+    wire: DanubeWire, subject: str, right: bool
+) -> None:
+    """It is read beside the loop; over REST too."""
+    document = json.dumps({"type": "object", "description": "x" * 100_000})
+    definition = (document if right else document[:-1]).encode()
+    request = RegisterSchemaRequest(subject=subject, schema_type="json_schema", schema_definition=definition)
+    check = CheckCompatibilityRequest(
+        subject=subject, schema_type="json_schema", new_schema_definition=definition, compatibility_mode="full"
+    )
+    registered = REGISTRY + "RegisterSchema"
+    if right:
+        assert wire.ask(registered, request, RegisterSchemaResponse).version == 1
+        checked = wire.ask(REGISTRY + "CheckCompatibility", check, CheckCompatibilityResponse)
+        assert checked.is_compatible
+    else:
+        with pytest.raises(RefusedError, match="INVALID_ARGUMENT"):
+            wire.ask(registered, request, RegisterSchemaResponse)

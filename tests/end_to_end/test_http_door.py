@@ -17,12 +17,14 @@ from raceway.client.sync import connect
 from raceway.journal.reader import Reader
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.http_door import call, get, post, raw
+from tests.schema_rest import bind, register
 from tests.server import Server, running_server, wait_until
 from tests.tools import installed
 
 _numbers = itertools.count()
 EVENT = {"specversion": "1.0", "id": "e1", "source": "/shop", "type": "order.made"}
 SCHEMA = {"type": "json_schema", "definition": '{"type":"object","required":["bag"]}'}
+BATCH = "application/cloudevents-batch+json"
 LIMIT = 200_000
 
 
@@ -86,6 +88,46 @@ def test_curl_sends_cloudevents_in_both_modes(server: Server, topic: str) -> Non
     assert events[1]["subject"] == "café"
     rows = get(server, f"/topics/{topic}").json()["messages"]
     assert [row["producer"] for row in rows] == ["/shop", "/shop"]
+
+
+def batch_of(*events: dict[str, Any]) -> bytes:
+    return json.dumps([EVENT | event for event in events]).encode()
+
+
+def test_a_batch_of_events_is_stored_whole(server: Server, topic: str) -> None:
+    """Each with its own id and source, in order; curl can do it."""
+    url = f"http://127.0.0.1:{server.port('console')}/topics/{topic}"
+    events = [{"id": f"b{number}", "source": f"/shop/{number}", "data": {"n": number}} for number in range(3)]
+    with connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb, mb.subscribe(topic) as heard:
+        status, body = curl(url, "-H", f"content-type: {BATCH}", "-d", batch_of(*events).decode())
+        told = json.loads(body)
+        assert (status, told["routed"]) == (201, True)
+        assert [(row["offset"], row["message_id"], row["topic"]) for row in told["messages"]] == [
+            (number, f"b{number}", topic) for number in range(3)
+        ]
+        assert [heard.get(10).json() for _ in range(3)] == [{"n": 0}, {"n": 1}, {"n": 2}]
+    rows = get(server, f"/topics/{topic}").json()["messages"]
+    assert [row["producer"] for row in rows] == ["/shop/0", "/shop/1", "/shop/2"]
+    again = get(server, f"/topics/{topic}", accept=BATCH)
+    assert [event["id"] for event in again.json()] == ["b0", "b1", "b2"]
+    assert post(server, f"/topics/{topic}", b"[]", content_type=BATCH).json() == {"messages": []}
+
+
+def test_of_a_batch_with_a_bad_event_nothing_is_stored(server: Server, topic: str) -> None:
+    """The refusal says which. What a schema refuses is kept beside, as ever."""
+    answer = post(server, f"/topics/{topic}", batch_of({"id": "b0"}, {"id": ""}), content_type=BATCH)
+    assert (answer.status, answer.json()["error"]["message"]) == (400, "event 1 of the batch: the event has no id")
+    assert get(server, f"/topics/{topic}").status == 404
+    register(server, topic)
+    bind(server, topic, topic, "enforce")
+    wrong = batch_of(
+        {"id": "b0", "data": {"id": 1}}, {"id": "b1", "data": {"id": "x"}}, {"id": "b2", "data": {"id": 2}}
+    )
+    assert post(server, f"/topics/{topic}", wrong, content_type=BATCH).status == 422
+    assert get(server, f"/topics/{topic}").json()["messages"] == []
+    (row,) = wait_until(lambda: get(server, f"/api/rejected?topic={topic}").json()["rejected"])
+    assert json.loads(get(server, f"/api/rejected/{row['position']}").json()["message"]["payload"]) == {"id": "x"}
+    assert post(server, f"/requests/{topic}", batch_of({"id": "b0"}), content_type=BATCH).status == 415
 
 
 def test_ids_and_attributes_come_from_headers(server: Server, topic: str) -> None:
@@ -267,7 +309,11 @@ def test_other_sites_publish_nothing(server: Server, topic: str, headers: dict[s
         ({"content_type": "application/cloudevents+json"}, b"{}", 400),
         ({"content_type": "application/cloudevents+json"}, b"\xff", 400),
         ({"content_type": "application/cloudevents+json"}, b"[" * 50_000, 400),
-        ({"content_type": "application/cloudevents-batch+json"}, b"[]", 415),
+        ({"content_type": "application/cloudevents-batch+json"}, b"{}", 400),
+        ({"content_type": "application/cloudevents-batch+json"}, b"[" * 50_000, 400),
+        ({"content_type": "application/cloudevents-batch+json"}, b"[[]]", 400),
+        ({"content_type": "application/cloudevents-batch+json"}, b"[%b]" % b",".join([b"{}"] * 1001), 413),
+        ({"content_type": "application/cloudevents-batch+json", "x_dedup_id": "d"}, b"[]", 400),
         ({"content_type": "application/cloudevents+avro"}, b"", 415),
         ({"ce_specversion": "1.0"}, b"", 400),
         ({"schema_id": "x"}, b"", 400),

@@ -183,7 +183,7 @@ def test_huge_and_hostile_bodies_are_refused_and_the_bus_lives(server: Server) -
     before = server.rss()
     huge = json.dumps({"schema": "x" * 8_000_000}).encode()
     assert code(send(server, "POST", versions("huge"), huge)) == (413, 413)
-    deep = {"schema": '{"not":' * 100_000 + "{}" + "}" * 100_000, "schemaType": "JSON"}
+    deep = {"schema": '{"not":' * 25_000 + "{}" + "}" * 25_000, "schemaType": "JSON"}
     assert code(send(server, "POST", versions("deep"), deep)) == (422, 42201)
     remote = {"schema": json.dumps({"$ref": "http://127.0.0.1:1/x"}), "schemaType": "JSON"}
     assert code(send(server, "POST", versions("remote"), remote)) == (422, 42201)

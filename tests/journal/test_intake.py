@@ -95,19 +95,25 @@ def test_a_failure_gives_sequences_and_offsets_back_in_order() -> None:
     assert [type(answer) for answer in held.answers] == [type(None), *[DiskFullError] * 4]
 
 
-def test_control_rows_of_failed_blocks_go_into_the_next_one_with_those_who_wait_for_them() -> None:
-    held, calls = Held(), []
+def test_control_rows_of_failed_blocks_go_into_the_next_one_with_those_who_wait_for_space() -> None:
+    held = Held()
+    calls: list[str] = []
+    told: list[RacewayError | None] = []
     held.set_state("s", "k", 1)
     held.publish(b"a")
-    held.after_commit(lambda: calls.append("first"))
+    held.after_commit(lambda error: calls.append("first"), patient=True)
+    held.after_commit(told.append)
     held.flush()
     held.set_state("s", "k", 2)
     held.set_state("s", "other", 3)
-    held.after_commit(lambda: calls.append("second"))
+    held.after_commit(lambda error: calls.append("second"), patient=True)
+    held.after_commit(told.append)
     held.fail(DiskFullError("full"), "disk_full")
     held.flush()
     assert held.handed == []
     held.set_state("s", "late", 4)
+    held.after_commit(told.append)
+    assert [type(error) for error in told] == [DiskFullError] * 3, "who does not wait for space is told at once"
     held._refuse("ok", "")
     held.flush()
     (block,) = held.handed
@@ -118,13 +124,28 @@ def test_control_rows_of_failed_blocks_go_into_the_next_one_with_those_who_wait_
     assert calls == ["first", "second"]
 
 
-def test_after_a_failure_without_control_rows_nobody_waits_for_ever() -> None:
-    held, calls = Held(), []
-    held.publish(b"a")
-    held.after_commit(lambda: calls.append("now"))
+@pytest.mark.parametrize("patient", [True, False])
+def test_a_journal_that_takes_no_writes_until_restart_keeps_nobody_waiting(patient: bool) -> None:
+    held = Held()
+    told: list[RacewayError | None] = []
+    held.set_state("s", "in flight", 1)
+    held.after_commit(told.append, patient=patient)
     held.flush()
-    held.fail(JournalError("bad value"), "ok")
-    assert calls == ["now"]
+    held.set_state("s", "open", 2)
+    held.after_commit(told.append, patient=patient)
+    held.fail(ReadOnlyError("the disk failed"), "read_only")
+    held.after_commit(told.append, patient=patient)
+    assert [type(error) for error in told] == [ReadOnlyError] * 3
+
+
+def test_after_a_failure_without_control_rows_nobody_waits_for_ever() -> None:
+    held = Held()
+    calls: list[RacewayError | None] = []
+    held.publish(b"a")
+    held.after_commit(calls.append)
+    held.flush()
+    held.fail(error := JournalError("bad value"), "ok")
+    assert calls == [error]
     assert held.publish(b"a") == 100
 
 

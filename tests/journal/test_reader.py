@@ -23,6 +23,7 @@ reader, end, deadline = Reader(sys.argv[1]), pathlib.Path(sys.argv[2]), time.mon
 print("following", flush=True)
 position, offset, wrong, suffixes, wanted = 0, 0, 0, set(), None
 while (wanted is None or position < wanted or offset < wanted) and time.monotonic() < deadline:
+    wanted = int(end.read_text()) if end.exists() else None
     for batch in reader.read(position, columns=["sequence", "payload"]):
         for sequence, payload in zip(batch.column(0).to_pylist(), batch.column(1).to_pylist()):
             wrong += sequence != position or payload != b"%d" % sequence
@@ -32,7 +33,6 @@ while (wanted is None or position < wanted or offset < wanted) and time.monotoni
             wrong += found != offset
             offset += 1
     suffixes |= {segment.path.suffix for segment in reader.segments()}
-    wanted = int(end.read_text()) if end.exists() else None
 print(json.dumps([position, offset, wrong, sorted(suffixes)]))
 """
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.one_bus_rig import OneBus, Place, fresh_place, one_bus
+from tests.seneca_wire import journal_end
 
 TIMEOUT_MS = 700
 
@@ -17,8 +18,10 @@ def session_bus() -> Iterator[OneBus]:
     with one_bus(
         RACEWAY_LISTEN__ZBUS__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
         RACEWAY_LISTEN__SENECA__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
+        RACEWAY_LISTEN__SENECA__HOLD_MS=100,
         RACEWAY_BROKER__REQUEST_TIMEOUT_MS=TIMEOUT_MS,
         RACEWAY_SENECA__RETRIES_MS="[20, 20, 20]",
+        RACEWAY_SENECA__NAMES='{"role:odd,cmd:x*" = "odd.all"}',
         RACEWAY_BROKER__SUBSCRIPTIONS__ALIASES='{"shop.orders" = "/shop/orders"}',
     ) as bus:
         yield bus
@@ -27,6 +30,7 @@ def session_bus() -> Iterator[OneBus]:
 @pytest.fixture
 def bus(session_bus: OneBus) -> Iterator[OneBus]:
     """What a test opens on it is closed at the test's end."""
+    session_bus.server.rows_begin = journal_end(session_bus.server)
     yield session_bus
     session_bus.close()
 
@@ -40,6 +44,7 @@ def patient_session() -> Iterator[OneBus]:
 
 @pytest.fixture
 def patient_bus(patient_session: OneBus) -> Iterator[OneBus]:
+    patient_session.server.rows_begin = journal_end(patient_session.server)
     yield patient_session
     patient_session.close()
 

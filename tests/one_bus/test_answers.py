@@ -11,7 +11,7 @@ import pytest
 from raceway import config
 from tests.mb_wire import new_id as new_uuid
 from tests.one_bus_rig import ASKING, OneBus, Place, answerer, asker, fresh, fresh_place
-from tests.seneca_bus import legacy, raw_service
+from tests.seneca_bus import legacy, lines, raw_service, web
 from tests.seneca_wire import answering, attached, new_id, post, seed, serving, wait_for_rows
 from tests.server import wait_until
 
@@ -167,13 +167,19 @@ def test_the_bus_passes_senecas_ids_on_and_adds_no_hop(bus: OneBus, place: Place
     assert (entry["sid"], entry["rid"], entry["mid"], len(entry["tms"])) == ("A/1", "B", mid, 3)
 
 
-@pytest.mark.parametrize("responder", ["L", "mb", "zbus"])
+@pytest.mark.parametrize("responder", ["L", "W", "T", "mb", "zbus"])
 def test_where_the_responder_writes_no_times_the_bus_does(bus: OneBus, responder: str) -> None:
     """A8. `rid` and the middle two times; a row of Seneca's is marked."""
     place = fresh_place("sum")
     if responder == "L":
         service = bus.open(raw_service(legacy(lambda document: {"sum": 3})))
         bus.open(attached(bus.server, place.pin, service.url, "L"))
+    elif responder == "W":
+        service = bus.open(raw_service(web(lambda document: {"sum": 3})))
+        bus.open(attached(bus.server, place.pin, service.url, "W"))
+    elif responder == "T":
+        service = bus.open(raw_service(lines(lambda document: {"sum": 3}), lines=True))
+        bus.open(attached(bus.server, place.pin, service.url, "T"))
     else:
         answerer(bus, responder, place)
     answer = post(bus.server, seed(place.keys | {"a": 1, "b": 2}, sid="A/1"))
@@ -182,6 +188,6 @@ def test_where_the_responder_writes_no_times_the_bus_does(bus: OneBus, responder
     assert len(entry["tms"]) == 3
     assert entry["tms"][1] <= entry["tms"][2]
     (row,) = wait_for_rows(bus.server, 1, topic=place.topic, kind="response")
-    assert dict(row["attributes"]).get("seneca.times") == ("bus" if responder == "L" else None)
+    assert dict(row["attributes"]).get("seneca.times") == ("bus" if responder in ("L", "W", "T") else None)
     (hop,) = row["hops"]
     assert len(hop["tms"]) == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -31,12 +32,17 @@ def test_every_door_is_on_loopback_unless_told(bus: OneBus) -> None:
     assert listening(bus.server) == {"0100007F"}
     with pytest.raises(ConfigError, match=r"listen\.host"):
         config.load(None, environment={}, flags={"listen.host": "0.0.0.0"})
+    tls = {"listen.tls_certificate": "chain.pem", "listen.tls_key": "key.pem"}
+    assert config.load(None, environment={}, flags={"listen.host": "0.0.0.0", **tls}).config.listen.host == "0.0.0.0"
 
 
 @pytest.fixture(scope="module")
 def exposed() -> Iterator[Server]:
-    """Reachable from elsewhere, by its owner's word."""
-    with running_server(RACEWAY_LISTEN__HOST="0.0.0.0", RACEWAY_LISTEN__INSECURE="true") as server:
+    """Reachable from elsewhere, by its owner's word, and under a name; with a tracker to report to, if it might."""
+    with running_server(
+        RACEWAY_LISTEN__HOST="0.0.0.0", RACEWAY_LISTEN__INSECURE="true", RACEWAY_LISTEN__HOSTS='["bus.example"]',
+        RACEWAY_LISTEN__MB__ORIGINS='["https://shop.example"]', RACEWAY_LISTEN__ZBUS__TRACKERS='["127.0.0.1:9"]',
+    ) as server:  # fmt: skip
         yield server
 
 
@@ -70,6 +76,25 @@ def test_mb_over_websocket_admits_pages_from_loopback_alone(bus: OneBus, origin:
     headers = {} if origin is None else {"Origin": origin}
     with RawWebSocket(bus.server.port("websocket"), **headers) as websocket:
         assert websocket.status == status
+
+
+@pytest.mark.parametrize(("origin", "status"), [("https://shop.example", 101), ("https://evil.example", 403)])
+def test_mb_over_websocket_admits_pages_that_the_settings_name(exposed: Server, origin: str, status: int) -> None:
+    """D3. `listen.mb.origins`."""
+    with RawWebSocket(exposed.port("websocket"), Origin=origin) as websocket:
+        assert websocket.status == status
+
+
+@pytest.mark.parametrize(
+    ("host", "admitted"), [("bus.example", True), ("bus.example:1", True), ("evil.example", False)]
+)
+def test_a_host_may_be_one_that_the_settings_name(exposed: Server, host: str, admitted: bool) -> None:
+    """D5. `listen.hosts`."""
+    with dial_server(exposed) as client:
+        client.write(compose({"cmd": "produce", "mq": "nowhere", "msgid": "p", "Host": host}, b"x"))
+        assert client.reply("p").status == (404 if admitted else 403)
+    refused = post(exposed, seed({"role": "nobody"}), {**JSON, "Host": host}).status == 403
+    assert (exposed.http("/metrics", Host=host)[0] == 200, refused) == (admitted, not admitted)
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=["origin", "site", "host"])
@@ -133,7 +158,19 @@ def test_the_bus_connects_only_where_it_may(bus: OneBus, url: str) -> None:
         assert answer.status == 403, answer
 
 
+def test_an_answer_is_returned_only_where_the_bus_may_connect(bus: OneBus, place: Place) -> None:
+    """D9. `rtn.urn`: whoever names an address far away, or the bus, is told of the deadline, and the log names it."""
+    urns = ["http://192.0.2.1:80/rtn", f"http://127.0.0.1:{bus.server.port('seneca')}/act"]
+    bus.mb().subscribe(place.topic, "request")
+    with ThreadPoolExecutor(2) as pool:
+        documents = [seed(place.keys, rtn={"urn": urn}) for urn in urns]
+        codes = [answer.json()["code"] for answer in pool.map(post, [bus.server] * 2, documents)]
+    assert codes == ["action_timeout"] * 2
+    assert all(urn in bus.server.stderr for urn in urns)
+
+
 def test_a_bus_that_others_reach_connects_nowhere(exposed: Server) -> None:
-    """D9."""
+    """D9. Neither to a service nor to a tracker."""
     wanted = {"pin": "role:near", "url": "http://127.0.0.1:9/act", "dialect": "W"}
     assert console(exposed, "POST", "/api/seneca/services", wanted).status == 403
+    assert "not reporting to this tracker" in exposed.stderr

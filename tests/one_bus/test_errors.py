@@ -5,19 +5,23 @@ from __future__ import annotations
 import inspect
 import json
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from raceway import errors
+from raceway.codec.danube_pb.danube_admin_pb2 import NewTopicRequest, TopicResponse
 from raceway.codec.danube_status import STATUSES
 from raceway.codec.mb_encode import MB_CODES
 from raceway.codec.seneca_failure import SENECA_CODES
 from raceway.codec.zbus_encode import ZBUS_STATUSES
 from tests.danube_process import RefusedError
 from tests.danube_wire import danube_wire
+from tests.http_door import call as http_call
+from tests.http_door import post as http_post
 from tests.mb_wire import SUCCESS, Peer, connect
 from tests.one_bus_rig import ActionError, OneBus, Place, answerer, asker, fresh, fresh_place
 from tests.schema_rest import bind, register
@@ -155,6 +159,57 @@ def full(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
         yield server, fault
 
 
+def _made_by_danube(server: Server) -> str:
+    with danube_wire(server) as wire:
+        try:
+            wire.ask("danube_admin.TopicAdmin/CreateTopic", NewTopicRequest(name="/default/new"), TopicResponse)
+        except RefusedError as refused:
+            return refused.status
+    return ""
+
+
+def _called(method: str, path: str, document: dict[str, Any]) -> Callable[[Server], str]:
+    return lambda server: str(http_call(server, method, path, json.dumps(document).encode()).status)
+
+
+def _made_by_zbus(server: Server) -> str:
+    with dial_server(server) as client:
+        return str(client.admin("create_mq", '{"mqName": "new", "mqMode": "1"}').status)
+
+
+# Settings that must last. Nobody may be told that they do, and nobody left waiting.
+CHANGES: dict[str, Callable[[Server], str]] = {
+    "zbus": _made_by_zbus,
+    "danube": _made_by_danube,
+    "registry": _called("POST", "/subjects/new/versions", {"schema": '"string"'}),
+    "schema": _called("POST", "/api/schemas/new/versions", {"type": "string", "definition": "x"}),
+    "limits": _called("PUT", "/api/policies/namespaces/default", {"max_producers_per_topic": 9}),
+    "seneca": _called("POST", "/api/seneca/services", {"pin": "role:new", "url": "http://127.0.0.1:9/act"}),
+}
+
+
+def test_a_change_on_its_way_when_the_disk_fails_is_refused(full: tuple[Server, Path]) -> None:
+    """E5. The journal takes nothing more until a restart: whoever waits for it is told at once."""
+    server, fault = full
+    fault.with_suffix(".new").write_text("sync")
+    fault.with_suffix(".new").rename(fault)
+    with ThreadPoolExecutor(len(CHANGES)) as pool:  # whichever is first, the others are with it or behind it
+        told = dict(zip(CHANGES, pool.map(lambda change: change(server), CHANGES.values()), strict=True))
+    assert told == dict.fromkeys(CHANGES, "503") | {"danube": "RESOURCE_EXHAUSTED"}
+    assert server.http("/readyz")[0] == 503
+
+
+@pytest.mark.parametrize("name", ["zbus", "registry"])
+def test_the_very_change_by_which_the_journal_hears_of_it_is_refused_too(full: tuple[Server, Path], name: str) -> None:
+    """E5. It is on its way to the disk when the disk fails."""
+    server, fault = full
+    fault.with_suffix(".new").write_text("sync")
+    fault.with_suffix(".new").rename(fault)
+    assert server.http("/readyz")[0] == 200
+    assert CHANGES[name](server) == "503"
+    assert server.http("/readyz")[0] == 503
+
+
 def test_a_full_disk_is_told_in_each_wires_words_and_is_over_when_it_is_over(full: tuple[Server, Path]) -> None:
     """E5. Busy, read-only, full."""
     server, fault = full
@@ -171,6 +226,8 @@ def test_a_full_disk_is_told_in_each_wires_words_and_is_over_when_it_is_over(ful
         with pytest.raises(RefusedError) as refused:
             wire.send(producer, place.danube, b"x" * 200)
         assert refused.value.status == "RESOURCE_EXHAUSTED"
+        assert http_post(server, f"/topics/{place.topic}").status == 503
+        assert [change(server) for change in CHANGES.values()] == ["503", "RESOURCE_EXHAUSTED", *["503"] * 4]
         fault.unlink()
         wait_until(lambda: client.ask("produce", b"x", mq=place.topic).status == 200, 10, "space again")
 

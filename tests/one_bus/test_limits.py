@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import socket
+import struct
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -17,7 +18,7 @@ from tests.danube_wire import danube_wire
 from tests.mb_wire import TcpPeer, connect
 from tests.one_bus_rig import OneBus, Place, fresh, fresh_place
 from tests.seneca_bus import lines, raw_service
-from tests.seneca_wire import answering, attached, journal_end, new_id, post, rows, seed, serving, wait_for_rows
+from tests.seneca_wire import Http, answering, attached, journal_end, new_id, post, rows, seed, serving, wait_for_rows
 from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import Client, dial_server, zbus_port
 
@@ -35,6 +36,7 @@ def tight() -> Iterator[Server]:
         RACEWAY_LISTEN__OUTPUT_BYTES=256 * KIB,
         RACEWAY_LISTEN__SOCKET_SEND_BYTES=16 * KIB,
         RACEWAY_BROKER__PUBSUB_MESSAGES=10,
+        RACEWAY_BROKER__PUBSUB_BYTES=32 * KIB,
         RACEWAY_BROKER__MAX_TOPICS=40,
         RACEWAY_BROKER__SUBSCRIPTIONS__DEDUP_IDS=3,
     ) as server:
@@ -56,9 +58,41 @@ def test_the_defaults_are_those_of_the_manual() -> None:
     assert (listen.zbus.head_limit, listen.zbus.header_limit, listen.zbus.body_limit) == (64 * KIB, 200, 64 * MIB)
     assert (listen.seneca.body_limit, settings.seneca.message_limit) == (8 * MIB, 8 * MIB)
     assert listen.mb.payload_limit == 16 * KIB
+    assert (listen.http.body_limit, listen.grpc.message_limit) == (64 * MIB, 4 * MIB - 64 * KIB)
+    assert (listen.danube.attribute_limit, listen.danube.attribute_bytes) == (128, 64 * KIB)
     assert (listen.head_s, listen.body_rate, listen.output_bytes) == (10.0, KIB, 16 * MIB)
     assert (broker.pubsub_messages, broker.pubsub_bytes, broker.max_topics) == (1000, 8 * MIB, 1_000_000)
     assert (broker.subscriptions.dedup_s, broker.subscriptions.dedup_ids) == (600.0, 100_000)
+
+
+@pytest.mark.parametrize(
+    ("lines", "status"),
+    [(198, 200), (199, 400), (1, 400)],
+    ids=["as many headers as may be", "one more", "a head of more than 64 KiB"],
+)
+def test_a_head_of_zbus_has_its_limits(bus: OneBus, place: Place, lines: int, status: int) -> None:
+    """L1. 64 KiB and 200 headers, `cmd` and `mq` among them."""
+    client = bus.zbus()
+    client.create(place.topic)
+    value = "v" if lines > 1 else "v" * 64 * KIB
+    head = "".join(f"x-{number}: {value}\r\n" for number in range(lines))
+    client.write(f"POST / HTTP/1.1\r\ncmd: produce\r\nmq: {place.topic}\r\n{head}\r\n".encode())
+    assert client.receive().status == status
+
+
+def test_a_document_of_seneca_has_its_limits_and_its_last_key_counts(bus: OneBus, place: Place) -> None:
+    """L1. Depth 512; a key that comes twice; a GET, whose query is read."""
+    peer = bus.mb()
+    peer.subscribe(place.topic)
+    keys = f'"role":"{place.word}","cmd":"{place.cmd}","meta$":{{"act":true,"snc":false}}'
+    with Http(bus.server.port("seneca")) as http:
+        assert http.post(f'{{{keys},"x":{"[" * 511}{"]" * 511}}}'.encode()).status == 202
+        assert http.post(f'{{{keys},"x":{"[" * 512}{"]" * 512}}}'.encode()).status == 400
+        assert http.post(f'{{{keys},"n":1,"n":2}}'.encode()).status == 202
+    assert [json.loads(peer.receive().payload).get("n") for _ in range(2)] == [None, 2]
+    with serving(bus.server, place.pin, answering({"ok": True})) as service, Http(bus.server.port("seneca")) as http:
+        answer = http.post(b"", {}, f"/act?role={place.word}&cmd={place.cmd}&n=3", "GET")
+        assert (answer.status, service.got[-1].json()["n"]) == (200, "3")
 
 
 def test_one_large_message_does_not_stop_a_danube_stream(bus: OneBus, place: Place) -> None:
@@ -102,12 +136,25 @@ def test_one_large_message_does_not_reach_a_seneca_service(bus: OneBus, place: P
 # ---- slow peers ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("door", ["tcp", "zbus", "seneca", "seneca_tcp"])
-def test_a_message_that_is_begun_must_go_on(tight: Server, door: Any) -> None:
-    """L3. A head must be complete in time, and a body keep up its rate."""
-    starts = {"tcp": b"\0\0", "zbus": b"POST / HT", "seneca": b"POST /act HT", "seneca_tcp": b'{"kind":'}
+# What each door is sent, and never the rest of it: a head that was begun, and a body of which too little comes.
+BEGUN = {
+    "tcp": (b"\0\0", struct.pack(">I", 200) + b"publish:"),
+    "websocket": (b"GET / HT", b""),
+    "danube": (b"PRI * HTT", b""),
+    "zbus": (b"POST / HT", b"POST / HTTP/1.1\r\ncmd: produce\r\nmq: x\r\ncontent-length: 900\r\n\r\nx"),
+    "seneca": (b"POST /act HT", b"POST /act HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900\r\n\r\n{"),
+    "seneca_tcp": (b'{"kind":', b""),
+    "console": (b"POST /topics/x HT", b"POST /topics/x HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 900\r\n\r\n{"),
+}
+
+
+@pytest.mark.parametrize(
+    ("door", "start"), [(door, start) for door, starts in BEGUN.items() for start in starts if start]
+)
+def test_a_message_that_is_begun_must_go_on(tight: Server, door: Any, start: bytes) -> None:
+    """L3. A head must be complete in time, and a body keep up its rate: here a kilobyte a second, for 900 bytes."""
     with socket.create_connection(("127.0.0.1", tight.port(door)), 10) as peer:
-        peer.sendall(starts[door])
+        peer.sendall(start)
         began = time.monotonic()
         while peer.recv(4096):
             pass
@@ -139,6 +186,21 @@ def test_a_live_peer_that_does_not_read_is_closed_and_counted_and_durable_reader
         stream.cancel()
 
 
+def test_a_live_zbus_peer_that_does_not_read_is_closed_and_counted(tight: Server) -> None:
+    """L4. A publish/subscribe consumer that asked for everything."""
+    place, before = fresh_place(), tight.metric("raceway_slow_peers_closed_total")
+    with connect(tight, "tcp") as speaking, Client(zbus_port(tight), receive_buffer=4096) as slow:
+        slow.create(place.topic, mode=2)
+        slow.arm(place.topic, topic="*", window="-1")
+
+        def is_closed() -> bool:
+            for _ in range(20):
+                speaking.publish(place.topic, b"x" * 16_000)
+            return tight.metric("raceway_slow_peers_closed_total") > before
+
+        wait_until(is_closed, 10, "the slow peer closed")
+
+
 def test_a_danube_stream_without_room_loses_messages_of_a_live_topic_and_counts_them(tight: Server) -> None:
     """L4. A non-reliable subscription whose stream is not read."""
     place, before = fresh_place(), tight.metric("raceway_live_dropped_messages_total")
@@ -166,6 +228,18 @@ def test_a_pubsub_buffer_loses_its_oldest_and_counts_it(tight: Server) -> None:
         bodies = [client.reply(armed).body] + [client.ask("consume", mq=place.topic, topic="*").body for _ in range(10)]
     assert bodies == [b"0", *[b"%d" % number for number in range(6, 16)]]
     assert tight.metric("raceway_zbus_pubsub_dropped_messages_total") == before + 5
+
+
+def test_a_pubsub_buffer_has_so_many_bytes_at_most(tight: Server) -> None:
+    """L5. 32 KiB here: of four messages of ten thousand bytes the last three are kept."""
+    place = fresh_place()
+    with dial_server(tight) as client, connect(tight, "tcp") as peer:
+        client.create(place.topic, mode=2)
+        armed = client.arm(place.topic, topic="*")
+        for number in range(5):
+            peer.publish(place.topic, b"%d" % number * 10_000)
+        bodies = [client.reply(armed).body] + [client.ask("consume", mq=place.topic, topic="*").body for _ in range(3)]
+    assert [body[:1] for body in bodies] == [b"0", b"2", b"3", b"4"]
 
 
 # ---- numbers ---------------------------------------------------------------------------------------------------------

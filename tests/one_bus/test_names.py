@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import unicodedata
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from typer.testing import CliRunner
@@ -13,15 +14,17 @@ from raceway.cli.app import app
 from raceway.codec.danube_pb.danube_admin_pb2 import NamespaceRequest, NamespaceResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import danube_wire
+from tests.http_door import post as http_post
 from tests.mb_wire import Peer
 from tests.one_bus_rig import OneBus, Place, fresh, fresh_place
+from tests.schema_rest import bind, register
 from tests.seneca_wire import answering, attach, console, fresh_word, post, rows, seed, serving, wait_for_rows
 
 COMPOSED = "größe.مرحبا-尺寸_1"
 
 
-def error_code(peer: Peer, topic: str) -> str:
-    return str(json.loads(peer.publish(topic, b"{}").payload)["error"]["code"])
+def error_code(peer: Peer, topic: str, payload: bytes = b"{}") -> str:
+    return str(json.loads(peer.publish(topic, payload).payload)["error"]["code"])
 
 
 def publish_everywhere(bus: OneBus, topic: str, keys: dict[str, str]) -> dict[str, str]:
@@ -58,8 +61,20 @@ def test_a_name_that_cannot_be_is_refused(bus: OneBus, name: str) -> None:
     assert bus.zbus().admin("create_mq", document).status == 400
     with danube_wire(bus.server) as wire, pytest.raises(RefusedError, match="INVALID_ARGUMENT"):
         wire.producer(f"/default/{name}")
-    if name:  # an empty text is no key to Seneca
+    assert error_code(bus.mb(), name) == "MALFORMED_MESSAGE"
+    if name:  # an empty text is no key to Seneca, and no address over HTTP
         assert post(bus.server, seed({"role": name}, sync=False)).json()["code"] == "invalid_message"
+        refused = http_post(bus.server, f"/topics/{quote(name, safe='')}")
+        assert (refused.status, refused.code) == (400, "name_invalid")
+
+
+def test_a_name_may_have_as_many_characters_as_it_may(bus: OneBus) -> None:
+    """N1. 255, however many bytes they are."""
+    name = (fresh_word() + "尺" * 255)[:255]
+    client = bus.zbus()
+    client.create(name)
+    client.produce(name, b"x")
+    assert client.take(name).body == b"x"
 
 
 def test_a_topic_keeps_the_spelling_of_its_first_user(bus: OneBus) -> None:
@@ -115,6 +130,23 @@ def test_patterns_see_the_brokers_own_topics_only_by_their_first_word(bus: OneBu
     bus.mb().publish(fresh_word(), b"{}")
     assert own.receive().topic == "system.message"
     assert "system.message" not in {message.topic for message in everything.settled()}
+
+
+def test_whoever_names_it_hears_of_what_was_rejected(bus: OneBus, place: Place) -> None:
+    """N3. `raceway.#` is the word itself; `#` and `+.rejected` are not."""
+    register(bus.server, place.word)
+    bus.mb().publish(place.topic, b'{"id":1}')
+    bind(bus.server, place.topic, place.word, "enforce")
+    own, others = bus.mb(), bus.mb()
+    own.subscribe("raceway.#")
+    for pattern in ("#", "+.rejected"):
+        others.subscribe(pattern)
+    wrong = f'{{"id":"{place.word}"}}'.encode()
+    assert error_code(bus.mb(), place.topic, wrong) == "INVALID_REQUEST"
+    while (copy := own.receive()).payload != wrong:
+        pass
+    assert copy.topic == "raceway.rejected"
+    assert [message for message in others.settled() if message.payload == wrong] == []
 
 
 def test_dots_may_stand_in_a_topic_of_danube(bus: OneBus) -> None:
@@ -208,6 +240,28 @@ def test_a_star_is_one_level_and_the_bus_says_the_keys(bus: OneBus) -> None:
         asked = service.got[-1].json()
         assert (asked["role"], asked["cmd"]) == (word, "sum")
         assert bus.mb().ask(f"{word}.sum.more", {}).json()["error"]["code"] == "NO_ROUTE_FOUND"
+
+
+def test_other_globs_have_the_name_that_the_settings_give_them(bus: OneBus) -> None:
+    """N6. `role:odd,cmd:x*` is `odd.all` here; a glob without a name cannot be attached."""
+    with serving(bus.server, "role:odd,cmd:x*", answering({"ok": True})) as service:
+        assert bus.mb().ask("odd.all", {"n": 1}).json() == {"ok": True}
+        assert post(bus.server, seed({"role": "odd", "cmd": "xylophone", "n": 2})).data == {"ok": True}
+        assert [got.json()["n"] for got in service.got] == [1, 2]
+        assert {row["wire"] for row in rows(bus.server, topic="odd.all", kind="request")} == {"mb", "seneca"}
+        wanted = {"pin": "role:odd,cmd:y*", "url": service.url(), "dialect": "S"}
+        assert console(bus.server, "POST", "/api/seneca/services", wanted).status == 400
+
+
+def test_among_pins_the_one_that_senecas_router_would_choose_is_asked(bus: OneBus) -> None:
+    """N6. The more a pin says, and a value before a star."""
+    word = fresh_word()
+    with (
+        serving(bus.server, f"role:{word},cmd:*", answering({"by": "star"})),
+        serving(bus.server, f"role:{word},cmd:sum", answering({"by": "value"})),
+    ):
+        told = [post(bus.server, seed({"role": word, "cmd": cmd})).data["by"] for cmd in ("sum", "other")]
+        assert told == ["value", "star"]
 
 
 def test_a_second_pin_with_a_taken_name_is_refused(bus: OneBus) -> None:

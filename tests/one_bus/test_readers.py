@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,11 +16,13 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     SubscriptionResponse,
 )
 from tests.danube_wire import danube_wire
+from tests.http_door import event_stream
 from tests.mb_wire import SUCCESS
 from tests.mb_wire import new_id as new_uuid
 from tests.one_bus_rig import WIRES, DanubeEar, OneBus, Place, fresh, mouth
 from tests.schema_rest import bind, register
-from tests.seneca_wire import answering, journal_end, post, rows, seed, serving, wait_for_rows
+from tests.seneca_bus import raw_service
+from tests.seneca_wire import answering, attached, journal_end, post, rows, seed, serving, wait_for_rows
 from tests.server import wait_until
 
 EVERY_BYTE = bytes(range(256))
@@ -31,15 +34,21 @@ def undeliverable(bus: OneBus, place: Place, since: int) -> list[dict[str, Any]]
 
 
 def test_a_live_subscription_gets_what_comes_while_it_is_there(bus: OneBus, place: Place) -> None:
-    """S1. MB, zbus publish/subscribe and Danube non-reliable: neither what was before nor what comes after."""
+    """S1. MB, zbus publish/subscribe, Danube non-reliable and HTTP: neither what was before nor what comes after."""
     speaking = bus.mb()
     speaking.publish(place.topic, b"before")
     peer, client = bus.mb(), bus.zbus()
     client.create(place.topic, mode=2)
     peer.subscribe(place.topic)
+    by_level, by_rest = bus.mb(), bus.mb()
+    by_level.subscribe(f"+.{place.cmd}")
+    by_rest.subscribe(f"{place.word}.#")
     live = DanubeEar(bus, place, reliable=False)
     armed = client.arm(place.topic, topic="*", window="-1")
+    events = bus.open(event_stream(bus.server, f"/topics/{place.topic}")).events()
     speaking.publish(place.topic, b"now")
+    assert next(events).data["payload"] == "now"
+    assert [each.receive().payload for each in (by_level, by_rest)] == [b"now", b"now"]
     assert peer.receive().payload == b"now"
     assert client.reply(armed).body == b"now"
     assert live.take(1) == [b"now"]
@@ -108,6 +117,30 @@ def test_a_queue_has_publishes_of_all_wires_and_requests_of_its_own_in_offset_or
     assert [got[0].body, got[1].body, json.loads(got[2].body)["n"]] == [b"1", b"2", 3]
 
 
+def test_whoever_armed_first_is_served_first_whatever_wire_it_comes_from(bus: OneBus, place: Place) -> None:
+    """S3. Each message once."""
+    first, second, third = bus.zbus(), bus.zbus(), bus.zbus()
+    first.create(place.topic)
+    armed = [(client, client.arm(place.topic)) for client in (first, second, third)]
+    bus.mb().publish(place.topic, b"1")
+    post(bus.server, seed(place.keys | {"n": 2}, sync=False))
+    bus.zbus().produce(place.topic, b"3")
+    bodies = [client.reply(msgid).body for client, msgid in armed]
+    assert [bodies[0], json.loads(bodies[1])["n"], bodies[2]] == [b"1", 2, b"3"]
+
+
+def test_a_line_that_was_written_counts_as_taken(bus: OneBus, place: Place) -> None:
+    """S4. A service on TCP says nothing to a message that wants no answer: it is told once, and nothing is parked."""
+    since = journal_end(bus.server)
+    service = bus.open(raw_service(lambda received, connection: None, lines=True))
+    bus.open(attached(bus.server, place.pin, service.url, "T"))
+    for number in range(3):
+        bus.mb().publish(place.topic, b'{"n":%d}' % number)
+    service.wait_for(3)
+    assert [document["act"]["n"] for document in service.messages] == [0, 1, 2]
+    assert undeliverable(bus, place, since) == []
+
+
 def test_an_observer_that_does_not_take_a_message_is_tried_again_and_then_it_is_parked(
     bus: OneBus, place: Place
 ) -> None:
@@ -143,7 +176,7 @@ def test_a_responder_is_asked_while_it_is_there(bus: OneBus, place: Place) -> No
     assert json.loads(asking.ask(place.topic).payload)["error"]["code"] == "NO_ROUTE_FOUND"
 
 
-@pytest.mark.parametrize("reader", ["queue", "pubsub", "danube", "seneca", "mb"])
+@pytest.mark.parametrize("reader", ["queue", "pubsub", "danube", "seneca", "mb", "http"])
 def test_a_reader_on_any_wire_is_a_route(bus: OneBus, place: Place, reader: str) -> None:
     """S7. `NO_ROUTE_FOUND` means that nobody reads on any wire; the message is stored even so."""
     peer, client = bus.mb(), bus.zbus()
@@ -159,6 +192,8 @@ def test_a_reader_on_any_wire_is_a_route(bus: OneBus, place: Place, reader: str)
         bus.danube.subscribe(fresh("c"), place.danube, "s")
     elif reader == "mb":
         bus.mb().subscribe(place.topic)
+    elif reader == "http":
+        assert bus.open(event_stream(bus.server, f"/topics/{place.topic}")).status == 200
     else:
         bus.open(serving(bus.server, place.pin, answering({})))
     assert peer.publish(place.topic, b"{}").payload == SUCCESS
@@ -266,6 +301,36 @@ def test_what_is_no_object_goes_to_seneca_in_a_member_and_comes_back_as_what_it_
     assert {name: asked[name] for name in member} == member
     is_object = payload.startswith(b"{")
     assert (json.loads(answer) == member) if is_object else (answer == payload)
+
+
+@pytest.mark.parametrize(
+    ("payload", "told"),
+    [
+        (b"hello", {"data": "hello"}),
+        (b"[1, 2]", {"data": [1, 2]}),
+        (b"null", {"data": None}),
+        (b"\xff\x00", {"data_base64": "/wA="}),
+        (b'{"a": {"b": 1.0}}', {"a": {"b": 1.0}}),
+    ],
+)
+@pytest.mark.parametrize("responder", ["mb", "zbus"])
+def test_an_answer_that_is_no_object_goes_to_a_seneca_caller_in_a_member(
+    bus: OneBus, place: Place, responder: str, payload: bytes, told: dict[str, Any]
+) -> None:
+    """S13. Bytes that are no text, too."""
+    peer, client = bus.mb(), bus.zbus()
+    with ThreadPoolExecutor(1) as pool:
+        if responder == "mb":
+            peer.subscribe(place.topic, "request")
+            asked = pool.submit(post, bus.server, seed(place.keys))
+            peer.serve_one(payload)
+        else:
+            client.create(place.topic)
+            armed = client.arm(place.topic)
+            asked = pool.submit(post, bus.server, seed(place.keys))
+            client.answer(client.reply(armed), payload)
+        answer = asked.result(10).data
+    assert answer == told
 
 
 def test_nested_values_keep_their_text_on_the_way_through_seneca(bus: OneBus, place: Place) -> None:

@@ -9,17 +9,22 @@ import pytest
 from raceway.model.hashing import fnv1a64, sender_id
 from tests.danube_process import RefusedError
 from tests.danube_wire import danube_wire
+from tests.http_door import get
 from tests.one_bus_rig import OneBus, Place, fresh
+from tests.schema_rest import bind, register
 from tests.seneca_wire import answering, fresh_word, post, rows, seed, serving
 
 
 def test_a_topic_exists_once_it_was_published_to_or_created(bus: OneBus) -> None:
-    """T1. And not because somebody looked."""
-    published, created, never = fresh_word(), fresh_word(), fresh_word()
+    """T1. Or a schema was bound to it; and not because somebody looked."""
+    published, created, configured, never = (fresh_word() for _ in range(4))
     bus.mb().publish(published, b"x")
     bus.zbus().create(created)
+    register(bus.server, configured)
+    bind(bus.server, configured, configured, "warn")
     bus.mb().subscribe(never)
-    for name in (published, created):
+    assert get(bus.server, f"/topics/{never}").status == 404
+    for name in (published, created, configured):
         bus.danube.subscribe(fresh("c"), f"/default/{name}", "s")
     with pytest.raises(RefusedError):
         bus.danube.subscribe(fresh("c"), f"/default/{never}", "s")

@@ -17,9 +17,8 @@ from raceway.pipeline.delta_lake import DeltaLake
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, ParquetLake
 from raceway.pipeline.spark import session
+from tests.pipeline import delta
 from tests.pipeline.java import maybe_missing
-
-_without_delta: list[str] = []
 
 
 @pytest.fixture(scope="session")
@@ -30,7 +29,7 @@ def spark() -> Iterator[SparkSession]:
         try:
             started = session(Folders(folder), master="local[2]", memory="1g", quick=True, delta=True)
         except PipelineError as error:
-            _without_delta.append(str(error))
+            delta.missing.append(str(error))
             started = session(Folders(folder), master="local[2]", memory="1g", quick=True)
         yield started
         started.stop()
@@ -48,6 +47,5 @@ def any_lake(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path
     folders = Folders(tmp_path / "data")
     if request.param == "parquet":
         return ParquetLake(spark, folders)
-    if _without_delta:
-        pytest.skip(_without_delta[0])
+    delta.skip_without_delta()
     return DeltaLake(spark, folders)

@@ -1,7 +1,12 @@
-"""`raceway pipeline run` as a process of its own: started, watched, killed with everything it started."""
+"""`raceway pipeline …` in processes of its own: started, watched, killed with everything it started.
+
+Each is real: the same command line, a JVM of its own. That JVM is told to start quickly, and Spark not to compile
+queries of a few rows; the page of the manual about the pipeline is run with Spark's own settings.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +15,32 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-RUN_S = 240
+from raceway.pipeline.spark import QUICK, QUICK_JAVA
+from tests.rounds import SOAKING
+
+RUN_S = 900 if SOAKING else 240
+# For commands that start Spark.
+QUICKLY = (
+    "--master",
+    "local[2]",
+    "--memory",
+    "1g",
+    *(word for pair in QUICK.items() for word in ("--conf", "=".join(pair))),
+)
+# Commands one after the other in one process, which starts a JVM once; a line with this sign ends what each prints.
+_END = "\x1e"
+_IN_TURN = f"""
+import json, sys
+from raceway.cli.app import main
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["raceway", *words]
+    try:
+        main()
+    except SystemExit as end:
+        if end.code:
+            raise
+    print({_END!r}, flush=True)
+"""
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
@@ -18,7 +48,9 @@ def command(folder: Path, *arguments: str) -> list[str]:
 
 
 def environment() -> dict[str, str]:
-    return {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
+    """Ours without settings of a bus. Spark hands the two variables to the JVMs that it starts."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
+    return kept | {"SPARK_SUBMIT_OPTS": QUICK_JAVA, "SPARK_LAUNCHER_OPTS": QUICK_JAVA}
 
 
 def finished(folder: Path, *arguments: str, status: int | None = 0) -> subprocess.CompletedProcess[str]:
@@ -28,6 +60,17 @@ def finished(folder: Path, *arguments: str, status: int | None = 0) -> subproces
     )
     assert status is None or done.returncode == status, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done
+
+
+def finished_in_turn(folder: Path, *commands: tuple[str, ...]) -> list[str]:
+    """What each of these commands printed; all ran to their end, one after the other in one process."""
+    words = json.dumps([["pipeline", *each, "--data", str(folder)] for each in commands])
+    done = subprocess.run(
+        [sys.executable, "-c", _IN_TURN, words],
+        env=environment(), capture_output=True, text=True, timeout=RUN_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"status {done.returncode}\n{done.stdout}\n{done.stderr}"
+    return done.stdout.split(f"{_END}\n")[:-1]
 
 
 @contextmanager

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import uuid
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
 
 from raceway.journal.reader import Reader
+from raceway.model.envelope import MB, REQUEST, RESPONSE, Batch
 from tests.journal_rig import Rig, numbered
 
+Asked: TypeAlias = tuple[int, bytes]  # the position of a request, and its id
 TOPICS = ("orders.created", "orders.paid", "stock.moved")
 
 
@@ -32,6 +35,37 @@ def add(rig: Rig, messages: int, first: int = 0) -> None:
         rig.keep(TOPICS[number // 100 % 3], *numbered(min(100, first + messages - number), number, 60))
         rig.journal.set_state("test", "reached", number)
     rig.commit()
+
+
+def converse(rig: Rig, requests: int, waiting: Sequence[Asked] = ()) -> list[Asked]:
+    """Requests, answers to each second of them and to those that wait since an earlier call; who still waits."""
+    ids = [uuid.uuid4().hex.encode() for _ in range(requests)]
+    shared: dict[str, Any] = {"topic": b"orders.price", "wire": MB}
+    first = rig.journal.append(
+        Batch(
+            requests,
+            kind=REQUEST,
+            message_id=ids,
+            timeout_ms=5000,
+            producer=b"shop",
+            payload=[b"{}"] * requests,
+            **shared,
+        ),
+        rig.answers.append,
+    )
+    asked = list(enumerate(ids, first))
+    answered = [*waiting, *asked[::2]]
+    names = [name for _, name in answered]
+    positions = [position for position, _ in answered]
+    rig.journal.append(
+        Batch(
+            len(answered), kind=RESPONSE, message_id=names, correlation_id=names, answers=positions, producer=b"desk",
+            payload=[b"1"] * len(answered), **shared,
+        ),
+        rig.answers.append,
+    )  # fmt: skip
+    rig.commit()
+    return asked[1::2]
 
 
 def expected_positions(folder: Path) -> list[int]:

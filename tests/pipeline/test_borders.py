@@ -73,7 +73,7 @@ def live(lake: ParquetLake, rows: list[Row], cuts: list[int], merged_after: int)
 _PHASES = [Phase.explicit, Phase.reuse, Phase.generate, *([Phase.shrink] if SOAKING else [])]
 
 
-@settings(max_examples=rounds(2), phases=_PHASES, suppress_health_check=list(HealthCheck))
+@settings(max_examples=rounds(1), phases=_PHASES, suppress_health_check=list(HealthCheck))
 @given(worlds(), st.lists(st.integers(1, 40), min_size=2, max_size=3, unique=True), st.integers(0, 2))
 def test_batch_and_live_are_the_same_rows(
     spark: SparkSession, rows: list[Row], cuts: list[int], merged_after: int

@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.transforms import exchanges
+from tests.pipeline.lakes import fill
 from tests.pipeline.rows import START_US, Row, answer, bronze, inputs, message, request
 
 
@@ -97,3 +99,26 @@ def test_buckets_go_by_the_request_also_for_answers(spark: SparkSession) -> None
     assert exchanges.feeds("", bronze(rows)) == ["journal-00000000000000000000"]
     found = exchanges.transform(inputs(spark, rows)).collect()
     assert [row["bucket"] for row in found] == ["journal-00000000000000000000"]
+
+
+def test_answers_in_later_batches_and_buckets_mend_the_row_of_their_request(
+    lake: ParquetLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Out of order, late and twice; what was a timeout, or open, when its own batch was taken in."""
+    monkeypatch.setattr("raceway.pipeline.tables.BUCKET_ROWS", 4)
+    rows = [
+        request(0),
+        request(1, timeout_ms=1000),
+        *(message(at) for at in range(2, 5)),
+        request(5),
+        answer(6, 5, producer="first"),
+        answer(7, 0, producer="second"),
+        answer(8, 1, error="late"),
+        answer(9, 0, error="duplicate"),
+    ]
+    fill(lake, rows, (2, 6, 8), [exchanges.TABLE])
+    found = {row["sequence"]: row for row in lake.frame("silver.exchanges").collect()}
+    assert {at: (row["status"], row["callee"], row["part"][-1]) for at, row in found.items()} == {
+        0: ("answered", "second", "0"), 1: ("late", None, "0"), 5: ("answered", "first", "4"),
+    }  # fmt: skip
+    assert found[0]["duplicate_answers"] == found[1]["late_answers"] == 1

@@ -7,7 +7,7 @@ import pytest
 from raceway import config
 from raceway.errors import ConfigError
 from raceway.pipeline.folders import Folders, maybe_kept_format
-from raceway.pipeline.opening import check_format
+from raceway.pipeline.opening import check_format, keep_format
 
 
 def test_everything_lies_in_the_data_folder_unless_told_otherwise(tmp_path: Path) -> None:
@@ -19,22 +19,24 @@ def test_everything_lies_in_the_data_folder_unless_told_otherwise(tmp_path: Path
     assert Folders("relative").data.is_absolute()
 
 
-def test_how_tables_are_kept_is_seen_from_their_files(tmp_path: Path) -> None:
+def test_how_tables_are_kept_is_told_before_there_are_any(tmp_path: Path) -> None:
+    """A killed first transaction of Delta leaves what looks like a part of Parquet."""
     folders = Folders(tmp_path)
     assert maybe_kept_format(folders) is None
-    bronze = Path(folders.table("bronze.messages"))
-    bronze.mkdir(parents=True)
-    assert maybe_kept_format(folders) == "parquet"
-    (bronze / "_delta_log").mkdir()
+    (Path(folders.table("bronze.messages")) / "range=0-9").mkdir(parents=True)
+    keep_format(folders, "delta")
     assert maybe_kept_format(folders) == "delta"
+    keep_format(folders, "parquet")
+    assert maybe_kept_format(folders) == "delta", "tables stay as they are kept"
 
 
 def test_tables_are_not_mixed_and_object_stores_need_delta(tmp_path: Path) -> None:
     folders = Folders(tmp_path)
-    Path(folders.table("bronze.messages")).mkdir(parents=True)
+    folders.root.mkdir()
+    check_format(folders, config.Pipeline(tables="s3a://lake", format="delta"))
+    keep_format(folders, "parquet")
     check_format(folders, config.Pipeline())
     with pytest.raises(ConfigError, match="are kept as parquet: use --format parquet"):
         check_format(folders, config.Pipeline(format="delta"))
     with pytest.raises(ConfigError, match="use --format delta"):
         check_format(folders, config.Pipeline(tables="s3a://lake"))
-    check_format(folders, config.Pipeline(tables="s3a://lake", format="delta"))

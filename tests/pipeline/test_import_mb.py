@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from itertools import combinations, product
 from pathlib import Path
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raceway import config
+from raceway.codec.frames import LENGTH
 from raceway.codec.mb_calls import is_system, read_call, subscribe_payload
 from raceway.codec.mb_failure import maybe_failure_code
 from raceway.codec.mb_header import SUBSCRIBE, MbLimits, Refused, as_request, read_message
@@ -219,3 +222,19 @@ def test_wherever_a_file_is_cut_into_pieces_its_rows_are_the_same(
     monkeypatch.setattr(mb if not is_lines else lines, "PIECE_BYTES", 100)
     assert verdicts(found) == whole
     assert len(cut(found, form_of("mb", config.Config(), found.path))) > 10
+
+
+@given(
+    st.lists(st.one_of(st.binary(max_size=400), st.sampled_from([b"", bytes(2), bytes(300), b"a\0", b"\0\0\0\5a"]))),
+    st.sampled_from([b"", bytes(1), bytes(3), b"\0\0\1\0", b"\0\0\0\2a"]),
+    st.integers(4, 500),
+)
+def test_frames_end_where_a_walk_over_their_lengths_says(bodies: list[bytes], rest: bytes, window: int) -> None:
+    """Also where payloads look like lengths, whatever is searched at a time, and with something behind the last one."""
+    content = b"".join(map(frame, bodies)) + rest
+    ends = np.cumsum([LENGTH.size + len(body) for body in bodies], dtype=np.int64)
+    with patch.object(mb, "_WINDOW_BYTES", window), patch.object(mb, "PIECE_MESSAGES", len(bodies) or 1):
+        found = mb.split_frames(content, 0, MbLimits())
+    assert found.stops.tolist() == ends.tolist()
+    assert found.starts.tolist() == [end - len(body) for end, body in zip(ends.tolist(), bodies, strict=True)]
+    assert (found.fault is not None) == (bool(rest) and not bodies)

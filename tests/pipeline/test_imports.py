@@ -15,9 +15,11 @@ from raceway.pipeline.imports.capture import capture_files, capture_of
 from raceway.pipeline.imports.importing import Imported, import_capture
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
-from tests.pipeline.drivers import finished
+from tests.pipeline.drivers import QUICKLY, finished, finished_in_turn
 from tests.pipeline.java import needs_java
+from tests.pipeline.journals import journal
 from tests.pipeline.rows import Row, bronze, message
+from tests.rounds import SOAKING
 from tests.wire.mb import frame
 
 GOOD = b"publish:a.b:1.0.0\n%d"
@@ -36,8 +38,8 @@ def test_a_capture_becomes_rows_of_both_tables_once_whatever_its_name(
     (tmp_path / "again.mb").write_bytes(frames(1000, bad=30))
     first = import_capture(lake, capture_of("mb", tmp_path / "one.mb"))
     again = import_capture(lake, capture_of("mb", tmp_path / "again.mb"))
-    assert first == Imported(str(tmp_path / "one.mb"), 1000, 30, "imported")
-    assert again == Imported(str(tmp_path / "again.mb"), 1000, 30, "imported before")
+    assert first == Imported(str(tmp_path / "one.mb"), 1000, 30, "imported", "mb")
+    assert again == Imported(str(tmp_path / "again.mb"), 1000, 30, "imported before", "mb")
     rows = lake.frame(MESSAGES).orderBy("sequence").select("sequence", "payload", "source", "time_us").collect()
     assert [(row[0], bytes(row[1])) for row in rows] == [(number, b"%d" % number) for number in range(1000)]
     source, time_us = f"import:{capture_of('mb', tmp_path / 'one.mb').sha256}", _written_us(tmp_path / "one.mb")
@@ -56,7 +58,7 @@ def test_several_files_and_an_empty_one_are_sources_of_their_own(lake: ParquetLa
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
     done = [import_capture(lake, capture_of("mb", tmp_path / name)) for name in contents]
-    assert [each[1:] for each in done] == [
+    assert [each[1:4] for each in done] == [
         (3, 0, "imported"), (4, 1, "imported"), (0, 0, "imported"), (0, 1, "imported"),
     ]  # fmt: skip
     counts = {row[0]: row[1] for row in lake.frame(MESSAGES).groupBy("source").count().collect()}
@@ -83,7 +85,7 @@ def test_a_crash_before_the_last_step_changes_nothing_and_the_next_try_does_all(
     monkeypatch.undo()
     assert lake.frame(MESSAGES).count() == 0
     lake.sweep()
-    assert import_capture(lake, found) == Imported(str(tmp_path / "one.mb"), 5, 2, "imported")
+    assert import_capture(lake, found) == Imported(str(tmp_path / "one.mb"), 5, 2, "imported", "mb")
     assert (lake.frame(MESSAGES).count(), lake.frame(REJECTED_MESSAGES).count()) == (5, 2)
 
 
@@ -200,18 +202,36 @@ def test_what_is_produced_to_a_reply_queue_under_the_requests_id_is_the_answer(
 
 @needs_java
 @pytest.mark.timeout(300)  # a session of its own, and the first query of each kind
-def test_the_command_imports_folders_tells_of_each_file_and_fills_the_tables(tmp_path: Path) -> None:
+def test_the_commands_import_folders_tell_of_each_file_and_take_one_out_again(tmp_path: Path) -> None:
     captures = tmp_path / "captures"
     captures.mkdir()
     asked = f"request:orders.price:1.0.0:{identity(1)}\n{{}}".encode()
     (captures / "a.mb").write_bytes(frame(asked) + frame(asked.replace(b"request", b"response")) + frame(b"bad"))
     (captures / "b.mb").write_bytes(rb"publish:orders.created:1.0.0\n{}")
-    arguments = ("import", "--wire", "mb", str(captures), "--json", "--master", "local[2]")
-    told = [json.loads(line) for line in finished(tmp_path / "data", *arguments).stdout.splitlines()]
-    assert [(Path(each["path"]).name, each["messages"], each["rejected"], each["state"]) for each in told] == [
+    with journal(tmp_path / "data", 100) as rig:
+        told = finished_in_turn(
+            rig.folder,
+            ("import", "--wire", "mb", str(captures), "--json", *QUICKLY),
+            ("query", "SELECT status FROM silver.exchanges", "--json"),
+            ("import", "--wire", "zbus", str(captures / "b.mb"), "--json", *QUICKLY),
+            ("captures", "--json"),
+            ("unimport", str(captures / "a.mb"), "--json", *QUICKLY),
+            ("captures",),
+            ("query", "SELECT topic FROM silver.messages", "--json"),
+            ("verify", "--json", *(("--full", *QUICKLY) if SOAKING else ())),
+        )
+        refused = finished(rig.folder, "import", "--wire", "mb", str(tmp_path / "nowhere"), status=2)
+        assert "there is no such file or folder" in refused.stderr
+    documents = [[json.loads(line) for line in each.splitlines()] for each in told if each.startswith("{")]
+    first, statuses, again, known, removed, left, verdict = documents
+    assert [(Path(each["path"]).name, each["messages"], each["rejected"], each["state"]) for each in first] == [
         ("a.mb", 2, 1, "imported"), ("b.mb", 1, 0, "imported"),
     ]  # fmt: skip
-    answer = finished(tmp_path / "data", "query", "SELECT status FROM silver.exchanges", "--json").stdout
-    assert "answered" in answer
-    refused = finished(tmp_path / "data", "import", "--wire", "mb", str(tmp_path / "nowhere"), status=2)
-    assert "there is no such file or folder" in refused.stderr
+    assert statuses == [{"status": "answered"}]
+    assert [(each["state"], each["wire"]) for each in again] == [("imported before", "mb")]
+    assert {Path(each["path"]).name for each in known} == {"a.mb", "b.mb"}
+    assert [Path(each["path"]).name for each in removed] == ["a.mb"]
+    assert "b.mb" in told[5]
+    assert "a.mb" not in told[5]
+    assert left == [{"topic": "orders.created"}]
+    assert verdict[0]["good"], verdict

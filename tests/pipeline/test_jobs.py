@@ -70,6 +70,18 @@ def test_runs_take_in_what_is_new_and_tell_how_far_they_are(spark: SparkSession,
         assert run(spark, rig.folder).batches == 0
 
 
+def test_a_run_that_is_far_behind_computes_after_several_batches(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[int] = []
+    monkeypatch.setattr("raceway.pipeline.jobs.refresh", lambda lake, *_: ends.append(lake.end()))
+    monkeypatch.setattr("raceway.pipeline.jobs.AHEAD_ROWS", 300)
+    with journal(tmp_path / "data", 1100) as rig:
+        found = run(spark, rig.folder, max_records=200)
+    assert found.batches == 6
+    assert ends == [0, 400, 800, 1000, found.committed + 1], "first what the run before left; at the end every batch"
+
+
 def damage(folder: Path, kind: str) -> None:
     match kind:
         case "no commit":
@@ -136,6 +148,8 @@ def test_a_removed_segment_stops_the_run_until_the_loss_is_accepted(spark: Spark
     with pytest.raises(RacewayError) as failure:
         run(spark, tmp_path / "data", max_records=2000)
     assert str(failure.value).startswith(f"positions {firsts[1]} to {firsts[2] - 1} are missing from the journal")
+    before = segment_path(tmp_path / "data", firsts[0]).name
+    assert f": the file that followed {before} is gone, or {before} was cut short; " in str(failure.value)
     assert "raceway pipeline run --accept-loss" in str(failure.value)
     assert "\n" not in str(failure.value)
     done = run(spark, tmp_path / "data", accept_loss=True, max_records=2000)

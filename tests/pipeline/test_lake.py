@@ -92,6 +92,15 @@ def test_all_readers_agree_on_what_is_there(any_lake: Lake) -> None:
         assert pq.read_schema(lake.files(MESSAGES, range_name(0, 9))[0]).field("time").type == BRONZE.field("time").type
 
 
+def test_what_a_killed_first_transaction_left_is_no_table(any_lake: Lake) -> None:
+    left = Path(any_lake.folders.table(MESSAGES))
+    (left / "_delta_log").mkdir(parents=True)
+    assert any_lake.parts(MESSAGES) == []
+    assert any_lake.frame(MESSAGES).count() == 0
+    assert any_lake.append_batch(stage(any_lake, 0, 9)) == range_name(0, 9)
+    assert any_lake.frame(MESSAGES).count() == 10
+
+
 def test_buckets_are_replaced_and_say_when_they_are_due(any_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = any_lake
     monkeypatch.setattr("raceway.pipeline.registry.DERIVED", (BUCKETED,))
@@ -135,6 +144,13 @@ def test_a_capture_is_added_once_whatever_was_left_of_an_earlier_try(any_lake: L
     assert not lake.append_capture("cd" * 32, [], bad())
     note = lake.notes.of(MESSAGES, f"import-{digest}")
     assert (note.rows, note.source, note.last_us) == (2, source, 1_700_000_002_000_000)
+    for table in (REJECTED_MESSAGES, MESSAGES):
+        lake.drop(table, f"import-{digest}")
+        lake.drop(table, "import-" + "00" * 32)
+    assert not lake.has_capture(digest)
+    assert lake.has_capture("cd" * 32)
+    assert lake.frame(MESSAGES).count() == 0
+    assert lake.frame(REJECTED_MESSAGES).count() == 1
 
 
 def test_readers_never_see_a_mixture_while_buckets_are_replaced(spark: SparkSession, lake: ParquetLake) -> None:

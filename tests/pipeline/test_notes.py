@@ -15,14 +15,13 @@ def test_notes_are_there_after_a_restart(tmp_path: Path) -> None:
     assert again.parts("bronze.messages") == ["0-9", "10-19"]
     assert again.horizons("bronze.messages") == {"journal": 17}
     assert list(again.due("bronze.messages")) == [("0-9", 5)]
-    assert again.feeding("bronze.messages", "silver.hops", ["b", "c"]) == ["0-9"]
     again.drop("bronze.messages", "0-9")
     assert Notes(tmp_path).parts("bronze.messages") == ["10-19"]
 
 
 def test_a_part_without_a_note_has_fed_nothing(tmp_path: Path) -> None:
     assert Notes(tmp_path).of("silver.hops", "x") == Note()
-    assert Notes(tmp_path).feeding("silver.hops", "gold.traces", ["b"]) == []
+    assert Notes(tmp_path).parts("silver.hops") == []
 
 
 def test_a_forgotten_table_has_seen_no_part_and_other_tables_have(tmp_path: Path) -> None:

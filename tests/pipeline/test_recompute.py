@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -11,8 +13,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.lake import ParquetLake
-from raceway.pipeline.recompute import forget, refresh
+from raceway.pipeline.lake import ParquetLake, Written
+from raceway.pipeline.recompute import _Work, forget, refresh
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Carried, Derived, Earlier, Inputs
 from tests.pipeline.lakes import append, fill
 from tests.pipeline.rows import Row, answer, message, request
@@ -186,10 +188,14 @@ def test_an_open_request_times_out_when_its_moment_has_passed(lake: ParquetLake)
 
 def test_what_a_crash_left_undone_is_done_at_the_next_start(spark: SparkSession, lake: ParquetLake) -> None:
     fill(lake, rows()[:13], tables=TABLES)
-    append(lake, rows()[13:])
-    again = ParquetLake(spark, lake.folders)  # the notes on disk do not know of the new part
+    for first, last in ((13, 15), (15, 20), (20, 27)):
+        append(lake, rows()[first:last])
+    with patch.object(_Work, "write_notes", side_effect=SystemExit), pytest.raises(SystemExit):
+        refresh(lake, TABLES)
+    again = ParquetLake(spark, lake.folders)  # the notes on disk do not know of the new parts
     refresh(again, TABLES)
     assert [row[1] for row in content(again, ANSWERED)] == [1, 1, 2, 0]
+    assert ("chain", 1, 13) in content(again, CHAINS), "the first new part needs what the last old one handed on"
     assert all(not found for found in refresh(ParquetLake(spark, lake.folders), TABLES).values())
 
 
@@ -203,14 +209,25 @@ def test_a_lost_note_is_made_from_the_rows(spark: SparkSession, lake: ParquetLak
     assert [content(again, table) for table in TABLES] == expected
 
 
-def test_a_table_that_was_reset_is_computed_from_all_there_is(lake: ParquetLake) -> None:
+def test_a_table_that_was_reset_is_computed_from_all_there_is_in_turns(
+    lake: ParquetLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fill(lake, rows(), [5, 12], TABLES)
     expected = [content(lake, table) for table in TABLES]
     lake.remove("gold.chains")
     forget(lake, "gold.chains")
     assert content(lake, CHAINS) == []
+    turns: list[Iterable[str]] = []
+
+    def replace(table: Derived, buckets: Iterable[str], found: DataFrame) -> dict[str, Written]:
+        turns.append(buckets)
+        return ParquetLake.replace(lake, table, buckets, found)
+
+    monkeypatch.setattr("raceway.pipeline.recompute._TURN_ROWS", 20)
+    monkeypatch.setattr(lake, "replace", replace)
     refresh(lake, TABLES)
     assert [content(lake, table) for table in TABLES] == expected
+    assert turns == [["journal-0"], ["journal-10", "journal-20"]]
 
 
 def test_refused_messages_become_rows_of_their_own(spark: SparkSession, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from raceway.pipeline.lake import ParquetLake
@@ -101,9 +102,12 @@ def _moved(position: int | None, by: int) -> int | None:
     return None if position is None else position + by
 
 
-def test_borders_of_parts_change_nothing(lake: ParquetLake) -> None:
+def test_borders_of_parts_and_buckets_change_nothing(lake: ParquetLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of the traces reach over several parts and over several buckets of four positions."""
+    monkeypatch.setattr("raceway.pipeline.tables.BUCKET_ROWS", 4)
     rows = [row | {"time_us": START_US + row["sequence"] * 1_000_000} for row in world()]
     fill(lake, rows, (3, 8, 11), [traces.TABLE])
+    assert lake.parts("gold.traces") == [f"journal-{first:020d}" for first in (0, 8)]
     found = lake.frame("gold.traces", lake.parts("gold.traces")).orderBy("first_sequence").collect()
     assert [(row["correlation_id"], row["first_sequence"], row["messages"]) for row in found] == [
         ("alone", 0, 1), ("followed", 1, 3), ("r", 2, 6), ("alone", 10, 2),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from raceway.errors import DiskFullError, ReadOnlyError
+from raceway.errors import DiskFullError, RacewayError, ReadOnlyError
 from tests.journal.faults import FaultyFiles
 from tests.journal_rig import Rig, column, numbered, payloads, topic_payloads
 
@@ -78,12 +78,15 @@ def test_state_set_before_and_while_the_disk_is_full_is_kept(rig: Rig, files: Fa
     calls: list[str] = []
     rig.publish("t", b"lost")
     rig.journal.set_state("s", "in flight", 1)
-    rig.journal.after_commit(lambda: calls.append("in flight"))
+    told: list[RacewayError | None] = []
+    rig.journal.after_commit(told.append)
+    rig.journal.after_commit(lambda error: calls.append("in flight"), patient=True)
     rig.journal.flush()
     rig.journal.set_state("s", "open", 2)
     rig.pump(lambda: rig.journal.health().status == "disk_full")
     rig.journal.set_state("s", "full", 3)
     assert dict(rig.journal.state.section("s")) == {"in flight": 1, "open": 2, "full": 3}
+    assert [type(error) for error in told] == [DiskFullError], "whoever does not wait for space is told at once"
     assert calls == []
     files.free = None
     rig.pump(lambda: rig.journal.health().status == "ok" and bool(calls))

@@ -75,7 +75,8 @@ def test_subscriptions_and_peers_are_listed(bench: Bench, app: Starlette) -> Non
         "subscriptions": [
             {"kind": "request", "pattern": "orders", "subscribers": [{"peer": peer.id, "priority": 2.5}]},
             {"kind": "publish", "pattern": "orders.#", "subscribers": [{"peer": peer.id, "priority": 0}]},
-        ]
+        ],
+        "total": 2,
     }
     row = {"id": peer.id, "wire": "mb", "name": "shop", "description": "sells", "subscriptions": 2, "errors": 0}
     (found,) = ask(app, "/api/peers").json()["peers"]

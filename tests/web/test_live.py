@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from raceway.errors import ForbiddenError
 from raceway.web import live as live_module
 from raceway.web.app import build_app
 from raceway.web.live import Live
@@ -60,6 +61,24 @@ def test_watchers_get_an_event_for_every_sample_until_it_ends(bench: Bench) -> N
     assert len(events) == 3
     assert all(event.startswith(b"event: overview\ndata: {") and event.endswith(b"}\n\n") for event in events)
     assert json.loads(events[0].split(b"data: ")[1])["status"] == "ok"
+
+
+def test_whoever_may_not_look_any_more_is_told_nothing_more(bench: Bench) -> None:
+    answers = iter([None, None, ForbiddenError("reader", "Lookup on the cluster")])
+
+    def may_go_on() -> None:
+        if (error := next(answers)) is not None:
+            raise error
+
+    async def watch() -> int:
+        live, count = Live(bench.broker), 0
+        async for _ in live.events(may_go_on):
+            count += 1
+            asyncio.get_running_loop().call_soon(live.sample)
+        assert live.watchers == 0
+        return count
+
+    assert asyncio.run(watch()) == 2
 
 
 def test_too_many_watchers_are_refused(bench: Bench) -> None:

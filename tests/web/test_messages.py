@@ -78,3 +78,31 @@ def test_a_bus_with_an_admin_token_wants_it(bench: Bench) -> None:
     for path in ("/api/messages", "/api/messages/0", "/api/messages/0/payload", "/api/tables/gold.x"):
         assert ask(guarded, path).status == 403
     assert ask(guarded, "/api/messages", headers={"Authorization": "Bearer secret"}).status == 200
+
+
+def test_the_latest_of_a_topic_are_found_by_its_index(bench: Bench, app: Starlette) -> None:
+    peer = bench.peer()
+    for number in range(5):
+        bench.publish(peer, Message(b"shop.orders", b"%d" % number), Message(b"other", b"x"))
+    bench.loop.settle()
+    found = ask(app, "/api/topics/shop.orders/messages?limit=3").json()
+    assert ([each["payload"] for each in found["messages"]], found["total"]) == (["4", "3", "2"], 5)
+    assert [each["offset"] for each in found["messages"]] == [4, 3, 2]
+    assert ask(app, "/api/topics/none/messages").status == 404
+    assert ask(app, "/api/topics/shop.orders/messages?limit=0").status == 400
+
+
+def test_the_latest_of_a_partitioned_topic_are_those_of_its_partitions(bench: Bench, app: Starlette) -> None:
+    bench.broker.danube_admin.create_partitioned_topic("parted", 2, reliable=True)
+    bench.publish(bench.exact_peer(), Message(b"parted-part-0", b"a"), Message(b"parted-part-1", b"b"))
+    bench.loop.settle()
+    found = ask(app, "/api/topics/parted/messages").json()
+    assert [each["payload"] for each in found["messages"]] == ["b", "a"]
+
+
+def test_the_latest_are_there_however_large_they_are(bench: Bench, app: Starlette) -> None:
+    publish(bench, *(b"%d" % number * (3 * 1024 * 1024) for number in range(4)))
+    found = ask(app, "/api/topics/a/messages").json()["messages"]
+    assert [(each["payload"][0], each["payload_bytes"]) for each in found] == [
+        (str(number), 3 * 1024 * 1024) for number in reversed(range(4))
+    ]

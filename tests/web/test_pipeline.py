@@ -6,14 +6,16 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from starlette.applications import Starlette
 
+from raceway.pipeline.progress import Batch, Progress, TableProgress, write
 from raceway.web.app import build_app
 from raceway.web.pipeline import CELL, shown_cell
-from tests.doubles import Bench
+from tests.doubles import Bench, Message
 from tests.web.asgi import ask
 
 
@@ -34,7 +36,9 @@ def write_progress(data: Path, **fields: Any) -> None:
 
 
 def test_without_a_pipeline_there_is_nothing(app: Starlette) -> None:
-    assert ask(app, "/api/pipeline").json() == {"progress": None, "is_running": False, "tables": []}
+    assert ask(app, "/api/pipeline").json() == {
+        "progress": None, "is_running": False, "behind": 0, "tables": [],
+    }  # fmt: skip
 
 
 def test_progress_is_what_the_pipeline_wrote(app: Starlette, tmp_path: Path) -> None:
@@ -42,6 +46,7 @@ def test_progress_is_what_the_pipeline_wrote(app: Starlette, tmp_path: Path) -> 
     write_progress(tmp_path, pid=os.getpid(), state="running", tables={"gold.stats": {"rows": 2, "parts": 1}})
     found = ask(app, "/api/pipeline").json()
     assert found["is_running"]
+    assert found["progress"]["position"] == 0
     (table,) = found["tables"]
     assert (table["name"], table["parts"], table["rows"]) == ("gold.stats", 1, 2)
     write_progress(tmp_path, pid=2**22 + 1, state="running")
@@ -52,7 +57,32 @@ def test_progress_is_what_the_pipeline_wrote(app: Starlette, tmp_path: Path) -> 
 def test_progress_that_cannot_be_read_is_none(app: Starlette, tmp_path: Path, text: str) -> None:
     (tmp_path / "pipeline").mkdir()
     (tmp_path / "pipeline" / "progress.json").write_text(text)
+    found = ask(app, "/api/pipeline").json()
+    assert (found["progress"], found["is_running"]) == (None, False)
+
+
+def test_a_number_that_no_process_can_have_does_not_run(app: Starlette, tmp_path: Path) -> None:
+    write_progress(tmp_path, pid=2**62, state="running")
     assert not ask(app, "/api/pipeline").json()["is_running"]
+
+
+def test_everything_that_the_pipeline_writes_is_told(app: Starlette, tmp_path: Path) -> None:
+    last = Batch(number=2, first=3, last=6, rows=4, bytes=9, seconds=0.5, steps={"read": 0.1})
+    told = Progress(
+        pid=os.getpid(), state="idle", position=7, committed=6, batches=2, rows=7, last_batch=last,
+        tables={"gold.stats": TableProgress(rows=2, parts=1)}, error="none",
+    )  # fmt: skip
+    write(told, tmp_path / "pipeline" / "progress.json")
+    assert ask(app, "/api/pipeline").json()["progress"] == msgspec.to_builtins(told)
+
+
+def test_what_the_tables_lack_is_counted_by_the_bus(tmp_path: Path) -> None:
+    bench = Bench()
+    bench.publish(bench.peer(), *(Message(b"a") for _ in range(5)))
+    bench.loop.settle()
+    end = bench.journal.committed + 1
+    write_progress(tmp_path, pid=1, state="stopped", position=end - 2)
+    assert ask(build_app(bench.broker, (), data=tmp_path), "/api/pipeline").json()["behind"] == 2
 
 
 def test_a_preview_shows_rows_of_the_newest_part(app: Starlette, tmp_path: Path) -> None:

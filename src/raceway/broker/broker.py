@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import structlog
+
 from raceway import config
 from raceway.broker.bus import NO_SECURITY, Bus, Clock
 from raceway.broker.danube import Danube
@@ -59,6 +61,8 @@ from raceway.model.intents import (
 )
 from raceway.model.topics import has_wildcard
 
+log = structlog.get_logger("raceway.broker")
+
 LOG = "system.log"
 ERROR_COUNTERS: dict[type, str] = {
     Publish: "router.publish.error",
@@ -83,6 +87,7 @@ class Broker(Bus):
         self.schemas = Schemas(self, settings.schemas)
         publishing = Publishing(self, self.topic_records)
         exchanges = Exchanges(self, self.queues, publishing.schema_door)
+        self.security.changed = self._end_forbidden
         self.schema_violations = publishing.schema_door.violations
         self._join_danube(publishing)
         self.correlation, self.replies = exchanges.correlation, exchanges.replies
@@ -189,13 +194,31 @@ class Broker(Bus):
         return Done()
 
     def _subscribe(self, peer: Peer, call: Subscribe) -> Done:
-        # A pattern may mean any topic, those that are still to come among them.
-        topic = None if has_wildcard(call.pattern) else self.topics.maybe_get(call.pattern)
-        name = None if has_wildcard(call.pattern) else call.pattern if topic is None else topic.name
-        self.security.check(peer.principal, "Consume", name)
+        self.security.check(peer.principal, "Consume", self._meant(call.pattern))
         self.routing.subscribe(peer, call.kind, call.pattern, call.priority)
         self.note_subscriptions()
         return Done()
+
+    def _meant(self, pattern: str) -> str | None:
+        """The topic of a pattern. One with wildcards may mean any, those that are still to come among them: None."""
+        if has_wildcard(pattern):
+            return None
+        topic = self.topics.maybe_get(pattern)
+        return pattern if topic is None else topic.name
+
+    def _end_forbidden(self) -> None:
+        """Roles or bindings have changed: who may no longer listen does not, from this moment on."""
+        self.queues.end_forbidden()
+        for peer in self.peers:
+            if not isinstance(peer, LivePeer):  # services were attached by an administrator
+                continue
+            for kind, pattern in list(peer.subscriptions):
+                if not self.security.allows(peer.principal, "Consume", self._meant(pattern)):
+                    self.routing.unsubscribe(peer, kind, pattern)
+                    if pattern == LOG:
+                        self.logs.unwatch(peer)
+                    log.warning("a subscription has ended: it is no longer allowed", peer=peer.id, pattern=pattern)
+        self.note_subscriptions()
 
     def _unsubscribe(self, peer: Peer, call: Unsubscribe) -> Done:
         changed = self.routing.unsubscribe(peer, call.kind, call.pattern)

@@ -81,9 +81,9 @@ class Bus:
         self.journal.set_state(section, key, value)
         self._owe_journal()
 
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Run `call` when everything written so far is committed: at once if it is."""
-        self.journal.after_commit(call)
+    def after_commit(self, done: Done, *, patient: bool = False) -> None:
+        """See `Journal.after_commit`; the journal is flushed at the end of the turn."""
+        self.journal.after_commit(done, patient=patient)
         self._owe_journal()
 
     def flush(self) -> None:

@@ -124,6 +124,15 @@ class DurableSubscription(Subscription):
             self._next = offset
             self._host.note_move(self)
 
+    def move(self, offset: int, requests: int) -> None:
+        """Go on from here, whatever is out or was done. `requests`: how many came before, as the feed counts."""
+        self._held.clear()
+        self._ready.clear()
+        self._stepped.clear()
+        self._out = self._poisoned = 0
+        self._next, self._requests = offset, requests
+        self._host.note_move(self)
+
     def _take_in(self) -> None:
         """Rows up to the window become messages that are ready."""
         looked_at = 0

@@ -220,7 +220,7 @@ class Exchanges:
         else:
             self._bus.meter.counts["bus.answer.unknown"] += 1
             if done is not None:
-                self._bus.journal.after_commit(partial(done, None))
+                self._bus.journal.after_commit(done)
         if box is None:
             return Taken(((0, 1, unknown),))
         box.put(Answer(message_id, batch))

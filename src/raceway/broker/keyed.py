@@ -39,6 +39,11 @@ class KeySharedSubscription(DurableSubscription):
     def is_blocked(self) -> bool:
         return False
 
+    def move(self, offset: int, requests: int) -> None:
+        self._lines.clear()
+        self._aside.clear()
+        super().move(offset, requests)
+
     def regrouped(self) -> None:
         self._ring = KeyRing(self.consumers.active)
         for offsets in self._aside.values():

@@ -45,7 +45,10 @@ class Publishing:
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
         spans = over_partitions(spans, batch, peer.producer)
         spans = self.admitted(peer, batch, spans, refused)
-        batch.producer = peer.producer
+        if not intent.whole:
+            batch.producer = peer.producer
+        elif refused:
+            raise refused[0][2]
         for topic, sent, start, stop in spans:
             if not bus.routing.route(topic).copies and not bus.readers.holds(topic):
                 refused.append((start, stop, NoRouteError(sent.decode())))

@@ -78,6 +78,11 @@ class PubSubQueue:
     def leave(self, consumer: PubSubConsumer) -> None:
         self.consumers.pop(consumer, None)
 
+    def dismiss(self, consumer: PubSubConsumer) -> bytes:
+        """It is given no more. The ticket under which it waited, if it did."""
+        subscriber = self.consumers.pop(consumer)
+        return subscriber.ticket if subscriber.window else b""
+
     def topics_of(self, consumer: PubSubConsumer) -> list[str]:
         return sorted(self.consumers[consumer].topics)
 

@@ -31,6 +31,7 @@ from raceway.errors import (
 )
 from raceway.model.envelope import Batch
 from raceway.model.intents import SubscriptionKind
+from raceway.model.security import Principal
 from raceway.model.topics import canonical_name
 
 QUEUES = "queues"
@@ -38,7 +39,12 @@ PUBSUB, TEMPORARY = 2, 4
 
 
 class QueueConsumer(Consumer, PubSubConsumer, Protocol):
-    """A connection that consumes from queues of both kinds."""
+    """A connection that consumes from queues of both kinds. `principal` is whose last call it was."""
+
+    principal: Principal
+
+    def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
+        """It may consume from this queue no longer, and waited under this ticket."""
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
@@ -81,7 +87,8 @@ class QueueTable:
         self._by_topic: dict[Topic, QueueResponder] = {}
         self._temporary: dict[Peer, list[str]] = {}
         self._gone: set[str] = set()
-        self._consuming: dict[QueueConsumer, dict[Queue | PubSubQueue, None]] = {}
+        # On whose behalf each of them consumes.
+        self._consuming: dict[QueueConsumer, dict[Queue | PubSubQueue, Principal]] = {}
         self._moved: dict[Queue, None] = {}
         for name, value in bus.journal.state.section(QUEUES).items():
             self._join(bus.topics.own(name), msgspec.convert(value, QueueRecord))
@@ -107,17 +114,21 @@ class QueueTable:
         if mode & TEMPORARY:
             self._temporary.setdefault(peer, []).append(_called(topic))
         else:
+            self._bus.journal.check_writable()
             self._bus.set_state(QUEUES, topic.name, msgspec.to_builtins(record))
             if not record.is_pubsub:  # with the record: rows that follow it in this very turn are the queue's
                 self._keep_cursor(topic.name, self._bus.journal.offsets(topic.name)[1])
         self._join(topic, record)
 
-    def find(self, name: str, token: str) -> QueueRecord:
-        """Raises UnknownQueueError, or ForbiddenError if the token is not the queue's."""
+    def find(self, name: str, token: str | None) -> QueueRecord:
+        """Raises UnknownQueueError, or ForbiddenError if the token is not the queue's.
+
+        None: whoever asks is known by name, and what that name may do is asked elsewhere.
+        """
         record = self._records.get(name)
         if record is None:
             raise UnknownQueueError(name)
-        if record.token and not hmac.compare_digest(record.token, _digest(token)):
+        if record.token and token is not None and not hmac.compare_digest(record.token, _digest(token)):
             raise ForbiddenError("the token", f"use the queue {name}")
         return record
 
@@ -138,6 +149,14 @@ class QueueTable:
         if queue is not None:
             self._bus.routing.remove(self._by_topic.pop(queue.topic))
             self._bus.readers.remove(queue.topic, queue)
+
+    def move(self, name: str, offset: int) -> None:
+        """The queue goes on from this offset. Raises QueueKindError, UnavailableError."""
+        queue = self._queues.get(name)
+        if queue is None:
+            raise QueueKindError(name)
+        queue.move(offset)
+        self._keep_cursor(queue.topic.name, queue.cursor)
 
     def __iter__(self) -> Iterator[tuple[str, QueueRecord, Queue | PubSubQueue]]:
         for name, record in self._records.items():
@@ -160,11 +179,12 @@ class QueueTable:
     # ---- consumers ---------------------------------------------------------------------------------------------------
 
     def arm(self, consumer: QueueConsumer, name: str, ticket: bytes, topics: tuple[str, ...], window: int) -> None:
-        """The queue must exist: `find` comes first. Raises TooLargeError for too many topics."""
+        """The queue must exist: `find` comes first. Raises ForbiddenError, or TooLargeError for too many topics."""
         queue = self._pubsubs.get(name) or self._queues[name]
+        self._bus.security.check(consumer.principal, "Consume", queue.topic.name)
         if isinstance(queue, PubSubQueue):
             queue.check_topics(consumer, topics)
-        self._consuming.setdefault(consumer, {})[queue] = None
+        self._consuming.setdefault(consumer, {})[queue] = consumer.principal
         if not queue.consumers:
             self._subscribe(queue)
         if isinstance(queue, PubSubQueue):
@@ -180,6 +200,21 @@ class QueueTable:
                 self._unsubscribe(queue)
         for name in self._temporary.pop(peer, ()):
             self.drop(name)
+
+    def end_forbidden(self) -> None:
+        """Consumers that are no longer allowed are given nothing more. What they were handed they may still take."""
+        for consumer, queues in self._consuming.items():
+            for queue, principal in queues.items():
+                allowed = self._bus.security.allows(principal, "Consume", queue.topic.name)
+                if not allowed and consumer in queue.consumers:
+                    self._dismiss(consumer, queue, ForbiddenError(str(principal), f"Consume on {queue.topic.name}"))
+
+    def _dismiss(self, consumer: QueueConsumer, queue: Queue | PubSubQueue, error: ForbiddenError) -> None:
+        ticket = queue.dismiss(consumer)
+        if not queue.consumers:
+            self._unsubscribe(queue)
+        if ticket:
+            consumer.dismiss(_called(queue.topic), ticket, error)
 
     def _subscribe(self, queue: Queue | PubSubQueue) -> None:
         """The first consumer has come: the queue stands for it in the routes."""

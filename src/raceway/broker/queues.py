@@ -216,8 +216,15 @@ class Queue:
         """The connection is gone: what it was handed and did not take comes back."""
         seat = self.consumers.pop(consumer, None)
         self._armed.pop(consumer, None)
-        if seat is not None and seat.held_rows:
-            self.give_back([offset for offset, (_, holder) in self._handed.items() if holder is seat])
+        if seat is None or seat.held_rows:
+            self.give_back([offset for offset, (_, holder) in self._handed.items() if holder.consumer is consumer])
+
+    def dismiss(self, consumer: Consumer) -> bytes:
+        """It is given no more, but may take what it was handed. The ticket under which it waited, if it did."""
+        seat = self.consumers.pop(consumer)
+        self._armed.pop(consumer, None)
+        waited, seat.window = seat.window != 0, 0
+        return seat.ticket if waited else b""
 
     def pump(self) -> None:
         """Hand out what waits to whoever armed first."""
@@ -273,6 +280,19 @@ class Queue:
             entries.append(self._waiting.popleft())
         self._waiting.extendleft(sorted(entries, key=lambda entry: entry.offset, reverse=True))
         self.pump()
+
+    def move(self, offset: int) -> None:
+        """Go on from here. What is on its way to consumers counts as taken."""
+        for entry, seat in self._handed.values():
+            seat.let_go(entry)
+        self._handed.clear()
+        self._waiting.clear()
+        self._waiting_bytes = 0
+        self._step_to(offset)
+        for seat in self.consumers.values():
+            if seat.wants_more:
+                self._armed.setdefault(seat.consumer, seat)
+        self._moved(self)
 
     def purge(self) -> int:
         """Drop everything that waits; how many offsets that was. What is handed out is not touched."""

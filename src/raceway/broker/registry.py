@@ -11,12 +11,13 @@ Deleting takes a version away everywhere; messages that were stored with it keep
 from __future__ import annotations
 
 from collections import OrderedDict
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import msgspec
 
 from raceway import config
 from raceway.broker.bus import Bus
-from raceway.errors import BusyError, SchemaIncompatibleError, SchemaInvalidError, UnknownSchemaError
+from raceway.errors import BusyError, RacewayError, SchemaIncompatibleError, SchemaInvalidError, UnknownSchemaError
 from raceway.model.schemas import Mode, SchemaVersion, SubjectRow
 from raceway.schema.definition import Definition, mode_of, schema_type_of
 from raceway.schema.reading import incompatibilities, read_definition
@@ -33,6 +34,9 @@ OVERHEAD = 512
 KEPT_DELETIONS = 1000
 # Definitions that are ready to check with; others are read again when a message needs them.
 READY = 500
+# From this size on reading a definition takes so long that the loop should not wait for it; and how many may be read
+# and not yet asked for.
+LARGE, KEPT_READ = 16 * 1024, 16
 
 
 class SubjectRecord(msgspec.Struct, gc=False, omit_defaults=True):
@@ -60,6 +64,9 @@ class Registry:
         self._names: dict[int, str] = {}
         self._by_registry_id: dict[int, SchemaVersion] = {}
         self._ready: OrderedDict[int, Definition] = OrderedDict()
+        # What the thread made of large definitions, for the call that follows.
+        self._read_aside: dict[tuple[str, bytes], Definition | RacewayError] = {}
+        self._thread: ThreadPoolExecutor | None = None
         self._size = 0
         # Raised by every change: what was concluded from the registry before may not hold any more.
         self.generation = 0
@@ -292,7 +299,29 @@ class Registry:
             raise SchemaInvalidError(
                 "definition", f"has {len(definition)} bytes, {limit} are allowed (broker.schemas.definition_bytes)"
             )
-        return read_definition(schema_type_of(schema_type), definition)
+        found = self._read_aside.pop((schema_type, definition), None)
+        if isinstance(found, RacewayError):
+            raise found
+        return found or read_definition(schema_type_of(schema_type), definition)
+
+    def maybe_read_aside(self, schema_type: str, definition: bytes) -> Future[None] | None:
+        """Whoever is about to register or check a large definition waits for this first: a thread reads it, so that
+        nobody else waits. None: it is small, or too large to be looked at."""
+        if not LARGE <= len(definition) <= self._settings.definition_bytes:
+            return None
+        if self._thread is None:
+            self._thread = ThreadPoolExecutor(1, thread_name_prefix="raceway-schemas")
+        return self._thread.submit(self._read_in_thread, schema_type, definition)
+
+    def _read_in_thread(self, schema_type: str, definition: bytes) -> None:
+        found: Definition | RacewayError
+        try:
+            found = read_definition(schema_type_of(schema_type), definition)
+        except RacewayError as error:
+            found = error
+        if len(self._read_aside) >= KEPT_READ:  # their senders have left
+            self._read_aside.clear()
+        self._read_aside[schema_type, definition] = found
 
     def _known(self, subject: str) -> dict[int, SchemaVersion]:
         versions = self._versions.get(subject)

@@ -96,7 +96,7 @@ def over_partitions(spans: list[Span], batch: Batch, producer: bytes) -> list[Sp
             continue
         numbers: dict[bytes, int] = {}
         for row in range(span.start, span.stop):
-            key = batch.item("routing_key", row) or producer
+            key = batch.item("routing_key", row) or batch.item("producer", row) or producer
             if key not in numbers:
                 numbers[key] = fnv1a64(key) % count
             topic = span.topic.partitions[numbers[key]]

@@ -48,6 +48,8 @@ class Security:
         self._roles = {name: msgspec.convert(value, Role) for name, value in state.section(ROLES).items()}
         self._bindings = {name: msgspec.convert(value, Binding) for name, value in state.section(BINDINGS).items()}
         self._known: dict[tuple[Principal, Permission, str | None], bool] = {}
+        # Called after each change: what it took away ends at once.
+        self.changed: Callable[[], None] = lambda: None
 
     def identify(self, authorization: str | None, wire: str) -> Principal:
         """Who shows this token; without one, nobody known. Raises UnauthenticatedError for one that is not good.
@@ -187,3 +189,5 @@ class Security:
     def _put(self, section: str, key: str, value: Role | Binding | None) -> None:
         self._known.clear()
         self._keep(section, key, None if value is None else msgspec.to_builtins(value))
+        if self.enabled:
+            self.changed()

@@ -275,6 +275,12 @@ class SubscriptionTable:
         if isinstance(subscription, DurableSubscription):
             subscription.set_max_unacked(count)
 
+    def move(self, subscription: DurableSubscription, offset: int, requests: int) -> None:
+        """Go on from this offset, before which there are so many requests. Raises UnavailableError."""
+        subscription.move(offset, requests)
+        self._keep_cursor(subscription)
+        self.pump_later(subscription)
+
     def _change(self, subscription: Subscription, **facts: object) -> None:
         record = msgspec.structs.replace(self._kept[subscription], **facts)
         self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
@@ -412,7 +418,7 @@ class SubscriptionTable:
                 except UnavailableError as error:
                     refusal = error
         for done in dones:
-            self._bus.after_commit(partial(done, refusal))
+            self._bus.after_commit(partial(_told, done, refusal), patient=True)
 
     def _keep_cursor(self, subscription: Subscription) -> None:
         if not isinstance(subscription, DurableSubscription):
@@ -448,6 +454,10 @@ class SubscriptionTable:
             self._numbers = max(self._numbers, joined.number)
             consumer = Consumer.restored(int(consumer_id), joined, self.now_ms())
             self._join(by_name[joined.topic, joined.subscription], consumer)
+
+
+def _told(done: Done, refusal: RacewayError | None, error: RacewayError | None) -> None:
+    done(refusal or error)
 
 
 def _check_names(wanted: ConsumerWanted) -> None:

@@ -17,6 +17,7 @@ from raceway.cli.messages import pub, request, sub, topics
 from raceway.cli.pipeline import pipeline_app
 from raceway.cli.queues import queue_app
 from raceway.cli.rejected import rejected_app
+from raceway.cli.replay import replay
 from raceway.cli.schemas import schema_app
 from raceway.cli.seneca import seneca_app
 from raceway.cli.serve import serve
@@ -45,6 +46,7 @@ app.command()(sub)
 app.command()(request)
 app.command()(topics)
 app.command()(trace)
+app.command()(replay)
 app.add_typer(queue_app)
 app.add_typer(seneca_app)
 app.add_typer(schema_app)

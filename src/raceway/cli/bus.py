@@ -66,19 +66,6 @@ def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
     return running.urls[door]
 
 
-def find_console(url: str | None, data: Path | None) -> str:
-    """The console port of the bus that is meant; ends the command when there is none."""
-    if url is None:
-        folder = data_folder(data)
-        running = maybe_running(folder)
-        if running is None:
-            fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
-        return running.urls["console"]
-    if not url.startswith("http://"):
-        fail("this speaks to the console port: --url http://HOST:PORT", ExitCode.USAGE)
-    return url.rstrip("/")
-
-
 def is_zbus(url: str) -> bool:
     return url.startswith(("zbus://", "zbus+"))
 

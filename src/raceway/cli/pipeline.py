@@ -16,8 +16,8 @@ import typer
 
 from raceway.cli import options, output
 from raceway.cli.output import ExitCode, fail, note, print_json, print_table
-from raceway.cli.pipeline_import import import_captures
-from raceway.cli.pipeline_options import Chosen, Conf, Form, Master, Memory, TablesFolder, choose
+from raceway.cli.pipeline_import import captures, import_captures, unimport
+from raceway.cli.pipeline_options import Chosen, Conf, Form, Master, Memory, TablesFolder, check_tables, choose
 from raceway.errors import JournalError
 
 if TYPE_CHECKING:
@@ -35,6 +35,8 @@ pipeline_app = typer.Typer(
     no_args_is_help=True,
 )
 pipeline_app.command("import")(import_captures)
+pipeline_app.command()(captures)
+pipeline_app.command()(unimport)
 
 
 # ---- run ------------------------------------------------------------------------------------------------------------
@@ -286,8 +288,8 @@ def _print_verdict(verdict: Verdict) -> None:
     facts = [
         ("positions compared", f"{found.compared_from:,} to {found.compared_to:,}"),
         ("rows of the journal", found.rows),
-        ("control rows, which stay out", found.control),
         ("of them in bronze.messages", found.in_bronze),
+        ("control rows, which stay out", found.control),
         ("older rows, gone from the journal", found.older),
         ("rows of imported captures", found.imported),
         ("missing", _with_examples(found.missing, found.first_missing)),
@@ -331,7 +333,7 @@ def compact(
     from raceway.pipeline.opening import open_files
 
     lake = open_files(chosen.folders, chosen.settings, chosen.extra)
-    _check_tables(chosen)
+    check_tables(chosen)
     lock = FolderLock(chosen.folders.root)
     try:
         compaction.finish(lake)
@@ -344,11 +346,6 @@ def compact(
         print_table(
             "", ["table", "parts before", "parts now", "rows moved"], done, ["parts before", "parts now", "rows moved"]
         )
-
-
-def _check_tables(chosen: Chosen) -> None:
-    if not chosen.folders.root.is_dir():
-        fail(f"there are no tables in {chosen.folders.data}: make them with `raceway pipeline run --once`")
 
 
 @pipeline_app.command()
@@ -367,7 +364,7 @@ def query(
     from raceway.pipeline.opening import open_files
     from raceway.pipeline.query import open_tables
 
-    _check_tables(chosen)
+    check_tables(chosen)
     result = open_tables(open_files(chosen.folders, chosen.settings, chosen.extra)).select(sql)
     shown = result.slice(0, limit) if limit and not as_json else result
     if as_json:
@@ -405,7 +402,7 @@ def reset(
     from raceway.pipeline import resetting
     from raceway.pipeline.opening import open_files
 
-    _check_tables(chosen)
+    check_tables(chosen)
     lock = FolderLock(chosen.folders.root)
     try:
         if table == CHECKPOINT:

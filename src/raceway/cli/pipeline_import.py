@@ -1,15 +1,22 @@
-"""`raceway pipeline import`: captured traffic into the tables."""
+"""`raceway pipeline import`, `captures` and `unimport`: captured traffic into the tables, and out of them again."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from raceway.cli import options
 from raceway.cli.output import note, print_json, print_table, progress
-from raceway.cli.pipeline_options import Conf, Form, Master, Memory, TablesFolder, choose
+from raceway.cli.pipeline_options import Chosen, Conf, Form, Master, Memory, TablesFolder, check_tables, choose
+
+if TYPE_CHECKING:
+    from raceway.pipeline.lake import Lake
+
+_COUNTS = ["messages", "rejected"]
 
 
 def import_captures(
@@ -31,34 +38,104 @@ def import_captures(
 ) -> None:
     """Split, parse and check captured traffic: good messages to bronze.messages, bad ones to bronze.rejected.
 
-    A file is known by its content: importing it again changes nothing.
+    A file is known by its content: importing it again changes nothing. `unimport` takes it out again.
     """
     chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
-    from raceway.journal.lock import FolderLock
     from raceway.pipeline.imports.capture import capture_files, capture_of
     from raceway.pipeline.imports.importing import import_capture
-    from raceway.pipeline.opening import open_lake
-    from raceway.pipeline.recompute import refresh
 
     files = capture_files(paths)
     chosen.folders.root.mkdir(parents=True, exist_ok=True)
-    lock = FolderLock(chosen.folders.root)
-    try:
-        lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
-        lake.sweep()
-        with progress("files", len(files)) as bar:
-            done = []
-            for file in files:
-                done.append(import_capture(lake, capture_of(wire, file), chosen.config))
-                bar.advance(bar.task_ids[0])
-        if any(each.state == "imported" for each in done):
-            note("bringing the tables up to date")
-        refresh(lake)
-        lake.spark.stop()
-    finally:
-        lock.release()
+    with _changing(chosen) as lake, progress("files", len(files)) as bar:
+        done = []
+        for file in files:
+            done.append(import_capture(lake, capture_of(wire, file), chosen.config))
+            bar.advance(bar.task_ids[0])
+    for each in done:
+        if each.wire != wire:
+            note(f"{each.path} is in the tables as {each.wire}: take it out with `raceway pipeline unimport` first")
     if as_json:
         for each in done:
             print_json(each._asdict())
         return
-    print_table("", ["file", "messages", "rejected", ""], done, ["messages", "rejected"])
+    print_table("", ["file", *_COUNTS, "", "wire"], done, _COUNTS)
+
+
+def captures(
+    data: options.Data = None,
+    form: Form = None,
+    tables: TablesFolder = None,
+    conf: Conf = None,
+    config_file: options.ConfigFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """List the captures that are in the tables, each with its id, the SHA-256 of the file."""
+    chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
+    from raceway.pipeline.imports.imported import known_captures
+    from raceway.pipeline.opening import open_files
+
+    check_tables(chosen)
+    known = known_captures(open_files(chosen.folders, chosen.settings, chosen.extra))
+    if as_json:
+        for each in known:
+            print_json(each._asdict())
+        return
+    rows = [(each.sha256[:16], each.wire, each.path, each.messages, each.rejected) for each in known]
+    print_table("", ["id", "wire", "file", *_COUNTS], rows, _COUNTS)
+
+
+def unimport(
+    names: Annotated[
+        list[str],
+        typer.Argument(metavar="CAPTURE…", help="Files that were imported, folders of them, or ids from `captures`."),
+    ],
+    data: options.Data = None,
+    master: Master = None,
+    memory: Memory = None,
+    form: Form = None,
+    tables: TablesFolder = None,
+    conf: Conf = None,
+    config_file: options.ConfigFile = None,
+    as_json: options.Json = False,
+) -> None:
+    """Take captures out of the tables again, for instance to import them as another wire.
+
+    Every table that has rows of them is computed anew without them. The files themselves are left alone.
+    """
+    chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
+    from raceway.pipeline.imports.imported import named_captures, remove_capture
+
+    check_tables(chosen)
+    with _changing(chosen) as lake:
+        found = named_captures(lake, names)
+        for each in found:
+            remove_capture(lake, each.sha256)
+    for each in found:
+        if as_json:
+            print_json(each._asdict())
+        else:
+            note(f"{each.sha256[:16]} {each.path}: {each.messages:,} messages and {each.rejected:,} rejected taken out")
+
+
+@contextmanager
+def _changing(chosen: Chosen) -> Iterator[Lake]:
+    """The bronze tables to be changed by nobody else; afterwards the others are brought up to date with them."""
+    from raceway.journal.lock import FolderLock
+    from raceway.pipeline import compaction
+    from raceway.pipeline.opening import keep_format, open_lake
+    from raceway.pipeline.recompute import refresh
+
+    lock = FolderLock(chosen.folders.root)
+    try:
+        lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
+        try:
+            keep_format(chosen.folders, chosen.settings.format)
+            compaction.finish(lake)
+            lake.sweep()
+            yield lake
+            note("bringing the tables up to date")
+            refresh(lake)
+        finally:
+            lake.spark.stop()
+    finally:
+        lock.release()

@@ -69,6 +69,11 @@ def choose(
     return Chosen(folders, settings, _pairs(conf or []), loaded.config)
 
 
+def check_tables(chosen: Chosen) -> None:
+    if not chosen.folders.root.is_dir():
+        fail(f"there are no tables in {chosen.folders.data}: make them with `raceway pipeline run --once`")
+
+
 def _pairs(conf: list[str]) -> dict[str, str]:
     pairs = {}
     for text in conf:

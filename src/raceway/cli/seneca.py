@@ -94,4 +94,4 @@ def list_services(
 
 def _call(method: str, query: dict[str, str], url: str | None, data: Path | None, token: str) -> Any:
     path = f"{PATH}?{urlencode(query)}" if query else PATH
-    return bus.call_console(bus.find_console(url, data), path, method, token)
+    return bus.call_console(bus.console_url(url, data), path, method, token)

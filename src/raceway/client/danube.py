@@ -23,6 +23,7 @@ from typing import NamedTuple, Self
 from weakref import WeakSet
 
 from raceway.client.address import Address
+from raceway.client.chain import PARENT_ATTRIBUTE, with_parent
 from raceway.client.channel import Channel
 from raceway.client.danube_consumer import DanubeConsumer
 from raceway.client.messages import Payload, encode_payload, fresh_ids, parts
@@ -112,7 +113,7 @@ class Producer:
             payload=encode_payload(payload),
             publish_time=time.time_ns() // 1_000_000,
             producer_name=lane.name,
-            attributes=attributes,
+            attributes=with_parent(PARENT_ATTRIBUTE, attributes),
             routing_key=key,
         )
         if self._schema is not None:

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from typing import Any, Self
 
 import msgspec
 
 from raceway.client.channel import Channel
+from raceway.client.inbox import Inbox
 from raceway.codec.danube_pb.danube_api_pb2 import (
     AckRequest,
     AckResponse,
@@ -161,10 +161,7 @@ class DanubeConsumer:
             request.CopyFrom(wanted)
             request.topic_name = topic
             self._partitions.append(_Partition(self, channel, request))
-        self._came: deque[tuple[_Partition, bytes]] = deque()
-        self._readers: deque[asyncio.Future[None]] = deque()
-        self._over = False
-        self._error: RacewayError | None = None
+        self._inbox: Inbox[tuple[_Partition, bytes]] = Inbox()
 
     async def open(self) -> None:
         """Raises RemoteError, ConnectionLostError."""
@@ -172,35 +169,17 @@ class DanubeConsumer:
             await partition.open()
 
     def put(self, partition: _Partition, message: bytes) -> None:
-        self._came.append((partition, message))
-        self._wake()
+        self._inbox.put((partition, message))
 
     def end(self, error: RacewayError | None) -> None:
         """Nothing more will come. What came can still be read; then `error` is raised, or the iteration ends."""
-        self._over, self._error = True, self._error or error
-        while self._readers:
-            self._wake()
-
-    def _wake(self) -> None:
-        while self._readers:
-            reader = self._readers.popleft()
-            if not reader.done():
-                reader.set_result(None)
-                return
+        self._inbox.end(error)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> DanubeMessage:
-        while not self._came:
-            if self._error is not None:
-                raise self._error
-            if self._over:
-                raise StopAsyncIteration
-            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._readers.append(reader)
-            await reader
-        partition, data = self._came.popleft()
+        partition, data = await self._inbox.take()
         partition.give_back(data)
         return _message(StreamMessage.FromString(data))
 
@@ -227,7 +206,7 @@ class DanubeConsumer:
     async def close(self) -> None:
         """What was not acknowledged goes back. May be repeated."""
         self.end(None)
-        self._came.clear()
+        self._inbox.clear()
         for partition in self._partitions:
             await partition.close()
 

@@ -12,20 +12,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Self
 
 import msgspec
 
 from raceway.client.address import Address
+from raceway.client.inbox import Inbox
 from raceway.client.line import Line
 from raceway.client.link import Link
 from raceway.client.messages import Payload, encode_payload, fresh_ids
 from raceway.client.options import Options
 from raceway.codec import zbus_client as codec
 from raceway.codec.zbus_client import Received
-from raceway.errors import ConnectionLostError, RacewayError, RemoteError
+from raceway.errors import ConnectionLostError, RemoteError
 
 log = logging.getLogger("raceway.client")
 
@@ -106,12 +106,10 @@ class Consumer:
         self._token = options.token.encode()
         self._patience_s = options.patience_s
         self._ticket: bytes | None = None
-        self._came: deque[Delivery] = deque()
-        self._readers: deque[asyncio.Future[None]] = deque()
+        self._inbox: Inbox[Delivery] = Inbox()
         self._refusal: RemoteError | None = None
         self._checks: dict[bytes, asyncio.Future[None]] = {}
-        self._opened = self._over = False
-        self._error: RacewayError | None = None
+        self._opened = False
 
     async def open(self, *, armed: bool) -> Self:
         """`armed`: ask for the first message now, and be sure that the broker knows. Raises RemoteError if it refuses,
@@ -136,7 +134,7 @@ class Consumer:
     @property
     def held(self) -> int:
         """Messages that came and that nobody has read."""
-        return len(self._came)
+        return len(self._inbox)
 
     @property
     def reconnects(self) -> int:
@@ -154,44 +152,22 @@ class Consumer:
         return self
 
     async def __anext__(self) -> Delivery:
-        while not self._came:
+        while not self._inbox:
             self._raise_what_was_said()
             # The place in line comes first: a message may come while the link is waited for.
-            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._readers.append(reader)
-            try:
+            with self._inbox.place() as reader:
                 if self._ticket is None:
                     link = await self._line.link()
                     if self._ticket is None and not reader.done():
                         self._arm(link)
                 await reader
-            except BaseException:
-                self._leave(reader)
-                raise
-        return self._came.popleft()
+        return self._inbox.pop()
 
     def _raise_what_was_said(self) -> None:
         if self._refusal is not None:
             said, self._refusal = self._refusal, None
             raise said
-        if self._error is not None:
-            raise self._error
-        if self._over:
-            raise StopAsyncIteration
-
-    def _leave(self, reader: asyncio.Future[None]) -> None:
-        """A reader that goes away after it was woken must not keep the others from what it was woken for."""
-        if reader in self._readers:
-            self._readers.remove(reader)
-        elif self._came:
-            self._wake()
-
-    def _wake(self) -> None:
-        while self._readers:
-            reader = self._readers.popleft()
-            if not reader.done():
-                reader.set_result(None)
-                return
+        self._inbox.raise_if_over()
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
@@ -226,15 +202,14 @@ class Consumer:
                 self._take(received)
             elif received.msgid == self._ticket:
                 self._ticket, self._refusal = None, refusal(received)
-                self._wake_all()
+                self._inbox.wake_all()
 
     def _take(self, received: Received) -> None:
         if received.msgid == self._ticket:
             self._ticket = None
-        self._came.append(Delivery(self.queue, received, self._send))
-        self._wake()
+        self._inbox.put(Delivery(self.queue, received, self._send))
         link = self._line.maybe_link()
-        if self._readers and self._ticket is None and link is not None:
+        if self._inbox.is_awaited and self._ticket is None and link is not None:
             self._arm(link)
 
     async def _send(self, message: bytes) -> None:
@@ -252,23 +227,14 @@ class Consumer:
             if not check.done():
                 check.set_exception(error)
         if not coming_back:
-            self._end(error)
-
-    def _end(self, error: RacewayError | None) -> None:
-        if not self._over:
-            self._over, self._error = True, error
-            self._wake_all()
-
-    def _wake_all(self) -> None:
-        while self._readers:
-            self._wake()
+            self._inbox.end(error)
 
     async def close(self) -> None:
         """May be repeated."""
-        self._end(None)
-        if self._came:
-            log.warning("%d messages of %s came and were not read; they are lost", len(self._came), self.queue)
-            self._came.clear()
+        self._inbox.end(None)
+        if self._inbox:
+            log.warning("%d messages of %s came and were not read; they are lost", len(self._inbox), self.queue)
+            self._inbox.clear()
         await self._line.close()
 
     async def __aenter__(self) -> Self:

@@ -24,6 +24,7 @@ from typing import Any, Self
 
 from raceway.client.address import Address
 from raceway.client.calls import Block, Call, Calls
+from raceway.client.chain import mb_parent
 from raceway.client.keeper import Keeper
 from raceway.client.link import Link
 from raceway.client.messages import (
@@ -42,7 +43,7 @@ from raceway.client.messages import (
     rows,
 )
 from raceway.client.options import Options
-from raceway.client.services import Handler, Serving, answer_of, handling
+from raceway.client.services import Handler, Serving, answer_of
 from raceway.client.subscription import Subscription
 from raceway.codec.mb_encode import encode_json
 from raceway.codec.mb_header import Head
@@ -130,7 +131,7 @@ class MbClient:
         link = await self._keeper.link()
         await link.drain()
         if not confirm:
-            link.send(compose(start, b"", handling.get(), encode_payload(payload)))
+            link.send(compose(start, b"", mb_parent(), encode_payload(payload)))
             return
         call = Call(topic, self._deadline())
         self._send_call(link, start, call, encode_payload(payload))
@@ -144,7 +145,7 @@ class MbClient:
         A refusal (`NO_ROUTE_FOUND`, say) does not keep the rest from being sent: the first one is raised when all were
         answered. A lost connection ends it at once.
         """
-        start, parent, count = header_start("publish", topic, version), handling.get(), 0
+        start, parent, count = header_start("publish", topic, version), mb_parent(), 0
         blocks: list[Block] = []
         refusals: list[RemoteError] = []
         for part in parts(payloads, BLOCK):
@@ -261,7 +262,7 @@ class MbClient:
     def _send_call(self, link: Link, start: bytes, call: Call, payload: bytes, timeout_ms: int | None = None) -> None:
         (message_id,) = fresh_ids(1)
         self._calls.add(message_id, call)
-        link.send(compose(start, message_id, handling.get(), payload, timeout_ms))
+        link.send(compose(start, message_id, mb_parent(), payload, timeout_ms))
 
     async def _ask(self, topic: str, body: Mapping[str, Any] | None = None) -> bytes:
         """A call to the bus itself that may be sent twice."""

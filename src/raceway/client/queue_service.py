@@ -8,6 +8,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol, Self
 
+from raceway.client.chain import handling
 from raceway.client.deliveries import Delivery
 from raceway.client.messages import Payload, encode_payload
 from raceway.errors import ConnectionLostError, RacewayError, RemoteError
@@ -65,6 +66,7 @@ class QueueService:
 
     async def _result(self, delivery: Delivery) -> tuple[int, bytes]:
         """Never raises: the requester must not wait for its deadline because we failed."""
+        handling.set(delivery.id)
         try:
             result: Any = self._handler(delivery)
             if inspect.isawaitable(result):

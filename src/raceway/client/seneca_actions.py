@@ -19,6 +19,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
+from raceway.client.chain import handling
 from raceway.client.seneca_flow import Hops, Working, decoded, now_ms, working
 from raceway.codec.seneca import Call, Failure, Outcome, Result, Stamp, not_found, pattern_of, raw_members, raw_of
 from raceway.errors import RemoteError
@@ -160,6 +161,7 @@ class Performer:
             return failure, Stamp(self.sid, work.received_ms, answered_ms)
         pattern, handler = found
         working.set(work)
+        handling.set(call.mid)
         outcome = await self._outcome(work, pattern, self._run(handler))
         answered_ms = now_ms()
         outcome.custom, outcome.hops = raw_members(work.custom), work.answered(answered_ms)

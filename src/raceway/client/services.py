@@ -6,9 +6,9 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from contextvars import ContextVar
 from typing import Any, Self
 
+from raceway.client.chain import handling
 from raceway.client.messages import Message, Payload, encode_payload
 from raceway.codec.mb_encode import encode_json, error_body
 from raceway.codec.mb_header import Refused
@@ -17,9 +17,6 @@ from raceway.errors import RemoteError
 log = logging.getLogger("raceway.client")
 
 Handler = Callable[[Message], Payload | Awaitable[Payload]]
-
-# The request that is being handled here; calls made meanwhile name it as their parent.
-handling: ContextVar[bytes | None] = ContextVar("handling", default=None)
 
 
 class Serving:
@@ -49,7 +46,7 @@ async def answer_of(serving: Serving | None, message: Message) -> bytes:
     """The payload to answer with. Never raises: the requester must not wait for the deadline because we failed."""
     if serving is None:
         return _failure("NO_ROUTE_FOUND", f"No subscribers for topic {message.topic}")
-    handling.set(message.id.encode() if message.id else None)
+    handling.set(message.id)
     try:
         result: Any = serving.handler(message)
         if inspect.isawaitable(result):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+from raceway.client.inbox import Inbox
 from raceway.client.messages import Message
 from raceway.errors import RacewayError
 
@@ -30,50 +30,28 @@ class Subscription:
     def __init__(self, pattern: str, buffer_bytes: int, unsubscribe: Callable[[Subscription], Awaitable[None]]) -> None:
         self.pattern = pattern
         self.dropped = 0
-        self._messages: deque[Message] = deque()
+        self._inbox: Inbox[Message] = Inbox()
         self._held = 0
         self._buffer_bytes = buffer_bytes
         self._unsubscribe = unsubscribe
-        self._readers: deque[asyncio.Future[None]] = deque()
-        self._over = False
-        self._error: RacewayError | None = None
 
     def put(self, message: Message) -> None:
         size = len(message.payload) + OVERHEAD_BYTES
-        if self._over or (self._held + size > self._buffer_bytes and self._messages):
-            self.dropped += not self._over
+        if self._inbox.is_over or (self._held + size > self._buffer_bytes and self._inbox):
+            self.dropped += not self._inbox.is_over
             return
         self._held += size
-        self._messages.append(message)
-        self._wake()
+        self._inbox.put(message)
 
     def end(self, error: RacewayError | None) -> None:
         """Nothing more will come. What is held can still be read, then `error` is raised, or the iteration ends."""
-        if not self._over:
-            self._over, self._error = True, error
-            while self._readers:
-                self._wake()
-
-    def _wake(self) -> None:
-        while self._readers:
-            reader = self._readers.popleft()
-            if not reader.done():
-                reader.set_result(None)
-                return
+        self._inbox.end(error)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        while not self._messages:
-            if self._error is not None:
-                raise self._error
-            if self._over:
-                raise StopAsyncIteration
-            reader: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-            self._readers.append(reader)
-            await reader
-        message = self._messages.popleft()
+        message = await self._inbox.take()
         self._held -= len(message.payload) + OVERHEAD_BYTES
         return message
 
@@ -84,9 +62,9 @@ class Subscription:
 
     async def close(self) -> None:
         """Unsubscribe. May be repeated."""
-        if not self._over:
+        if not self._inbox.is_over:
             self.end(None)
-            self._messages.clear()
+            self._inbox.clear()
             await self._unsubscribe(self)
 
     async def __aenter__(self) -> Self:

@@ -81,9 +81,10 @@ class _Blocking(Generic[C]):
             self._stop()
 
     def _stop(self) -> None:
+        # On its own loop: the caller's thread may have one running, and then no other can run there.
+        self._run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.run_until_complete(self._loop.shutdown_default_executor())
         self._loop.close()
 
     def __enter__(self) -> Self:

@@ -25,6 +25,7 @@ import msgspec
 
 from raceway.client.address import Address
 from raceway.client.calls import Calls, ManyAnswers, OneAnswer
+from raceway.client.chain import PARENT_KEY, with_parent
 from raceway.client.deliveries import NO_METHOD, Consumer, encode_keys, refusal
 from raceway.client.line import Line
 from raceway.client.link import Link
@@ -145,7 +146,7 @@ class ZbusClient:
         (msgid,) = fresh_ids(1)
         message = codec.produce(
             queue.encode(), encode_payload(payload), msgid, self._token, confirm, _bytes(topic), None,
-            encode_keys(headers),
+            encode_keys(with_parent(PARENT_KEY, headers)),
         )  # fmt: skip
         if confirm:
             await self._ask(_Reply(queue, self._deadline()), msgid, message)
@@ -182,11 +183,15 @@ class ZbusClient:
         self, queue: str, payloads: list[bytes], topic: str | None, confirm: bool
     ) -> tuple[list[bytes], bytes]:
         ids, name = fresh_ids(len(payloads)), queue.encode()
-        if topic is None:
+        keys = encode_keys(with_parent(PARENT_KEY, None))
+        if topic is None and not keys:
             return ids, codec.produces(name, ids, payloads, self._token, confirm)
         pairs = zip(ids, payloads, strict=True)
         return ids, b"".join(
-            [codec.produce(name, payload, msgid, self._token, confirm, topic.encode()) for msgid, payload in pairs]
+            [
+                codec.produce(name, payload, msgid, self._token, confirm, _bytes(topic), None, keys)
+                for msgid, payload in pairs
+            ]
         )
 
     # ---- consuming --------------------------------------------------------------------------------------------------
@@ -217,7 +222,14 @@ class ZbusClient:
         A request that nobody takes waits in the queue, also beyond its deadline.
         """
         (msgid,) = fresh_ids(1)
-        message = codec.request(queue.encode(), msgid, encode_payload(payload), self._token, None, encode_keys(headers))
+        message = codec.request(
+            queue.encode(),
+            msgid,
+            encode_payload(payload),
+            self._token,
+            None,
+            encode_keys(with_parent(PARENT_KEY, headers)),
+        )
         deadline_ms = DEFAULT_TIMEOUT_MS if timeout_ms is None else timeout_ms
         deadline = asyncio.get_running_loop().time() + deadline_ms / 1000
         return (await self._ask(_Reply(queue, deadline), msgid, message)).body

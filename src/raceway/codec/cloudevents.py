@@ -25,7 +25,7 @@ from msgspec import Raw
 
 from raceway.codec.http_message import Headers, HttpMessage, is_plain_text, take_header, take_value
 from raceway.codec.seneca_document import DocumentError, decode_any, maybe_text, read_members, read_value
-from raceway.errors import MalformedError
+from raceway.errors import MalformedError, TooLargeError
 from raceway.model.envelope import encode_json
 from raceway.model.trace_context import TRACEPARENT, TRACESTATE
 
@@ -34,6 +34,8 @@ FAMILY = "application/cloudevents"
 PREFIX = "ce-"
 SPEC_VERSION = "1.0"
 TYPED = "http.typed"
+# Events in one batch: the loop reads them in one go.
+MAX_EVENTS = 1000
 
 REQUIRED = ("id", "source", "type")
 # Context attributes and well-known extensions that are columns.
@@ -109,6 +111,27 @@ def read_structured(headers: Headers, body: bytes) -> HttpMessage:
     return message
 
 
+def read_batch(headers: Headers, body: bytes) -> list[HttpMessage]:
+    """Events that are a JSON array. Headers are about all of them. Raises MalformedError, TooLargeError."""
+    headers = list(headers)
+    if any(name == "x-dedup-id" for name, _ in headers):
+        raise MalformedError("x-dedup-id names one message, and a batch has several")
+    try:
+        events = msgspec.json.decode(read_value(body), type=list[Raw])
+    except (DocumentError, msgspec.DecodeError) as error:
+        raise MalformedError("the body is no JSON array, or nested too deep") from error
+    if len(events) > MAX_EVENTS:
+        raise TooLargeError("a batch", len(events), MAX_EVENTS, "events")
+    return [_numbered(headers, event, number) for number, event in enumerate(events)]
+
+
+def _numbered(headers: Headers, event: Raw, number: int) -> HttpMessage:
+    try:
+        return read_structured(headers, bytes(event))
+    except MalformedError as error:
+        raise MalformedError(f"event {number} of the batch: {error}") from error
+
+
 def unescaped(value: str) -> str:
     """A header value of binary mode: percent-encoded UTF-8, perhaps in quotes. Raises MalformedError."""
     if len(value) > 1 and value[0] == value[-1] == '"':
@@ -157,7 +180,7 @@ def _check(context: dict[str, str]) -> None:
         raise MalformedError(f"specversion must be {SPEC_VERSION}")
     missing = [name for name in REQUIRED if not context.get(name)]
     if missing:
-        raise MalformedError(f"an event has a {missing[0]}")
+        raise MalformedError(f"the event has no {missing[0]}")
     for name, value in context.items():
         if not _name(name) or name == "data":
             raise MalformedError(f"{name!r} cannot be an attribute of an event: lower-case letters and digits only")

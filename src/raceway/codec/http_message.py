@@ -118,7 +118,7 @@ def text_of(name: str, value: str) -> str:
 def check_attributes(attributes: dict[str, str]) -> None:
     """Raises TooLargeError."""
     if len(attributes) > MAX_ATTRIBUTES:
-        raise TooLargeError("attributes, by number,", len(attributes), MAX_ATTRIBUTES)
+        raise TooLargeError("a head", len(attributes), MAX_ATTRIBUTES, "attributes")
     size = sum(len(name) + len(value.encode("utf-8", "replace")) for name, value in attributes.items())
     if size > MAX_ATTRIBUTE_BYTES:
         raise TooLargeError("attributes", size, MAX_ATTRIBUTE_BYTES)

@@ -12,8 +12,9 @@ batch.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
-from typing import ClassVar, cast
+from typing import Any, ClassVar, Self, cast
 
 import msgspec
 
@@ -75,6 +76,12 @@ class _Messages(msgspec.Struct):
     topic: Column[bytes] = None
     status: Column[int] = None
     browser: Column[Browser] = None
+
+    def keep(self, rows: Sequence[int]) -> Self:
+        """These rows of it."""
+        beside = (self.ack, self.token, self.topic, self.status, self.browser)
+        columns: list[Any] = [[each[row] for row in rows] if type(each) is list else each for each in beside]
+        return type(self)(self.batch.keep(list(rows)), *columns)
 
 
 class Produce(_Messages):

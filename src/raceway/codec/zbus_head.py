@@ -19,6 +19,7 @@ from functools import lru_cache
 import msgspec
 
 from raceway.errors import MalformedError
+from raceway.model.text import is_utf8
 
 KIB, MIB = 1024, 1024 * 1024
 END_OF_HEAD = b"\r\n\r\n"
@@ -132,7 +133,7 @@ def _read_lines(head: bytes, lines: list[bytes], limits: ZbusLimits) -> Head:
     first = (_remembered_first if len(first_line) <= REMEMBERED_LINE else read_first)(first_line, limits.headers)
     headers, names = _read_headers(lines)
     length = _read_length(headers)
-    fault = first.fault if _is_text(head) else "head is not UTF-8"
+    fault = first.fault if is_utf8(head) else "head is not UTF-8"
     is_learnable = names and fault is None and len(head) <= LEARNABLE_BYTES and ADMIN_ALIAS not in first.keys
     return Head(
         first,
@@ -202,16 +203,6 @@ def _one_spelling(keys: dict[bytes, bytes], is_admin: bool) -> dict[bytes, bytes
     return found
 
 
-def _is_text(data: bytes) -> bool:
-    if data.isascii():
-        return True
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
 def _keys_of_broken(lines: list[bytes]) -> dict[bytes, bytes]:
     """Whatever looks like a header, without any check."""
     pairs = (line.partition(b":") for line in lines[1:])
@@ -255,7 +246,7 @@ def _read_uri(uri: bytes, max_keys: int) -> First:
     queue = maybe_unescape(path.removeprefix(b"/"))
     if queue is None:
         fault = "escape in the URI"
-    elif _control_or_line_end(queue) or not _is_text(queue):
+    elif _control_or_line_end(queue) or not is_utf8(queue):
         fault = "path of the URI"
     elif queue:
         keys.setdefault(b"mq", queue)
@@ -266,7 +257,7 @@ def _take_key(keys: dict[bytes, bytes], name: bytes, value: bytes) -> bool:
     """False if the pair could not stand in a header line, where it would go. The body may have any bytes."""
     if name != b"body":
         value = value.strip(BLANK)
-        if not _token(name) or _control_or_line_end(value) or not _is_text(value):
+        if not _token(name) or _control_or_line_end(value) or not is_utf8(value):
             return False
     keys[name] = value
     return True

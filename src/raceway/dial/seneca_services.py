@@ -114,6 +114,7 @@ class ServiceTable:
         Raises the errors of pins, names and addresses, ForbiddenError for one that is not on the allow-list, and
         UnavailableError if it could not be kept. Whether the service is there shows in the rows.
         """
+        self._broker.journal.check_writable()
         services = self._add_all(pins, url, dialect)
         await asyncio.gather(*(service.line.look() for service in services))
         for service in services:
@@ -124,7 +125,8 @@ class ServiceTable:
         return [self._row(service) for service in services]
 
     async def detach(self, pins: str, url: str) -> int:
-        """How many there were. One from the settings comes back at the next start."""
+        """How many there were. One from the settings comes back at the next start. Raises UnavailableError."""
+        self._broker.journal.check_writable()
         address = parse_address(url)
         gone = 0
         for pattern in parse_pins(pins):
@@ -223,14 +225,15 @@ class ServiceTable:
         task.add_done_callback(self._looking.discard)
 
     async def _committed(self) -> None:
-        done: asyncio.Future[None] = self._loop.create_future()
+        done: asyncio.Future[RacewayError | None] = self._loop.create_future()
 
-        def tell() -> None:
+        def tell(error: RacewayError | None) -> None:
             if not done.done():
-                done.set_result(None)
+                done.set_result(error)
 
         self._broker.journal.after_commit(tell)
-        await done
+        if (error := await done) is not None:
+            raise error
 
     def _row(self, service: Service) -> ServiceRow:
         line = service.line

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from raceway.journal import checksum
@@ -43,7 +43,8 @@ class OpenBlock:
     """Rows that will be committed together. Control rows come last: they do not stand between messages."""
 
     __slots__ = (
-        "batches", "calls", "controls", "counts", "dones", "first", "messages", "size", "snapshot", "spans", "time_us",
+        "batches", "controls", "counts", "dones", "first", "messages", "size", "snapshot", "spans", "time_us",
+        "waiting",
     )  # fmt: skip
 
     def __init__(self, first: int) -> None:
@@ -55,7 +56,8 @@ class OpenBlock:
         self.counts: list[int] = []
         self.spans: list[Span] = []
         self.dones: list[Done] = []
-        self.calls: list[Callable[[], None]] = []
+        # Those who wait for everything so far, and whether they wait for space on a full disk too.
+        self.waiting: list[tuple[Done, bool]] = []
         self.controls: dict[tuple[str, str], bytes] = {}
         self.snapshot: bytes | None = None
 

@@ -164,8 +164,9 @@ class Journal(Protocol):
     def flush(self) -> None:
         """Commit what is open, if the writer is idle. Call it once per loop turn; cheap when there is nothing."""
 
-    def after_commit(self, call: Callable[[], None]) -> None:
-        """Run `call` when everything appended so far is committed: at once if it is."""
+    def after_commit(self, done: Done, *, patient: bool = False) -> None:
+        """Run `done(None)` when everything appended so far is committed: at once if it is; `done(error)` if it cannot
+        be. `patient`: on a full disk it waits on, because state that was set is kept until there is space."""
 
     def read(
         self, start: int, stop: int | None = None, columns: Sequence[str] | None = None

@@ -6,7 +6,8 @@ One block is in flight at a time; while it is written the next one fills, which 
 here waits or locks: everything runs on the owner thread, and engines answer by calling `_committed` or `_failed` on it.
 
 When a block fails, everything behind it fails too: sequences and offsets are given again, so that none is ever missing
-or given twice. Control rows are refused to nobody, so they are kept and go into the next block that can be written.
+or given twice. Control rows are refused to nobody, so they are kept and go into the next block that can be written;
+who waits for them is told of the failure all the same, unless it says that it can wait for space.
 """
 
 from __future__ import annotations
@@ -14,7 +15,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
-from functools import partial
 from itertools import repeat
 from typing import Any, Literal
 
@@ -76,7 +76,7 @@ class Intake(ABC):
         count = batch.count
         if not count:
             if done is not None:
-                self.after_commit(partial(done, None))
+                self.after_commit(done)
             return self.next_sequence
         state, block = self.state, self._open
         now_us: int = self._clock() if batch.time_us is None else batch.time_us  # type: ignore[assignment]  # a scalar
@@ -119,14 +119,16 @@ class Intake(ABC):
         self._in_flight = self._waiting.popleft()
         self._hand_over(self._in_flight)
 
-    def after_commit(self, call: Callable[[], None]) -> None:
+    def after_commit(self, done: Done, *, patient: bool = False) -> None:
         """See `Journal.after_commit`."""
         last = self._open if self._open.rows else self._waiting[-1] if self._waiting else self._in_flight
         if last is None:
-            call()
-        else:
-            last.calls.append(call)
+            done(None)
+        elif self._refusal is None or (patient and self._status == "disk_full"):
+            last.waiting.append((done, patient))
             self._hurry = True
+        else:
+            done(self._refusal)
 
     @abstractmethod
     def _hand_over(self, block: OpenBlock) -> None:
@@ -139,8 +141,8 @@ class Intake(ABC):
             self.flush()  # first: the disk works while we tell those who wait
         for done in block.dones:
             _tell(done, None)
-        for call in block.calls:
-            _run(call)
+        for done, _ in block.waiting:
+            _tell(done, None)
         if self._pressed and self._unsynced < self._settings.unsynced_bytes // 2:
             self._press(False)
 
@@ -155,14 +157,15 @@ class Intake(ABC):
             for (section, key), payload in block.controls.items():
                 self._open.add_control(section, key, payload, self.state.time_us)
         self._unsynced = self._open.size
-        calls = [call for block in failed for call in block.calls]
-        if self._open.controls:
-            self._open.calls, calls = calls, []
+        waiting = [each for block in failed for each in block.waiting]
+        if self._open.controls and status in ("ok", "disk_full"):  # they will be written, at once or some day
+            self._open.waiting = [each for each in waiting if status == "ok" or each[1]]
         self._refuse(status, reason)
         for done in (done for block in failed for done in block.dones):
             _tell(done, error)
-        for call in calls:
-            _run(call)
+        for each in waiting:
+            if each not in self._open.waiting:
+                _tell(each[0], error)
         if self._pressed:
             self._press(False)
 
@@ -246,12 +249,8 @@ def _no_pressure(_on: bool) -> None:
 
 
 def _tell(done: Done, error: RacewayError | None) -> None:
-    _run(lambda: done(error))
-
-
-def _run(call: Callable[[], None]) -> None:
     """One waiter's mistake must not keep the others waiting."""
     try:
-        call()
+        done(error)
     except Exception:  # noqa: BLE001  # the edge between the journal and whoever uses it
         log().exception("a call that waited for a commit failed")

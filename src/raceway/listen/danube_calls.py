@@ -7,8 +7,10 @@ known already may come back.
 
 from __future__ import annotations
 
+import asyncio
 import ipaddress
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -30,6 +32,11 @@ NOBODY = Principal(ANONYMOUS, WIRE)
 RENEWING = {"CreateProducer", "Subscribe"}
 # A method's name to the class of its requests and whoever serves them.
 Handlers = Mapping[str, tuple[type[Message], Callable[["Caller", Any], Message]]]
+# A method's name to what must be done before it is served, if anything, for whoever calls it.
+Prepare = Callable[[Principal, Any], "Future[None] | None"]
+Preparations = Mapping[str, Prepare]
+NOTHING: Preparations = {}
+Take = Callable[[GrpcSession, list[Call]], None]
 
 
 class Caller(NamedTuple):
@@ -89,11 +96,36 @@ class Calls:
 
     # ---- serving -----------------------------------------------------------------------------------------------------
 
-    def serve(self, methods: Methods, service: str, handlers: Handlers, lasting: set[str]) -> None:
-        """Join a service's methods to the door; answers of the `lasting` ones wait for the commit."""
+    def serve(
+        self, methods: Methods, service: str, handlers: Handlers, lasting: set[str], prepared: Preparations = NOTHING
+    ) -> None:
+        """Join a service's methods to the door; answers of the `lasting` ones wait for the commit, calls of the
+        `prepared` ones for work that another thread does first."""
         for name, (kind, handler) in handlers.items():
             guarded = partial(self._change, handler) if name in lasting - RENEWING else handler
-            methods.unary(f"/{service}/{name}", partial(self._take, kind, guarded, name in lasting))
+            take = partial(self._take, kind, guarded, name in lasting)
+            if name in prepared:
+                take = partial(self._take_prepared, prepared[name], kind, take)
+            methods.unary(f"/{service}/{name}", take)
+
+    def _take_prepared(
+        self, prepare: Prepare, kind: type[Message], take: Take, session: GrpcSession, calls: list[Call]
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        for call in calls:
+            work = self._maybe_work(prepare, kind, call)
+            if work is None:
+                take(session, [call])
+            else:
+                served = partial(loop.call_soon_threadsafe, take, session, [call])
+                work.add_done_callback(lambda _, served=served: served())  # type: ignore[misc]
+
+    def _maybe_work(self, prepare: Prepare, kind: type[Message], call: Call) -> Future[None] | None:
+        """Whoever may not, or sends what cannot be read, is refused by `take`."""
+        try:
+            return prepare(self.principal(call[2]), kind.FromString(call[1]))
+        except (DecodeError, UnauthenticatedError):
+            return None
 
     def _change(self, handler: Callable[[Caller, Any], Message], caller: Caller, request: Any) -> Message:
         self.broker.journal.check_writable()
@@ -112,9 +144,15 @@ class Calls:
             except RacewayError as error:
                 self.refuse(session, stream, error)
             else:
-                reply = partial(session.answer_many, [(stream, answer)])
+                reply = partial(self._reply, session, stream, answer)
                 waits = lasts and self.broker.journal.health().status != "disk_full"
-                self.broker.after_commit(reply) if waits else reply()
+                self.broker.after_commit(reply) if waits else reply(None)
+
+    def _reply(self, session: GrpcSession, stream: int, answer: bytes, error: RacewayError | None) -> None:
+        if error is None:
+            session.answer_many([(stream, answer)])
+        else:
+            self.refuse(session, stream, error)
 
     def refuse(self, session: GrpcSession, stream: int, error: RacewayError, *, after_s: float = 0.0) -> None:
         session.refuse(stream, status_of(error), str(error), after_s=after_s)

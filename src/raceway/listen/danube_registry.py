@@ -6,6 +6,8 @@ namespace, so both are asked for the whole cluster; a topic's settings are asked
 
 from __future__ import annotations
 
+from concurrent.futures import Future
+
 from raceway.broker.topics import Topic
 from raceway.codec.danube_pb.schema_registry_pb2 import (
     CheckCompatibilityRequest,
@@ -33,9 +35,10 @@ from raceway.codec.danube_pb.schema_registry_pb2 import (
     UpdateTopicValidationPolicyResponse,
 )
 from raceway.errors import ForbiddenError, UnknownTopicError
-from raceway.listen.danube_calls import Caller, Calls, Handlers
+from raceway.listen.danube_calls import Caller, Calls, Handlers, Preparations
 from raceway.listen.grpc import Methods
 from raceway.model.schemas import SchemaVersion
+from raceway.model.security import Permission, Principal
 from raceway.model.topics import parse_danube_topic
 
 LASTING = {
@@ -63,7 +66,22 @@ class RegistryCalls:
             "GetTopicSchemaConfig": (GetTopicSchemaConfigRequest, self._get_topic_schema),
             "ListSubjects": (ListSubjectsRequest, self._list_subjects),
         }
-        self._calls.serve(methods, "danube_schema.SchemaRegistry", handlers, LASTING)
+        prepared: Preparations = {"RegisterSchema": self._read_registered, "CheckCompatibility": self._read_checked}
+        self._calls.serve(methods, "danube_schema.SchemaRegistry", handlers, LASTING, prepared)
+
+    def _read_registered(self, principal: Principal, request: RegisterSchemaRequest) -> Future[None] | None:
+        return self._maybe_read(principal, request.schema_type, request.schema_definition)
+
+    def _read_checked(self, principal: Principal, request: CheckCompatibilityRequest) -> Future[None] | None:
+        return self._maybe_read(principal, request.schema_type, request.new_schema_definition)
+
+    def _maybe_read(self, principal: Principal, schema_type: str, definition: bytes) -> Future[None] | None:
+        """A large definition is read beside the loop, for those who may have it read."""
+        security = self._calls.broker.security
+        wanted: tuple[Permission, ...] = ("ManageSchema", "Lookup")
+        if security.enabled and not any(security.allows(principal, each, None) for each in wanted):
+            return None
+        return self._schemas.maybe_read_aside(schema_type, definition)
 
     # ---- subjects ----------------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol, cast
 
 from raceway.codec.mb import MbReceiver
 from raceway.codec.mb_encode import tcp_frame
+from raceway.errors import RacewayError
 from raceway.listen.gate import Gate
 from raceway.listen.mb import MbGate, MbSession, publish_encoder
 from raceway.listen.session import Session
@@ -64,7 +65,7 @@ class StreamProtocol(asyncio.Protocol):
         self._gate.broker.journal.after_commit(self._end)
         return True
 
-    def _end(self) -> None:
+    def _end(self, error: RacewayError | None) -> None:
         if self._session is not None and self._session.open:
             self._session.flush()
             self._session.close("ended by peer")

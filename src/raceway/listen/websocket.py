@@ -29,6 +29,7 @@ from raceway.codec.mb_encode import websocket_frame
 from raceway.config import is_loopback
 from raceway.listen.mb import MbGate, MbSession, publish_encoder
 from raceway.listen.sockets import set_send_buffer
+from raceway.model.text import is_utf8
 
 encode_publishes = publish_encoder(websocket_frame)
 
@@ -152,7 +153,7 @@ class MbWebSocket(WSListener):
         if begun:
             data = b"".join((*self._fragments, data))
             self._fragments, self._fragment_bytes = [], 0
-        if self._text and not _is_utf8(data):
+        if self._text and not is_utf8(data):
             self._break(WSCloseCode.INVALID_TEXT, "text that is not UTF-8")
             return
         self._messages.append(data)
@@ -215,13 +216,3 @@ class _Watched(asyncio.BufferedProtocol):
 def _may_be_sent(code: int) -> bool:
     """Codes that may stand in a close frame (RFC 6455, 7.4, and the registry behind it)."""
     return code in (1000, 1001, 1002, 1003) or 1007 <= code <= 1014 or 3000 <= code <= 4999
-
-
-def _is_utf8(data: bytes) -> bool:
-    if data.isascii():
-        return True
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True

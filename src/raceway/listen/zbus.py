@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from itertools import groupby
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
@@ -37,13 +40,21 @@ from raceway.codec.zbus import (
     ZbusLimits,
 )
 from raceway.codec.zbus_encode import queue_forbidden, queue_not_found, sent_of
-from raceway.errors import ForbiddenError, NameReservedError, NoRouteError, RacewayError, UnknownQueueError
+from raceway.errors import (
+    ForbiddenError,
+    NameReservedError,
+    NoRouteError,
+    RacewayError,
+    UnauthenticatedError,
+    UnknownQueueError,
+)
 from raceway.listen.gate import Gate
 from raceway.listen.session import Session
 from raceway.listen.tcp import StreamProtocol
 from raceway.listen.zbus_admin import Administration
 from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents import Publish, Reply, Request, Taken
+from raceway.model.security import ANONYMOUS, Principal
 from raceway.model.topics import is_reserved
 
 # What a delivery's head is made of, beside its reply queue.
@@ -55,6 +66,11 @@ _OF_HEAD = (
 LOOK_AGAIN_S = 0.001
 # Reply queues this connection was handed; older ones may no longer be answered to.
 HANDED_REPLIES = 10_000
+NOBODY = Principal(ANONYMOUS, ZBUS.decode())
+# Between the parts of a JSON Web Token.
+JWT_DOTS = 2
+
+M = TypeVar("M", Produce, Ask)
 
 
 class ZbusGate(Gate["ZbusSession"]):
@@ -107,6 +123,8 @@ class ZbusSession(Session):
         self._looks_again = False
         self._look_s = LOOK_AGAIN_S
         self._handed: OrderedDict[bytes, None] = OrderedDict()
+        # Did the token of what is being read name a principal? Then it is no queue's token.
+        self.identified = False
         self._silent: set[bytes] = set()
         self._known_head: tuple[Batch, bytes | None, DeliveryHead] | None = None
         self.handlers = {
@@ -145,11 +163,40 @@ class ZbusSession(Session):
         """A request to a queue may wait for ever; a service of another wire must answer in time."""
         return None if isinstance(responder, QueueResponder) else self.gate.settings.request_timeout_ms
 
+    # ---- who it is ---------------------------------------------------------------------------------------------------
+
+    def _by_token(self, event: M) -> Iterator[M]:
+        """The messages of one read, those of one sender at a time. With security off that is nobody's concern."""
+        if self.broker.security.enabled and _varies(event.token):
+            for token, rows in groupby(range(event.batch.count), partial(_item, event.token)):
+                self._identify(token)
+                yield event.keep(list(rows))
+        else:
+            self._identify(event.token)  # type: ignore[arg-type]  # it does not vary, or is not looked at
+            yield event
+
+    def _identify(self, token: bytes | None) -> None:
+        """With security on a token may be one of the bus's own, which names a principal."""
+        if not self.broker.security.enabled:
+            return
+        self.principal, self.identified = NOBODY, False
+        if token and token.count(b".") == JWT_DOTS:
+            with suppress(UnauthenticatedError):  # then it may still be the token of a queue
+                self.principal = self.broker.security.identify(f"Bearer {token.decode('latin-1')}", ZBUS.decode())
+                self.identified = True
+
+    def _code(self, token: bytes | None) -> str | None:
+        """What opens a queue that has a token; None for those who are known by name."""
+        return None if self.identified else (token or b"").decode("utf-8", "replace")
+
     # ---- produce -----------------------------------------------------------------------------------------------------
 
     def _produce(self, event: Produce) -> None:
-        if not self._admit_page(event):
-            return
+        if self._admit_page(event):
+            for part in self._by_token(event):
+                self._take_produces(part)
+
+    def _take_produces(self, event: Produce) -> None:
         batch = event.batch
         rows: list[int] = []
         for mq, start, stop in stretches(batch.topic, batch.count):
@@ -178,7 +225,7 @@ class ZbusSession(Session):
         }
         try:
             for token in tokens:
-                self.broker.queues.find(name, (token or b"").decode("utf-8", "replace"))
+                self.broker.queues.find(name, self._code(token))
         except UnknownQueueError as error:
             if self.broker.is_known(name) and not is_reserved(name):
                 return True
@@ -225,8 +272,11 @@ class ZbusSession(Session):
     # ---- request and answer ------------------------------------------------------------------------------------------
 
     def _ask(self, event: Ask) -> None:
-        if not self._admit_page(event):
-            return
+        if self._admit_page(event):
+            for part in self._by_token(event):
+                self._take_requests(part)
+
+    def _take_requests(self, event: Ask) -> None:
         rows: list[int] = []
         for mq, start, stop in stretches(event.batch.topic, event.batch.count):
             if self._may_ask(event, mq, start, stop):
@@ -307,8 +357,9 @@ class ZbusSession(Session):
             box.arm(msgid, self)
             return
         name = event.mq.decode("utf-8", "replace")
+        self._identify(event.token)
         try:
-            self.broker.queues.find(name, (event.token or b"").decode("utf-8", "replace"))
+            self.broker.queues.find(name, self._code(event.token))
             topics = tuple(topic.decode("utf-8", "replace") for topic in event.topics)
             self.broker.queues.arm(self, name, msgid, topics, event.window)
         except RacewayError as error:
@@ -328,6 +379,9 @@ class ZbusSession(Session):
             self._remember_chain(batch, row, raw_id)
         self._write_delivery(ticket, batch, row, raw_id, reply_to, queue.topic.spoken)
         self._unsent.append((queue, entry))
+
+    def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
+        self._refuse(queue_forbidden(queue.encode(), ticket))
 
     def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None:
         batch, row = copy
@@ -404,6 +458,7 @@ class ZbusSession(Session):
         if not self.gate.is_welcome(event.browser):
             self._refuse(Refused(403, "requests from other sites are refused", event.msgid))
             return
+        self._identify(event.token)
         answer = self.gate.administration.perform(self, event)
         if answer is not None:
             self.write(answer)

@@ -25,12 +25,19 @@ from raceway.codec.zbus_encode import admin_forbidden, method_not_found
 from raceway.errors import QueueKindError, RacewayError
 from raceway.listen.zbus_page import render_page, render_tracker_page
 from raceway.listen.zbus_tracker import Tracker
+from raceway.model.security import Principal
+
+# Methods that tell of others.
+LOOKS_AROUND = {"index", "data"}
 
 
 class AdminPeer(Protocol):
     """A connection that administrates."""
 
     address: str
+    # Who it is, as far as security goes, and whether its token said so.
+    principal: Principal
+    identified: bool
 
     def write(self, data: bytes) -> None: ...
 
@@ -58,11 +65,16 @@ class Administration:
     def perform(self, peer: AdminPeer, event: Admin) -> bytes | None:
         """The reply, if there is one."""
         token = self._settings.admin_token
-        if token and not hmac.compare_digest((event.token or b""), token.encode()):
+        if token and not peer.identified and not hmac.compare_digest((event.token or b""), token.encode()):
             return zbus.refusal_reply(admin_forbidden(event.msgid))
         method = self._methods.get(event.method)
         if method is None:
             return zbus.refusal_reply(method_not_found(event.method, event.msgid))
+        try:
+            if event.method in LOOKS_AROUND:
+                self._broker.security.check(peer.principal, "Lookup")
+        except RacewayError as error:
+            return zbus.refusal_reply(zbus.refusal_of(error, event.msgid))
         return method(peer, event)
 
     def leave(self, peer: AdminPeer) -> None:
@@ -111,10 +123,12 @@ class Administration:
         except RacewayError as error:
             return zbus.refusal_reply(zbus.refusal_of(error, event.msgid))
         self.queue_made()
-        self._broker.journal.after_commit(lambda: peer.write(self._time_reply(event.msgid)))
+        self._broker.journal.after_commit(lambda error: peer.write(self._time_reply(event.msgid, error)))
         return None
 
-    def _time_reply(self, msgid: bytes | None) -> bytes:
+    def _time_reply(self, msgid: bytes | None, error: RacewayError | None) -> bytes:
+        if error is not None:
+            return zbus.refusal_reply(zbus.refusal_of(error, msgid))
         return zbus.reply(200, msgid, b"%d" % (self._broker.clock_us() // 1000))
 
     def _track_sub(self, peer: AdminPeer, event: Admin) -> bytes:

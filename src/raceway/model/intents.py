@@ -26,9 +26,10 @@ class _Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Publish(msgspec.Struct, gc=False):
-    """To every subscriber of each row's topic."""
+    """To every subscriber of each row's topic. `whole`: all rows or none, and each has its own producer."""
 
     batch: Batch
+    whole: bool = False
 
 
 class Request(msgspec.Struct, gc=False):

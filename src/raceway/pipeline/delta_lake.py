@@ -28,8 +28,9 @@ class DeltaLake(Lake):
         self._parts: dict[str, list[str]] = {}
 
     def exists(self, table: str) -> bool:
-        path, files = self._path(f"{self.folders.table(table)}/_delta_log")
-        return bool(files.exists(path))
+        """Whether there was a first transaction: a killed one leaves folders, which are no table yet."""
+        commits, files = self._path(f"{self.folders.table(table)}/_delta_log/*.json")
+        return bool(len(files.globStatus(commits) or []))
 
     def parts(self, table: str) -> list[str]:
         if table not in self._parts:
@@ -56,6 +57,11 @@ class DeltaLake(Lake):
         self._parts.pop(table, None)
         for file in files:
             file.unlink(missing_ok=True)
+
+    def drop(self, table: str, part: str) -> None:
+        if part in self.parts(table):
+            nothing = self.frame(table, [part]).where(F.lit(False)).withColumnRenamed("part", key_of(table))
+            self._overwrite(table, [part], nothing)
 
     def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
         wanted = sorted(set(buckets))

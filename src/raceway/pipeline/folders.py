@@ -7,7 +7,9 @@
     notes/  links/  active/                           what is known of parts and buckets (see `notes`, `recompute`)
     schemas.json                                      every schema version the bus has had (see `schema_book`)
     checkpoint/v1/                                    Spark's own; may be deleted, the tables say where to go on
-    version  journal                                  of the tables (`registry`); whose journal they are made from
+    version  journal  format                          of the tables (`registry`); whose journal they are made from; how
+                                                      they are kept, told before the first file: a run that was killed
+                                                      may have left files of either kind
     progress.json  lock  log/  spark/                 for people and other processes; log4j file, Spark's scratch
 
 Staging lies outside every table, because readers walk into folders of any name.
@@ -40,6 +42,7 @@ class Folders:
         self.schemas = self.root / "schemas.json"
         self.progress = self.root / "progress.json"
         self.version = self.root / "version"
+        self.format = self.root / "format"
         self.lock = self.root / "lock"
         self.log = self.root / "log"
         self.spark = self.root / "spark"
@@ -50,8 +53,6 @@ class Folders:
 
 
 def maybe_kept_format(folders: Folders) -> Literal["parquet", "delta"] | None:
-    """How the tables are kept that are there already; None when there are none, or elsewhere than on this disk."""
-    bronze = folders.root / "tables" / "bronze" / "messages"
-    if (bronze / "_delta_log").is_dir():
-        return "delta"
-    return "parquet" if bronze.is_dir() else None
+    """How the tables of this folder are kept; None when there are none."""
+    told = folders.format.read_text("utf-8", "replace").strip() if folders.format.is_file() else ""
+    return "delta" if told == "delta" else "parquet" if told == "parquet" else None

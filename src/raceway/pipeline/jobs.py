@@ -4,6 +4,9 @@ Spark hands a batch to `foreachBatch` and remembers offsets in its checkpoint. I
 another cut of it: after a crash, after files of the checkpoint were lost, after the checkpoint was deleted. Nothing
 here relies on it. `Lake.append_batch` takes what is behind the table's end, `recompute.refresh` does what no note calls
 done.
+
+A run that is far behind takes several batches in before it computes: a bucket is then computed once, not with each
+batch that touches it, and the rows are the same.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from raceway.pipeline import checkpoint, compaction, progress, registry
 from raceway.pipeline.columns import JOURNAL
 from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note
+from raceway.pipeline.opening import keep_format
 from raceway.pipeline.progress import Batch, Progress, TableProgress
 from raceway.pipeline.recompute import forget, refresh
 from raceway.pipeline.scan import Gap
@@ -39,6 +43,8 @@ from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
 # How often a waiting run looks whether it shall stop, and writes its progress.
 _LOOK_S = 0.25
 _PROGRESS_S = 2.0
+# So many rows may wait for the other tables, as long as a whole batch is waiting behind them.
+AHEAD_ROWS = 16 * BUCKET_ROWS
 
 
 @dataclass(frozen=True)
@@ -66,7 +72,7 @@ class Job:
         self.stopping = threading.Event()
         self.progress = Progress(pid=0, format=order.settings.format, started_us=progress.now_us())
         self._failure: BaseException | None = None
-        self._steps: dict[str, float] = {}
+        self._ahead_rows = 0  # in bronze, not in the other tables
         self._lost: list[Gap] = []  # not noted yet: a batch that is lost as a whole makes no part
         self._reader = Reader(lake.folders.data)
 
@@ -77,6 +83,8 @@ class Job:
         try:
             self._begin()
             self._follow(self._start())
+            if self._ahead_rows and self.progress.last_batch and not self.stopping.is_set():
+                self._compute(self.progress.last_batch)
             self._tell("stopped")
         except (RacewayError, PySparkException) as error:
             failure = self._explained(error)
@@ -92,14 +100,12 @@ class Job:
 
     def _begin(self) -> None:
         self.progress.pid = os.getpid()
+        keep_format(self.lake.folders, self.order.settings.format)
         check_identity(self.lake)
         checkpoint.check(self.lake.folders.checkpoint)
         self._check_end()
         compaction.finish(self.lake)
         self.lake.sweep()
-        for part in set(self.lake.notes.parts(MESSAGES)) - set(self.lake.parts(MESSAGES)):
-            if maybe_positions(part):
-                self.lake.notes.drop(MESSAGES, part)  # staged, noted, and then the process was killed
         check_version(self.lake)
         self._tell("starting")
         refresh(self.lake, self.order.tables)  # what the run before did not finish
@@ -161,7 +167,6 @@ class Job:
 
     def _take(self, frame: DataFrame, number: int) -> None:
         began = time.monotonic()
-        self._steps = {}
         staged = [Staged(*row) for row in frame.collect()]
         if not staged:
             return
@@ -170,19 +175,33 @@ class Job:
             rows=sum(each.rows for each in staged), bytes=sum(each.bytes for each in staged),
         )  # fmt: skip
         self._append(staged)
-        self._step(MESSAGES, time.monotonic() - began)
-        refresh(self.lake, self.order.tables, self._step)
-        self._compact()
         batch.seconds = time.monotonic() - began
-        batch.steps = {name: round(seconds, 3) for name, seconds in self._steps.items()}
+        batch.steps = {MESSAGES: round(batch.seconds, 3)}
+        self._stepped(MESSAGES)
+        self._ahead_rows += batch.rows
+        if not self._is_far_behind():
+            self._compute(batch)
         self.progress.last_batch = batch
         self.progress.batches += 1
         self.progress.rows += batch.rows
         self._tell("running")
 
-    def _step(self, name: str, seconds: float) -> None:
-        self._steps[name] = seconds
-        self._stepped(name)
+    def _is_far_behind(self) -> bool:
+        waiting = self._reader.committed() + 1 - self.lake.end()
+        return self._ahead_rows < AHEAD_ROWS and waiting >= self.order.settings.max_records
+
+    def _compute(self, batch: Batch) -> None:
+        """Every other table, for this batch and those before it that have waited."""
+        began = time.monotonic()
+
+        def done(name: str, seconds: float) -> None:
+            batch.steps[name] = round(seconds, 3)
+            self._stepped(name)
+
+        refresh(self.lake, self.order.tables, done)
+        self._ahead_rows = 0
+        self._compact()
+        batch.seconds += time.monotonic() - began
 
     def _append(self, staged: list[Staged]) -> None:
         """The note first: a note of a part that never came is dropped, a part without note has lost what was lost."""
@@ -194,9 +213,9 @@ class Job:
             last_us = max(each.last_us for each in staged)
             rejected = sum(each.rejected for each in staged)
             note = Note(rows=rows, source=JOURNAL, last_us=last_us, rejected=rejected, gaps=sorted(self._lost))
-            self._lost = []
             self.lake.notes.put(MESSAGES, range_name(lo, hi), note)
-        self.lake.append_batch(staged)
+        if self.lake.append_batch(staged) is not None:
+            self._lost = []
 
     def _compact(self) -> None:
         """A bucket that is computed again reads every part that feeds it: they must not become thousands."""

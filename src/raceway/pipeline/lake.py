@@ -109,6 +109,10 @@ class Lake(ABC):
         """Add a part to a bronze table: all of these files or nothing. They are moved or removed."""
 
     @abstractmethod
+    def drop(self, table: str, part: str) -> None:
+        """Remove a part of a bronze table; nothing happens if it is not there."""
+
+    @abstractmethod
     def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
         """Put the rows, which have a column `bucket`, in place of what these buckets held."""
 
@@ -139,22 +143,27 @@ class Lake(ABC):
         note = self.notes.of(MESSAGES, part)
         return part in self.parts(MESSAGES) or (bool(note.source) and not note.rows)
 
-    def append_capture(self, capture: str, messages: Sequence[Path], rejected: Sequence[Path]) -> bool:
+    def append_capture(
+        self, capture: str, messages: Sequence[Path], rejected: Sequence[Path], wire: str = "", path: str = ""
+    ) -> bool:
         """Add an imported file, named by its SHA-256, from files in staging; False when it is there already.
 
         `bronze.messages` comes last and always gets a part, be it an empty one: that is what tells a file imported
-        before from one whose import was killed half-way.
+        before from one whose import was killed half-way. What such a one left, perhaps read as another wire, goes.
         """
         if self.has_capture(capture):
             return False
         part = IMPORT_PART + capture
         refused, good = list(rejected), list(messages) or [self._staged_nothing(self.stage(MESSAGES), MESSAGES)]
         bad_rows, rows = _rows_of(refused), _rows_of(good)
-        if bad_rows and part not in self.parts(REJECTED_MESSAGES):
+        self.drop(REJECTED_MESSAGES, part)
+        self.notes.drop(REJECTED_MESSAGES, part)
+        if bad_rows:
             self.notes.put(REJECTED_MESSAGES, part, Note(rows=bad_rows))
             self.append(REJECTED_MESSAGES, part, refused)
         last_us = max((pc.max(pq.read_table(file, columns=["time_us"]).column(0)).as_py() or 0) for file in good)
-        self.notes.put(MESSAGES, part, Note(rows=rows, source=IMPORT + capture, last_us=last_us))
+        note = Note(rows=rows, source=IMPORT + capture, last_us=last_us, wire=wire, path=path)
+        self.notes.put(MESSAGES, part, note)
         self.append(MESSAGES, part, good)
         return True
 
@@ -254,6 +263,14 @@ class ParquetLake(Lake):
         for number, file in enumerate(files):
             os.rename(file, folder / f"part-{number:05d}.parquet")
         publish(folder, target)
+
+    def drop(self, table: str, part: str) -> None:
+        """Out of sight at once, then removed."""
+        folder = self.path(table) / f"{key_of(table)}={part}"
+        if folder.is_dir():
+            staged = self.stage(table)
+            os.rename(folder, staged / "removed")
+            shutil.rmtree(staged)
 
     def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
         folder = self.stage(table.name)

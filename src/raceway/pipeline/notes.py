@@ -9,6 +9,7 @@ A *part* is what a table is read by: a `range=â€¦` folder of bronze, a `bucket=â
     rejected  how many rows are refused messages; None: nobody has counted (bronze)
     due_us    when its bucket must be computed again although nothing new came (an open request times out)
     gaps      positions that were lost and passed over, because somebody said so (bronze)
+    wire      what a capture was read as, and `path`, where it lay (bronze)
 
 Notes are written when the work on a part is done and never before: whatever a crash leaves undone is done again, and
 doing it again changes nothing.
@@ -16,7 +17,7 @@ doing it again changes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -33,6 +34,8 @@ class Note(msgspec.Struct, kw_only=True, omit_defaults=True):
     rejected: int | None = None
     due_us: int | None = None
     gaps: list[tuple[int, int]] = []
+    wire: str = ""
+    path: str = ""
     feeds: dict[str, list[str]] = {}
 
 
@@ -52,15 +55,6 @@ class Notes:
 
     def parts(self, table: str) -> list[str]:
         return sorted(self._notes.get(table, {}))
-
-    def feeding(self, table: str, target: str, buckets: Iterable[str]) -> list[str]:
-        """The parts of `table` that feed any of these buckets of `target`."""
-        wanted = set(buckets)
-        return [
-            part
-            for part, note in sorted(self._notes.get(table, {}).items())
-            if not wanted.isdisjoint(note.feeds.get(target, ()))
-        ]
 
     def due(self, table: str) -> Iterator[tuple[str, int]]:
         """Buckets that wait for a moment, and the moment."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from raceway import config
 from raceway.errors import ConfigError
+from raceway.journal.files import Files, write_file
 from raceway.pipeline.folders import Folders, maybe_kept_format
 from raceway.pipeline.spark import check_installed, session
 
@@ -38,10 +39,16 @@ def open_files(folders: Folders, settings: config.Pipeline, extra: Mapping[str, 
     return ParquetLake(None, folders)
 
 
+def keep_format(folders: Folders, form: str) -> None:
+    """Tell how tables are kept, before there are any."""
+    if maybe_kept_format(folders) is None:
+        write_file(Files(), folders.format, form.encode())
+
+
 def check_format(folders: Folders, settings: config.Pipeline) -> None:
     """ConfigError if the tables that are there are kept in another way."""
     kept = maybe_kept_format(folders)
-    if kept is not None and kept != settings.format and not settings.tables:
+    if kept is not None and kept != settings.format:
         raise ConfigError(
             "pipeline.format",
             f"the tables in {folders.root} are kept as {kept}: use --format {kept}, or remove the folder to begin anew",

@@ -4,11 +4,13 @@ For each table, in the order of the registry:
 
     1  parts of its inputs that are new, were rewritten, or that it has never seen  →  which buckets they feed
     2  these buckets, those the parts fed before, and those whose moment has come (`due`) are dirty
-    3  all parts that feed a dirty bucket are read and transformed together, rows of other buckets dropped
+    3  all parts that feed a dirty bucket are read and transformed together, rows of other buckets dropped; after a long
+       time without a pass there are many dirty buckets: these take turns, so that memory does not depend on how many
     4  the dirty buckets are replaced; they are then changed parts for the tables computed from this one
 
 Notes are written at the end, when all tables are done. A crash before leaves parts that no note calls done: the next
-start does all of it again, from the same rows to the same files.
+start does all of it again, from the same rows to the same files. A part of bronze that is noted and no longer there (a
+capture that was taken out again) makes dirty what it fed; its note goes when no table has rows of it left.
 """
 
 from __future__ import annotations
@@ -32,11 +34,23 @@ from raceway.pipeline.columns import BRONZE, IMPORT, JOURNAL
 from raceway.pipeline.lake import Lake, Written, maybe_positions, sync
 from raceway.pipeline.notes import Note
 from raceway.pipeline.registry import DERIVED
-from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Carry, Derived, Earlier, Inputs
+from raceway.pipeline.tables import (
+    BRONZE_DDL,
+    BUCKET_ROWS,
+    MESSAGES,
+    REJECTED_MESSAGES,
+    Carry,
+    Derived,
+    Earlier,
+    Inputs,
+)
 from raceway.pipeline.transforms.rejected import rejected
 
 # Tables computed at the same time. Each holds a part of the driver's memory meanwhile.
 _AT_A_TIME = 3
+# Rows of one turn, about. Starting Spark's jobs takes seconds: as much as computing a few of a hundred thousand rows.
+_TURN_ROWS = 4 * BUCKET_ROWS
+_TURN_BUCKETS = 256
 # The newest, and the one before it in case the newest part has to be done again.
 _KEPT_ACTIVE = 2
 
@@ -79,9 +93,12 @@ class _Work:
         self.lake = lake
         lost = [part for part in lake.parts(MESSAGES) if not lake.notes.of(MESSAGES, part).source]
         self.notes: dict[tuple[str, str], Note] = {(MESSAGES, part): observed(lake, part) for part in lost}
-        self.changed: dict[str, set[str]] = {}
+        self.changed: dict[str, set[str]] = {name: set(gone(lake, name)) for name in BRONZE_DDL}
         self._lock = threading.Lock()  # of `notes`: several tables are told what the same part feeds
+        self._carrying: set[Path] = set()
         self.horizons = self._horizons()
+        for name, parts in self.changed.items():
+            self.notes |= {(name, part): Note(feeds=lake.notes.of(name, part).feeds) for part in parts}
 
     def note(self, table: str, part: str) -> Note:
         return self.notes.get((table, part)) or self.lake.notes.of(table, part)
@@ -135,8 +152,10 @@ class _Work:
                 dirty |= fed | self._note_feeds(name, part, table.name, fed)
         if not dirty:
             return {}
-        rows = table.transform(self._inputs(table, {name: self._feeding(table, name, dirty) for name in table.inputs}))
-        written = self.lake.replace(table, dirty, rows)
+        written: dict[str, Written] = {}
+        for buckets in self._turns(table, dirty):
+            parts = {name: self._feeding(table, name, buckets) for name in table.inputs}
+            written |= self.lake.replace(table, buckets, table.transform(self._inputs(table, parts)))
         with self._lock:
             for bucket in dirty:
                 found = written.get(bucket, Written(0, None))
@@ -162,6 +181,8 @@ class _Work:
 
     def _fed(self, table: Derived, name: str, part: str) -> Iterable[str]:
         """The buckets that a part feeds."""
+        if name in BRONZE_DDL and part in self.changed[name]:
+            return ()
         if table.carry is not None and name == MESSAGES:
             return self._carry(table, table.carry, part)
         rows = self.lake.arrow(name, part, table.looks_at[name])
@@ -174,16 +195,40 @@ class _Work:
             self.notes[name, part] = msgspec.structs.replace(note, feeds=note.feeds | {target: sorted(buckets)})
         return set(note.feeds.get(target, ()))
 
-    def _feeding(self, table: Derived, name: str, dirty: set[str]) -> list[str]:
-        """The parts of an input that feed any of these buckets."""
-        found = set(self.lake.notes.feeding(name, table.name, dirty))
-        with self._lock:
-            notes = list(self.notes.items())
-        for (known, part), note in notes:
-            if known == name:
+    def _turns(self, table: Derived, dirty: set[str]) -> Iterator[list[str]]:
+        """The buckets in order, as many at a time as are made of not too many rows."""
+        sizes = self._sizes(table)
+        turn: list[str] = []
+        rows = 0.0
+        for bucket in sorted(dirty):
+            if turn and (rows + sizes.get(bucket, 0.0) > _TURN_ROWS or len(turn) == _TURN_BUCKETS):
+                yield turn
+                turn, rows = [], 0.0
+            turn.append(bucket)
+            rows += sizes.get(bucket, 0.0)
+        yield turn
+
+    def _sizes(self, table: Derived) -> dict[str, float]:
+        """About how many rows of its inputs each bucket is made of, as if a part gave the same to all that it feeds."""
+        sizes: dict[str, float] = {}
+        for name in table.inputs:
+            for note in self._notes_of(name).values():
                 fed = note.feeds.get(table.name, ())
-                (found.discard if dirty.isdisjoint(fed) else found.add)(part)
-        return sorted(found)
+                for bucket in fed:
+                    sizes[bucket] = sizes.get(bucket, 0.0) + note.rows / len(fed)
+        return sizes
+
+    def _notes_of(self, name: str) -> dict[str, Note]:
+        """Of all parts of a table, as they will be."""
+        known = {part: self.lake.notes.of(name, part) for part in self.lake.notes.parts(name)}
+        with self._lock:
+            return known | {part: note for (table, part), note in self.notes.items() if table == name}
+
+    def _feeding(self, table: Derived, name: str, buckets: Sequence[str]) -> list[str]:
+        """The parts of an input that feed any of these buckets."""
+        wanted = set(buckets)
+        notes = self._notes_of(name).items()
+        return sorted(part for part, note in notes if not wanted.isdisjoint(note.feeds.get(table.name, ())))
 
     def _inputs(self, table: Derived, parts: Mapping[str, Sequence[str]]) -> Inputs:
         frames = {name: self.lake.frame(name, wanted) for name, wanted in parts.items()}
@@ -191,12 +236,26 @@ class _Work:
         return Inputs(self.lake.spark, frames, self.horizons, links, self.lake.book.versions)
 
     def write_notes(self) -> None:
-        """Of buckets first, of bronze last: only they say that everything is done."""
+        """Of buckets first, of bronze last: only they say that everything is done.
+
+        Until then what parts handed on is kept: after a crash the first part not done needs what came before it.
+        """
         for (name, part), note in sorted(self.notes.items(), key=lambda item: (item[0][0] == MESSAGES, item[0])):
-            if name != MESSAGES and not note.rows and name != REJECTED_MESSAGES:
+            if self._is_over(name, part, note):
                 self.lake.notes.drop(name, part)
+                for links in self.lake.folders.links.glob(f"*/{part}.parquet") if name == MESSAGES else ():
+                    links.unlink()
             else:
                 self.lake.notes.put(name, part, note)
+        for folder in self._carrying:
+            for old in sorted(folder.iterdir())[:-_KEPT_ACTIVE]:
+                old.unlink()
+
+    def _is_over(self, name: str, part: str, note: Note) -> bool:
+        """Whether nothing is left of a part: a bucket without rows, a part of bronze that is gone from all tables."""
+        if name in BRONZE_DDL:
+            return part in self.changed[name] and not any(note.feeds.values())
+        return not note.rows
 
     # ---- what parts hand on -----------------------------------------------------------------------------------------
 
@@ -210,8 +269,7 @@ class _Work:
         keep(links, self._links(table) / f"{part}.parquet")
         if maybe_positions(part):
             keep(carried.active, self._active(table) / f"{part}.parquet")
-            for old in sorted(self._active(table).iterdir())[:-_KEPT_ACTIVE]:
-                old.unlink()
+            self._carrying.add(self._active(table))
         return carried.buckets
 
     def _maybe_earlier(self, table: Derived, part: str) -> Earlier | None:
@@ -268,6 +326,12 @@ def observed(lake: Lake, part: str) -> Note:
     facts = lake.frame(MESSAGES, [part]).agg(F.count("*"), F.first("source"), F.max("time_us")).first()
     assert facts is not None
     return Note(rows=facts[0], source=facts[1], last_us=facts[2])
+
+
+def gone(lake: Lake, table: str) -> list[str]:
+    """Parts of a bronze table that are noted with rows, or with what they feed, and are no longer there."""
+    notes = ((part, lake.notes.of(table, part)) for part in set(lake.notes.parts(table)) - set(lake.parts(table)))
+    return sorted(part for part, note in notes if note.rows or any(note.feeds.values()))
 
 
 def forget(lake: Lake, table: str) -> None:

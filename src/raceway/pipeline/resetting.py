@@ -46,4 +46,5 @@ def _reset_all(lake: Lake, force: bool) -> None:
     for name in registry.names():
         lake.remove(name)
         forget(lake, name)
+    lake.folders.format.unlink(missing_ok=True)
     shutil.rmtree(lake.folders.notes, ignore_errors=True)

@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from raceway.config import MIB
 from raceway.errors import MissingRowsError
+from raceway.journal.contract import Damage
 from raceway.journal.reader import Reader
 from raceway.model.topics import matches
 from raceway.pipeline.columns import as_bronze, journal_columns
@@ -140,9 +141,16 @@ def read_span(
 def missing(reader: Reader, gaps: Sequence[Gap]) -> MissingRowsError:
     """What to say of positions that did not come; what the journal itself knows of them is the reason."""
     first, last = gaps[0][0], gaps[-1][1]
-    known = [d.reason for d in reader.damage if d.last >= first and d.first <= last and d.reason]
+    known = [_reason(d) for d in reader.damage if d.last >= first and d.first <= last and d.reason]
     rows = sum(last - first + 1 for first, last in gaps)
     return MissingRowsError(first, last, rows, known[0] if known else "no file of the journal holds them")
+
+
+def _reason(damage: Damage) -> str:
+    """Of a gap between two files the journal cannot say more than where it is; whoever looks for it wants a name."""
+    if damage.kind != "missing":
+        return damage.reason
+    return f"the file that followed {damage.file} is gone, or {damage.file} was cut short"
 
 
 def _whole(batches: Iterable[pa.RecordBatch], span: Span, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:

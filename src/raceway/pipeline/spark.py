@@ -32,9 +32,9 @@ _DELTA = {
     "spark.databricks.delta.snapshotPartitions": "2",
 }
 # C1 and the serial collector start quicker and make long work a third slower: for tests and the demo.
-QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # Compiling a query and planning it anew between its stages pays for many rows only.
-_QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
 _LOG4J = """\
 status = error
 appender.file.type = File
@@ -112,6 +112,10 @@ def is_local(master: str) -> bool:
     return master.startswith("local")
 
 
+def is_on_loopback(master: str) -> bool:
+    return is_local(master) or "127.0.0.1" in master
+
+
 def with_retries(master: str) -> str:
     """`local[n]` never tries a task again; a Python worker that the system killed would end the run."""
     found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
@@ -127,8 +131,9 @@ def cores(master: str) -> int:
 def _set_environment(folders: Folders, master: str) -> None:
     # Without it the workers take whatever `python3` is first on the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if is_on_loopback(master):
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # else Spark looks up the name of this machine
     if is_local(master):
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         os.environ["SPARK_HOME"] = str(_slim_home(folders.spark / "home"))
 
 
@@ -168,8 +173,8 @@ def _settings(folders: Folders, master: str, memory: str, quick: bool) -> dict[s
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.streaming.stopTimeout": "30s",
-        **(_QUICK if quick else {}),
-        **(loopback if is_local(master) or "127.0.0.1" in master else {}),
+        **(QUICK if quick else {}),
+        **(loopback if is_on_loopback(master) else {}),
     }
 
 

@@ -98,10 +98,12 @@ STATUSES = {
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """`code` is a word for programs (manual: reference/errors), `message` a sentence for people."""
+    """`code` is a word for programs (manual: reference/errors), `message` a sentence for people. A message against its
+    topic's schema has `details`: reason, subject, version, path and rule."""
 
     code: str
     message: str
+    details: dict[str, Any] | None = None
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -113,8 +115,9 @@ class Refusal(msgspec.Struct, frozen=True):
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def refusal(status: int, code: str, message: str) -> Response:
-    return JSONResponse({"error": {"code": code, "message": message}}, status_code=status)
+def refusal(status: int, code: str, message: str, details: dict[str, Any] | None = None) -> Response:
+    fault = {"code": code, "message": message} | ({} if details is None else {"details": details})
+    return JSONResponse({"error": fault}, status_code=status)
 
 
 def refusing(handle: Handler) -> Handler:
@@ -135,7 +138,8 @@ def status_of(error: RacewayError) -> int:
 
 
 def refusal_of(error: RacewayError) -> Response:
-    return refusal(status_of(error), error.code, str(error))
+    details = error.details if isinstance(error, SchemaRefusedError) else None
+    return refusal(status_of(error), error.code, str(error), details)
 
 
 def principal_of(request: Request) -> Principal:
@@ -186,8 +190,21 @@ def number_of(name: str, text: str) -> int:
     return int(text)
 
 
+async def definition_read(broker: Broker, schema_type: str, definition: bytes) -> None:
+    """A large definition is read beside the loop; what is wrong with it is told by whoever uses it."""
+    reading = broker.schemas.maybe_read_aside(schema_type, definition)
+    if reading is not None:
+        await asyncio.wrap_future(reading)
+
+
 async def committed(broker: Broker) -> None:
-    """Whoever is told that something is so may rely on it: wait until it is on the disk."""
-    done = asyncio.Event()
-    broker.journal.after_commit(done.set)
-    await done.wait()
+    """Whoever is told that something is so may rely on it: wait until it is on the disk. Raises UnavailableError."""
+    done: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()
+
+    def tell(error: RacewayError | None) -> None:
+        if not done.done():
+            done.set_result(error)
+
+    broker.journal.after_commit(tell)
+    if (error := await done) is not None:
+        raise error

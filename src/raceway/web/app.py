@@ -35,8 +35,10 @@ from raceway.web.queues import queue_routes
 from raceway.web.reading import TopicReading
 from raceway.web.registry import registry_routes
 from raceway.web.rejected import RejectedMessages
+from raceway.web.replay import replay_routes
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
+from raceway.web.session import session_routes
 from raceway.web.subscriptions import subscription_routes
 from raceway.web.topics import topic_routes
 from raceway.web.traces import Traces
@@ -89,14 +91,16 @@ def build_app(
         Route("/readyz", readyz),
         Route("/metrics", metrics),
         *console_routes(desk.warm),
-        *live_routes(live),
+        *session_routes(broker, admin_token),
+        *live_routes(live, broker.security),
+        *message_routes(broker, asked_again, desk),  # before those of topics, whose names may have slashes
         *topic_routes(broker, live),
         *peer_routes(broker),
-        *message_routes(broker, asked_again, desk),
-        *graph_routes(broker, desk),
-        *pipeline_routes(data, asked_again, desk),
+        *graph_routes(broker, data, desk),
+        *pipeline_routes(data, broker.journal, asked_again, desk),
         *health_routes(broker, data, desk),
         *subscription_routes(broker),
+        *replay_routes(broker, asked_again),
         *policy_routes(broker, admin_token),
         *queue_routes(broker, admin_token),
         *(seneca_routes(services, admin_token) if services is not None else ()),
@@ -111,6 +115,7 @@ def build_app(
     routes.append(document_route(routes))
     doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
     app = Starlette(routes=routes, middleware=[Middleware(Caution), Middleware(Guard, hosts=hosts), doorman])
+    app.router.redirect_slashes = False  # an address that is not there is not there
     app.state.live, app.state.desk = live, desk
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)

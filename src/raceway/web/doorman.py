@@ -1,7 +1,8 @@
 """Who may do what on the console port while security is on.
 
 Whether the bus lives, is ready, and how it does may be asked by everybody: those who watch over it have no token. The
-console's own files are open too, and ask for one. Everything else needs one, of somebody who may: look around the
+console's own files are open too, and ask for one; who a token is for may be asked with any that is good. Everything
+else needs one, of somebody who may: look around the
 cluster to read, manage schemas to change them, consume to see messages or drop what waits in a queue, manage the broker
 for the rest. The administrator's own token opens everything.
 
@@ -22,13 +23,14 @@ from raceway.errors import UnauthenticatedError
 from raceway.model.envelope import HTTP
 from raceway.model.security import OWNER, Permission
 from raceway.web.answers import PRINCIPAL, token_of
+from raceway.web.session import ADDRESS as SESSION
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/"}
 OPEN_FILES = "/console/"
 READS = {"GET", "HEAD"}
 OF_SCHEMAS = ("/subjects", "/schemas", "/config", "/mode", "/compatibility", "/api/schemas", "/api/topic-schemas")
-# Where messages are published, read, traced and taken up again.
-OF_MESSAGES = ("/topics/", "/requests/", "/api/traces/", "/api/rejected")
+# Where messages are published, read, traced, taken up again and replayed.
+OF_MESSAGES = ("/topics/", "/requests/", "/api/traces/", "/api/rejected", "/api/replay")
 # Messages of whatever topic: for those who may consume from all of them.
 OF_ALL_MESSAGES = ("/api/messages", "/api/tables/")
 # Questions whose answer depends on a schema that is sent along.
@@ -61,7 +63,7 @@ class Doorman:
         except UnauthenticatedError as error:
             return _refusal(401, "unauthenticated", str(error))
         request.scope[PRINCIPAL] = principal
-        if request.url.path.startswith(OF_MESSAGES):
+        if request.url.path == SESSION or request.url.path.startswith(OF_MESSAGES):
             return None
         wanted = permissions_for(request.method, request.url.path)
         if any(self._security.allows(principal, permission, None) for permission in wanted):

@@ -11,6 +11,7 @@ at the end. So a slow reader costs what it reads, never more than `stream_bytes`
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +23,7 @@ from starlette.types import Receive, Scope, Send
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
-from raceway.errors import BusyError, RacewayError, TrimmedError
+from raceway.errors import BusyError, RacewayError, TrimmedError, UnavailableError
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.web.answers import ABORT, committed
 from raceway.web.topic_rows import Form, encode_line, place_of, read_rows, shown
@@ -195,7 +196,8 @@ class EventStreams:
         try:
             found = await asyncio.to_thread(self._read, topic, edge, stream.form)
             if found is None:
-                await committed(self._broker)
+                with contextlib.suppress(UnavailableError):  # what could not be stored is not there to be read
+                    await committed(self._broker)
                 found = await asyncio.to_thread(self._read, topic, edge, stream.form)
         except TrimmedError as error:
             return stream.gap(topic, error.first)

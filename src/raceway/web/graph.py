@@ -1,8 +1,11 @@
-"""Who talks to whom, over the console port: from the last rows of the journal, and from who listens now."""
+"""Who talks to whom, over the console port: from the last rows of the journal and who listens now, or from the table
+that the pipeline keeps of all hours."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
@@ -11,12 +14,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from raceway.broker.broker import Broker
+from raceway.errors import UnknownTableError
 from raceway.journal.flows import Flows, recent_flows
 from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered, read_query
+from raceway.web.graph_table import TABLE, flows_of_table, maybe_folder
 
 
 class GraphQuery(msgspec.Struct, frozen=True, kw_only=True):
+    source: Annotated[
+        Literal["journal", "table"], Meta(description="The newest rows, or the table of the pipeline.")
+    ] = "journal"
     rows: Annotated[int, Meta(description="How many of the newest rows are counted.", ge=1, le=500_000)] = 50_000
     limit: Annotated[int, Meta(description="The so many busiest of each kind.", ge=1, le=500)] = 60
 
@@ -30,15 +38,24 @@ class Listener(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
+    """`has_table`: the pipeline's table is there and may be asked instead. It has requests only; `median_us` is then
+    the mean of the hours' medians, `slowest_us` the 99th percentile of the worst hour."""
+
     flows: Flows
     listeners: list[Listener]
+    has_table: bool
 
 
-def graph_routes(broker: Broker, desk: Desk) -> list[Route]:
+def graph_routes(broker: Broker, data: Path | None, desk: Desk) -> list[Route]:
     async def graph(request: Request) -> Response:
         asked = read_query(request, GraphQuery)
-        flows = await desk.look(recent_flows, asked.rows, asked.limit)
-        return answered(Graph(flows, _listeners(broker, flows, asked.limit)))
+        folder = await desk.run(partial(maybe_folder, data))
+        if asked.source == "journal":
+            flows = await desk.look(recent_flows, asked.rows, asked.limit)
+            return answered(Graph(flows, _listeners(broker, flows, asked.limit), folder is not None))
+        if folder is None:
+            raise UnknownTableError(TABLE)
+        return answered(Graph(await desk.run(partial(flows_of_table, folder, asked.limit)), [], True))
 
     return [Route("/api/graph", refusing(graph))]
 

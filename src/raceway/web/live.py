@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -19,9 +19,10 @@ from starlette.routing import Route
 
 from raceway import __version__
 from raceway.broker.broker import Broker
-from raceway.errors import BusyError
+from raceway.broker.security import Security
+from raceway.errors import BusyError, ForbiddenError
 from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
-from raceway.web.answers import refusing
+from raceway.web.answers import principal_of, refusing
 
 WIRES = tuple(wire.decode() for wire in (MB, DANUBE, ZBUS, SENECA, HTTP))
 # Five minutes of seconds: what a chart shows.
@@ -129,13 +130,17 @@ class Live:
             committed=broker.journal.committed, journal_bytes=health.bytes,
         )  # fmt: skip
 
-    async def events(self) -> AsyncIterator[bytes]:
-        """The overview now and after every sample, as server-sent events."""
+    async def events(self, may_go_on: Callable[[], None] = lambda: None) -> AsyncIterator[bytes]:
+        """The overview now and after every sample, as server-sent events, for as long as `may_go_on` does not raise
+        ForbiddenError."""
         self.watchers += 1
         try:
             while not self.closed:
+                may_go_on()
                 yield b"event: overview\ndata: %b\n\n" % encode_json(self.overview())
                 await self._next.wait()
+        except ForbiddenError:  # a role was taken away: the next question is told so
+            return
         finally:
             self.watchers -= 1
 
@@ -154,7 +159,7 @@ class Live:
         return wires, (meter.counts["bus.delivered"], meter.counts["bus.bytes"], errors)
 
 
-def live_routes(live: Live) -> list[Route]:
+def live_routes(live: Live, security: Security) -> list[Route]:
     async def overview(request: Request) -> Response:
         return Response(encode_json(live.overview()), media_type="application/json")
 
@@ -165,9 +170,14 @@ def live_routes(live: Live) -> list[Route]:
     async def watch(request: Request) -> Response:
         if live.watchers >= MAX_WATCHERS:
             raise BusyError(f"{MAX_WATCHERS} consoles are watching already")
+        principal = principal_of(request)
+
+        def may_go_on() -> None:
+            security.check(principal, "Lookup")
+
         # Proxies must not keep events back.
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(live.events(), media_type="text/event-stream", headers=headers)
+        return StreamingResponse(live.events(may_go_on), media_type="text/event-stream", headers=headers)
 
     return [
         Route("/api/overview", refusing(overview)),

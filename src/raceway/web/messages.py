@@ -1,4 +1,4 @@
-"""Messages over the console port: search them, look at one.
+"""Messages over the console port: search them, look at one, or at the latest of a topic.
 
 What waits in a queue is as private as the queue: where the bus has an admin token it is wanted here, and where it has
 none, messages of queues that have a token are left out.
@@ -7,6 +7,8 @@ none, messages of queues that have a token are left out.
 from __future__ import annotations
 
 import base64
+import contextlib
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 import msgspec
@@ -16,8 +18,8 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from raceway.broker.broker import Broker
-from raceway.errors import MalformedError, TrimmedError, UnknownMessageError
-from raceway.journal.search import LARGEST, Criteria, Found, Rows, search
+from raceway.errors import MalformedError, TrimmedError, UnknownMessageError, UnknownTopicError
+from raceway.journal.search import LARGEST, Criteria, Rows, search
 from raceway.web.answers import check_admin, refusing
 from raceway.web.asking import Desk, answered, read_query
 
@@ -80,6 +82,17 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
     newest: int
 
 
+class LatestQuery(msgspec.Struct, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(description="At most so many messages.", ge=1, le=500)] = 20
+
+
+class Latest(msgspec.Struct, frozen=True):
+    """Publishes and requests of one topic, newest first; answers have no place in a topic. `total` are kept."""
+
+    messages: list[Message]
+    total: int
+
+
 def message_routes(broker: Broker, admin_token: str, desk: Desk) -> list[Route]:
     def hidden() -> frozenset[str]:
         if admin_token or broker.security.enabled:
@@ -89,11 +102,18 @@ def message_routes(broker: Broker, admin_token: str, desk: Desk) -> list[Route]:
     async def find(request: Request) -> Response:
         check_admin(request, admin_token)
         asked = read_query(request, Search)
-        found = await desk.look(
-            search, asked,
-            before=asked.before, limit=asked.limit, max_rows=asked.budget, max_s=LONGEST_S, hidden=hidden(),
-        )  # fmt: skip
-        return answered(_page(found))
+        return answered(await desk.look(_page, asked, hidden()))
+
+    async def latest(request: Request) -> Response:
+        check_admin(request, admin_token)
+        asked = read_query(request, LatestQuery)
+        topic = broker.topics.maybe_get(request.path_params["name"])
+        if topic is None:
+            raise UnknownTopicError(request.path_params["name"])
+        names = [each.name for each in topic.partitions or (topic,) if each.name not in hidden()]
+        kept = {name: broker.journal.offsets(name) for name in names}
+        messages = await desk.look(_latest, kept, asked.limit)
+        return answered(Latest(messages, sum(end - first for first, end in kept.values())))
 
     async def read(request: Request) -> dict[str, Any]:
         check_admin(request, admin_token)
@@ -114,6 +134,7 @@ def message_routes(broker: Broker, admin_token: str, desk: Desk) -> list[Route]:
         Route("/api/messages", refusing(find)),
         Route("/api/messages/{position}", refusing(message)),
         Route("/api/messages/{position}/payload", refusing(payload)),
+        Route("/api/topics/{name:path}/messages", refusing(latest)),
     ]
 
 
@@ -136,11 +157,36 @@ def _text(payload: bytes, limit: int) -> dict[str, Any]:
         return {"payload_base64": base64.b64encode(piece).decode()}
 
 
-def _page(found: Found) -> Page:
+# ---- beside the loop: payloads are cut here, before they go from one process to the other ------------------------
+
+
+def _page(journal: Rows, asked: Search, hidden: frozenset[str]) -> Page:
+    found = search(
+        journal, asked, before=asked.before, limit=asked.limit, max_rows=asked.budget, max_s=LONGEST_S, hidden=hidden
+    )
     return Page(
         messages=[shown(row, PREVIEW_BYTES) for row in found.rows],
         scanned=found.scanned, before=found.before, oldest=found.oldest, newest=found.newest,
     )  # fmt: skip
+
+
+def _latest(journal: Rows, kept: dict[str, tuple[int, int]], limit: int) -> list[Message]:
+    """By the index of each topic, so that it does not matter how much else there is."""
+    found: list[Message] = []
+    for name, (first, end) in kept.items():
+        with contextlib.suppress(TrimmedError):  # retention was quicker
+            found += _from_offset(journal, name, max(first, end - limit), end)
+    return sorted(found, key=lambda message: message.sequence, reverse=True)[:limit]
+
+
+def _from_offset(journal: Rows, topic: str, offset: int, end: int) -> Iterator[Message]:
+    """A read ends where it has enough bytes, so there may be several."""
+    while offset < end:
+        rows = [row for batch in journal.read_topic(topic, offset, end - offset) for row in batch.to_pylist()]
+        if not rows:
+            return
+        yield from (shown(row, PREVIEW_BYTES) for row in rows)
+        offset = rows[-1]["offset"] + 1
 
 
 def _row(journal: Rows, text: str) -> dict[str, Any]:

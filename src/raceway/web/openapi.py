@@ -91,7 +91,7 @@ def _operation(method: str, path: str, operation: Operation, by_type: dict[Any, 
         "summary": operation.summary,
         "operationId": f"{method.lower()}{re.sub('[^a-zA-Z]+', '_', path).rstrip('_')}",
         "tags": [operation.tag],
-        "parameters": [*parameters, *_query(operation)],
+        "parameters": [*parameters, *query_parameters(operation)],
         "responses": responses,
     }
     if operation.body is not None:
@@ -102,7 +102,7 @@ def _operation(method: str, path: str, operation: Operation, by_type: dict[Any, 
     return found
 
 
-def _query(operation: Operation) -> list[dict[str, Any]]:
+def query_parameters(operation: Operation) -> list[dict[str, Any]]:
     if operation.query is None:
         return []
     schema = msgspec.json.schema(operation.query)

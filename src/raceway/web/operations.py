@@ -16,11 +16,13 @@ from raceway.model.traces import Trace
 from raceway.web.graph import Graph, GraphQuery
 from raceway.web.health import JournalHealth
 from raceway.web.live import Overview, Sample
-from raceway.web.messages import Message, Page, Search
-from raceway.web.peers import PatternPage, PeerPage, PeerQuery
+from raceway.web.messages import Latest, LatestQuery, Message, Page, Search
+from raceway.web.peers import PatternPage, PatternQuery, PeerPage, PeerQuery
 from raceway.web.pipeline import Pipeline, Preview, TableQuery
+from raceway.web.replay import Replay, Replayed
 from raceway.web.schemas import Definition, TopicSettings
 from raceway.web.seneca import Attach
+from raceway.web.session import Session
 from raceway.web.topics import TopicDetail, TopicPage, TopicQuery
 
 
@@ -192,14 +194,16 @@ class TraceQuery(msgspec.Struct, kw_only=True):
 
 
 class Stored(msgspec.Struct, omit_defaults=True):
-    """Where a published message is. `repeated`: its x-dedup-id was there before, and it was not stored again."""
+    """Where a published message is, or those of a batch. `repeated`: its x-dedup-id was there before, and it was not
+    stored again."""
 
-    topic: str
+    topic: str | None = None
     offset: int | None = None
     message_id: str | None = None
     correlation_id: str | None = None
     routed: bool | None = None
     repeated: bool | None = None
+    messages: list[Stored] | None = None
 
 
 class TopicMessages(msgspec.Struct):
@@ -245,6 +249,7 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/readyz"): Operation(summary="May traffic be sent here?", tag="bus", answer=Ready, statuses=(200, 503)),
     ("GET", "/metrics"): Operation(summary="Figures for Prometheus.", tag="bus", media_type=TEXT),
     ("GET", "/api/openapi.json"): Operation(summary="This document.", tag="bus", answer=dict[str, Any]),
+    ("GET", "/api/session"): Operation(summary="Who asks, and what they may do.", tag="bus", answer=Session),
     ("GET", "/api/overview"): Operation(summary="How the bus is now.", tag="bus", answer=Overview),
     ("GET", "/api/history"): Operation(summary="Rates of the last five minutes.", tag="bus", answer=History),
     ("GET", "/api/live"): Operation(
@@ -253,17 +258,26 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ("GET", "/api/journal"): Operation(summary="How the journal is.", tag="bus", answer=JournalHealth),
     ("GET", "/api/peers"): Operation(summary="Who is connected.", tag="bus", answer=PeerPage, query=PeerQuery),
     ("GET", "/api/subscriptions"): Operation(
-        summary="Patterns that connected peers subscribed to.", tag="bus", answer=PatternPage
+        summary="Patterns that connected peers subscribed to.", tag="bus", answer=PatternPage, query=PatternQuery
     ),
     ("GET", "/api/graph"): Operation(
-        summary="Who talks to whom, from the newest rows.", tag="bus", answer=Graph, query=GraphQuery
+        summary="Who talks to whom, from the newest rows or the pipeline's table.",
+        tag="bus",
+        answer=Graph,
+        query=GraphQuery,
     ),
     ("GET", "/api/topics"): Operation(
         summary="Topics, a page at a time.", tag="topics", answer=TopicPage, query=TopicQuery
     ),
     ("GET", "/api/topics/{name:path}"): Operation(summary="One topic.", tag="topics", answer=TopicDetail),
+    ("GET", "/api/topics/{name:path}/messages"): Operation(
+        summary="The latest publishes and requests of a topic.", tag="topics", answer=Latest, query=LatestQuery
+    ),
     ("GET", "/api/subscriptions/named"): Operation(
         summary="Subscriptions by name, with cursor and lag.", tag="topics", answer=SubscriptionPage, query=PageQuery
+    ),
+    ("POST", "/api/replay"): Operation(
+        summary="Let a subscription or a queue go on from another place.", tag="topics", answer=Replayed, body=Replay
     ),
     ("GET", "/api/policies/namespaces/{name}"): Operation(
         summary="Limits of a namespace.", tag="topics", answer=Policies
@@ -295,7 +309,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Send it again, to its own topic or another.", tag="messages", answer=Redriven, body=OtherTopic
     ),
     ("POST", "/topics/{name:path}"): Operation(
-        summary="Publish; answered when it is on the disk.", tag="door", answer=Stored, takes=BYTES, statuses=(200, 201)
+        summary="Publish, one message or a batch of events; answered when it is on the disk.",
+        tag="door",
+        answer=Stored,
+        takes=BYTES,
+        statuses=(200, 201),
     ),
     ("GET", "/topics/{name:path}"): Operation(
         summary="Messages of a topic from an offset on; as they come with `Accept: text/event-stream`.",

@@ -55,8 +55,15 @@ class PatternRow(msgspec.Struct, frozen=True):
     subscribers: list[SubscriberRow]
 
 
+class PatternQuery(msgspec.Struct, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(description="At most so many.", ge=1, le=PAGE)] = PAGE
+
+
 class PatternPage(msgspec.Struct, frozen=True):
+    """`total` counts all there are."""
+
     subscriptions: list[PatternRow]
+    total: int
 
 
 def peer_routes(broker: Broker) -> list[Route]:
@@ -67,11 +74,13 @@ def peer_routes(broker: Broker) -> list[Route]:
         return answered(PeerPage([_row(peer) for peer in islice(found, asked.limit)], len(found)))
 
     async def subscriptions(request: Request) -> Response:
+        asked = read_query(request, PatternQuery)
+        found = list(patterns(broker.peers))
         rows = [
             PatternRow(row.kind, row.pattern, [SubscriberRow(each.peer, each.priority) for each in row.subscribers])
-            for row in patterns(broker.peers)
+            for row in found[: asked.limit]
         ]
-        return answered(PatternPage(rows))
+        return answered(PatternPage(rows, len(found)))
 
     return [Route("/api/peers", refusing(peers)), Route("/api/subscriptions", refusing(subscriptions))]
 

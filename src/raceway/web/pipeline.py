@@ -11,7 +11,7 @@ import os
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 import pyarrow.parquet as pq
@@ -21,6 +21,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from raceway.errors import UnknownTableError
+from raceway.journal.contract import Journal
 from raceway.web.answers import check_admin, refusing
 from raceway.web.asking import Desk, answered, read_query
 
@@ -28,6 +29,43 @@ from raceway.web.asking import Desk, answered, read_query
 CELL = 500
 # Parts that are counted at most; a table that was never compacted may have thousands.
 PARTS = 10_000
+
+
+class LastBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """Positions `first` to `last`, and how long they took."""
+
+    number: int
+    first: int
+    last: int
+    rows: int
+    bytes: int = 0
+    seconds: float = 0.0
+    steps: dict[str, float] = {}
+
+
+class Counted(msgspec.Struct, frozen=True):
+    rows: int = 0
+    parts: int = 0
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pipeline last wrote of itself. `position` is the first one not in the tables, `committed` the journal's
+    last one at that time, `lost_rows` were removed by retention before they were read."""
+
+    pid: int
+    state: Literal["starting", "running", "idle", "stopped", "failed"]
+    format: str = "parquet"
+    started_us: int = 0
+    updated_us: int = 0
+    position: int = 0
+    first_position: int = 0
+    committed: int = -1
+    batches: int = 0
+    rows: int = 0
+    lost_rows: int = 0
+    last_batch: LastBatch | None = None
+    tables: dict[str, Counted] = {}
+    error: str = ""
 
 
 class TableRow(msgspec.Struct, frozen=True):
@@ -38,10 +76,12 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """`progress` is what the pipeline last wrote of itself, null if it never ran here."""
+    """`progress` is null if the pipeline never ran here. `behind` counts the positions of the journal that are not in
+    the tables yet."""
 
-    progress: dict[str, Any] | None
+    progress: Progress | None
     is_running: bool
+    behind: int
     tables: list[TableRow]
 
 
@@ -59,9 +99,9 @@ class Preview(msgspec.Struct, frozen=True):
     note: str
 
 
-def pipeline_routes(data: Path | None, admin_token: str, desk: Desk) -> list[Route]:
+def pipeline_routes(data: Path | None, journal: Journal, admin_token: str, desk: Desk) -> list[Route]:
     async def progress(request: Request) -> Response:
-        return answered(await desk.run(partial(_pipeline, data)))
+        return answered(await desk.run(partial(_pipeline, data, journal.committed + 1)))
 
     async def preview(request: Request) -> Response:
         check_admin(request, admin_token)
@@ -71,49 +111,48 @@ def pipeline_routes(data: Path | None, admin_token: str, desk: Desk) -> list[Rou
     return [Route("/api/pipeline", refusing(progress)), Route("/api/tables/{name}", refusing(preview))]
 
 
-def _pipeline(data: Path | None) -> Pipeline:
+def _pipeline(data: Path | None, end: int) -> Pipeline:
     progress = _maybe_progress(data)
-    counted = (progress or {}).get("tables")
-    known = counted if isinstance(counted, dict) else {}
+    counted = progress.tables if progress else {}
     tables = []
-    for name, folder in sorted(_tables(data).items()):
-        parts = _parts(folder)
-        rows = known.get(name, {}).get("rows") if isinstance(known.get(name), dict) else None
+    for name, folder in sorted(table_folders(data).items()):
+        parts = table_parts(folder)
+        rows = counted[name].rows if name in counted else None
         tables.append(TableRow(name, len(parts), sum(_size(part) for part in parts), rows))
-    return Pipeline(progress=progress, is_running=_runs(progress), tables=tables)
+    behind = max(0, end - progress.position) if progress else end
+    return Pipeline(progress=progress, is_running=_runs(progress), behind=behind, tables=tables)
 
 
-def _maybe_progress(data: Path | None) -> dict[str, Any] | None:
+def _maybe_progress(data: Path | None) -> Progress | None:
     if data is None:
         return None
     try:
-        found = msgspec.json.decode((data / "pipeline" / "progress.json").read_bytes())
-    except (OSError, msgspec.DecodeError):
+        return msgspec.json.decode((data / "pipeline" / "progress.json").read_bytes(), type=Progress)
+    except (OSError, msgspec.DecodeError):  # none, or not what a pipeline writes
         return None
-    return found if isinstance(found, dict) else None
 
 
-def _runs(progress: dict[str, Any] | None) -> bool:
-    pid = (progress or {}).get("pid")
-    if progress is None or not isinstance(pid, int) or pid <= 0 or progress.get("state") in ("stopped", "failed"):
+def _runs(progress: Progress | None) -> bool:
+    if progress is None or progress.pid <= 0 or progress.state in ("stopped", "failed"):
         return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        os.kill(progress.pid, 0)
+    except (ProcessLookupError, OverflowError):
         return False
-    except (PermissionError, OverflowError):
+    except PermissionError:  # somebody else's
         pass
     return True
 
 
-def _tables(data: Path | None) -> dict[str, Path]:
+def table_folders(data: Path | None) -> dict[str, Path]:
+    """By name, as they are in the folder."""
     root = data / "pipeline" / "tables" if data is not None else None
     if root is None or not root.is_dir():
         return {}
     return {f"{folder.parent.name}.{folder.name}": folder for folder in root.glob("*/*") if folder.is_dir()}
 
 
-def _parts(folder: Path) -> list[Path]:
+def table_parts(folder: Path) -> list[Path]:
     """Files of the table, by name: the newest last."""
     found = []
     for path in folder.glob("*/*.parquet"):
@@ -131,12 +170,12 @@ def _size(path: Path) -> int:
 
 
 def _preview(data: Path | None, name: str, limit: int) -> Preview:
-    folder = _tables(data).get(name)
+    folder = table_folders(data).get(name)
     if folder is None:
         raise UnknownTableError(name)
     if (folder / "_delta_log").is_dir():
         return Preview(name, "", [], [], "kept as Delta: ask with `raceway pipeline query`")
-    for part in reversed(_parts(folder)):
+    for part in reversed(table_parts(folder)):
         try:
             return _read_part(name, part, limit)
         except (OSError, ValueError):  # being replaced; pyarrow's errors are among these

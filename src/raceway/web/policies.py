@@ -22,6 +22,7 @@ def policy_routes(broker: Broker, admin_token: str) -> list[Route]:
 
     async def change(request: Request, scope: Literal["namespace", "topic"], name: str) -> None:
         check_admin(request, admin_token)
+        broker.journal.check_writable()
         admin.set_policies(scope, name, _policies(await read_json(request, BODY_LIMIT)))
         await committed(broker)
 

@@ -1,8 +1,9 @@
 """The HTTP door for messages: `POST /topics/{name}` publishes, `POST /requests/{name}` asks.
 
-A body is a payload, a CloudEvent in binary mode has its attributes in headers, one in structured mode is JSON. Whoever
-publishes is answered when the message is on the disk. Whoever asks gets the answer of the service itself; a service
-that failed is a bad gateway (502), and what it said is in the refusal.
+A body is a payload, a CloudEvent in binary mode has its attributes in headers, one in structured mode is JSON, and a
+batch of them is a JSON array: all of it is stored or nothing. Whoever publishes is answered when the message is on the
+disk. Whoever asks gets the answer of the service itself; a service that failed is a bad gateway (502), and what it said
+is in the refusal.
 """
 
 from __future__ import annotations
@@ -69,21 +70,39 @@ class HttpDoor:
 
     async def publish(self, request: Request) -> Response:
         async with self._bodies.read(request) as body:
+            if cloudevents.mode_of(request.headers) == "batch":
+                return await self._publish_all(request, cloudevents.read_batch(_headers(request), body))
             message = _message(request, body)
             batch = message.batch(request.path_params["name"], PUBLISH)
-            peer = HttpPeer(self._broker, request, message.producer)
-            stored = asyncio.get_running_loop().create_future()
-
-            def done(error: RacewayError | None) -> None:
-                if not stored.done():
-                    stored.set_result(error)
-
-            routed = check_taken(self._broker.perform(peer, Publish(batch), done))
-            if (error := await stored) is not None:
-                raise error
+            routed = await self._store(HttpPeer(self._broker, request, message.producer), Publish(batch))
         if batch.offset is None:
             return JSONResponse({"topic": batch.item("topic", 0).decode(), "repeated": True})
-        return _stored(batch, routed)
+        return JSONResponse(_stored(batch, 0) | {"routed": routed}, status_code=201)
+
+    async def _publish_all(self, request: Request, messages: list[HttpMessage]) -> Response:
+        """All of a batch, or nothing of it."""
+        name = request.path_params["name"]
+        if not messages:
+            return JSONResponse({"messages": []})
+        batch = Batch.joined([message.batch(name, PUBLISH) for message in messages])
+        batch.producer = [(message.producer or "").encode("utf-8", "replace") for message in messages]
+        peer = HttpPeer(self._broker, request, messages[0].producer)
+        routed = await self._store(peer, Publish(batch, whole=True))
+        facts = {"messages": [_stored(batch, row) for row in range(batch.count)], "routed": routed}
+        return JSONResponse(facts, status_code=201)
+
+    async def _store(self, peer: HttpPeer, intent: Publish) -> bool:
+        """Was anybody there? Returns after the commit."""
+        stored: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()
+
+        def done(error: RacewayError | None) -> None:
+            if not stored.done():
+                stored.set_result(error)
+
+        routed = check_taken(self._broker.perform(peer, intent, done))
+        if (error := await stored) is not None:
+            raise error
+        return routed
 
     async def ask(self, request: Request) -> Response:
         async with self._bodies.read(request) as body:
@@ -120,7 +139,7 @@ def _reading(handle: Any) -> Any:
 
 def _message(request: Request, body: bytes) -> HttpMessage:
     """Raises MalformedError, MediaTypeError."""
-    headers = [(name.decode("latin-1"), _text(value)) for name, value in request.headers.raw]
+    headers = _headers(request)
     match cloudevents.mode_of(request.headers):
         case "binary":
             return cloudevents.read_binary(headers, body)
@@ -128,7 +147,15 @@ def _message(request: Request, body: bytes) -> HttpMessage:
             return cloudevents.read_structured(headers, body)
         case None:
             return read_plain(headers, body)
-    raise MediaTypeError("of CloudEvents, binary mode and application/cloudevents+json are taken")
+        case "batch":
+            raise MediaTypeError("a request is one message; a batch of events can be published, at /topics/")
+    raise MediaTypeError(
+        f"events come as {cloudevents.STRUCTURED}, as {cloudevents.BATCH}, or with their attributes as ce- headers"
+    )
+
+
+def _headers(request: Request) -> list[tuple[str, str]]:
+    return [(name.decode("latin-1"), _text(value)) for name, value in request.headers.raw]
 
 
 def _text(value: bytes) -> str:
@@ -148,17 +175,15 @@ def check_taken(outcome: Any) -> bool:
     return not errors
 
 
-def _stored(batch: Batch, routed: bool) -> Response:
-    topic, offset, message_id = batch.item("topic", 0).decode(), batch.item("offset", 0), batch.item("message_id", 0)
-    root = batch.item("correlation_id", 0) or message_id
-    facts = {
-        "topic": topic,
-        "offset": offset,
+def _stored(batch: Batch, row: int) -> dict[str, Any]:
+    message_id = batch.item("message_id", row)
+    root = batch.item("correlation_id", row) or message_id
+    return {
+        "topic": batch.item("topic", row).decode(),
+        "offset": batch.item("offset", row),
         "message_id": message_id.decode("utf-8", "replace"),
         "correlation_id": root.decode("utf-8", "replace"),
-        "routed": routed,
     }
-    return JSONResponse(facts, status_code=201)
 
 
 def _answer(found: dict[str, Any], message: HttpMessage) -> Response:

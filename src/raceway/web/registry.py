@@ -27,7 +27,7 @@ from raceway.errors import (
 )
 from raceway.model.envelope import encode_json
 from raceway.model.schemas import SchemaVersion
-from raceway.web.answers import check_admin, committed, read_json
+from raceway.web.answers import check_admin, committed, definition_read, read_json
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 OVERHEAD = 128 * 1024
@@ -58,10 +58,11 @@ def registry_routes(broker: Broker, admin_token: str) -> list[Route]:
     handlers = _Handlers(broker)
 
     def changing(change: Answer) -> Answer:
-        """For administrators; answered when the change is on the disk."""
+        """For administrators; answered when the change is on the disk, refused while nothing can be put there."""
 
         async def answer(request: Request) -> Any:
             check_admin(request, admin_token)
+            broker.journal.check_writable()
             found = await change(request)
             await committed(broker)
             return found
@@ -107,7 +108,7 @@ def _endpoint(methods: dict[str, Answer]) -> Callable[[Request], Awaitable[Respo
 
 class _Handlers:
     def __init__(self, broker: Broker) -> None:
-        self._schemas = broker.schemas
+        self._broker, self._schemas = broker, broker.schemas
         self._body_limit = 2 * broker.settings.schemas.definition_bytes + OVERHEAD
 
     # ---- subjects and versions ---------------------------------------------------------------------------------------
@@ -254,7 +255,9 @@ class _Handlers:
             raise RefusalError(INVALID_SCHEMA, "Empty schema: `schema` must be a text")
         if body.get("references"):
             raise RefusalError(INVALID_SCHEMA, "References to other schemas are not supported: put all in one")
-        return TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace")
+        found = TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace")
+        await definition_read(self._broker, *found)
+        return found
 
     def _find(self, request: Request) -> SchemaVersion:
         subject, text = request.path_params["subject"], request.path_params["version"]

@@ -19,7 +19,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import refuse_reserved
-from raceway.web.answers import check_admin, committed, read_json, refusing
+from raceway.web.answers import check_admin, committed, definition_read, read_json, refusing
 
 # A definition as base64 inside JSON, and what stands around it.
 OVERHEAD = 128 * 1024
@@ -86,8 +86,8 @@ class _Handlers:
         if request.method == "GET":
             rows = [_shown(version, with_definition=False) for version in self._schemas.versions(subject)]
             return JSONResponse({"subject": subject, "mode": self._schemas.mode(subject), "versions": rows})
-        check_admin(request, self._admin_token)
-        sent = await self._read(request, Definition)
+        self._check_change(request)
+        sent = await self._definition(request)
         version, is_new = self._schemas.register(
             subject, sent.type, sent.content,
             description=sent.description, created_by=sent.created_by, tags=sent.tags,
@@ -99,14 +99,14 @@ class _Handlers:
         subject, wanted = request.path_params["subject"], request.path_params["version"]
         found = self._find(subject, wanted)
         if request.method == "DELETE":
-            check_admin(request, self._admin_token)
+            self._check_change(request)
             self._schemas.delete_version(subject, found.version)
             await committed(self._broker)
         return JSONResponse(_shown(found) | {"mode": self._schemas.mode(subject)})
 
     async def check(self, request: Request) -> Response:
         subject = request.path_params["subject"]
-        sent = await self._read(request, Definition)
+        sent = await self._definition(request)
         reasons = self._schemas.check(subject, sent.type, sent.content, sent.mode, sent.version)
         against = sent.version or self._schemas.latest(subject).version
         return JSONResponse(
@@ -122,7 +122,7 @@ class _Handlers:
         return JSONResponse({"subject": subject, "old": _shown(old), "new": _shown(new), "reasons": reasons})
 
     async def mode(self, request: Request) -> Response:
-        check_admin(request, self._admin_token)
+        self._check_change(request)
         subject = request.path_params["subject"]
         self._schemas.set_mode(subject, str((await read_json(request, self._body_limit)).get("mode", "")))
         await committed(self._broker)
@@ -137,8 +137,9 @@ class _Handlers:
 
     async def topic(self, request: Request) -> Response:
         name = request.path_params["topic"]
+        if request.method != "GET":
+            self._check_change(request)
         if request.method == "PUT":
-            check_admin(request, self._admin_token)
             sent = await self._read(request, TopicSettings)
             topics = self._topics(name, make=True)
             for topic in topics:
@@ -146,7 +147,6 @@ class _Handlers:
         else:
             topics = self._topics(name, make=False)
         if request.method == "DELETE":
-            check_admin(request, self._admin_token)
             for topic in topics:
                 self._schemas.forget(topic)
         if request.method != "GET":
@@ -175,12 +175,22 @@ class _Handlers:
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
+    def _check_change(self, request: Request) -> None:
+        """Raises ForbiddenError, or UnavailableError while nothing can be put on the disk."""
+        check_admin(request, self._admin_token)
+        self._broker.journal.check_writable()
+
     def _find(self, subject: str, version: str) -> SchemaVersion:
         if version == "latest":
             return self._schemas.latest(subject)
         if not (version.isascii() and version.isdigit() and len(version) < 10):
             raise MalformedError(f"{version!r} is no version: a number, or latest")
         return self._schemas.find(subject, int(version))
+
+    async def _definition(self, request: Request) -> Definition:
+        sent: Definition = await self._read(request, Definition)
+        await definition_read(self._broker, sent.type, sent.content)
+        return sent
 
     async def _read(self, request: Request, kind: Any) -> Any:
         try:

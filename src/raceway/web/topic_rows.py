@@ -63,7 +63,8 @@ def positions(broker: Broker, topics: Sequence[Topic], text: str) -> list[int]:
         return [end for _, end in ranges]
     parts = text.split(",")
     if len(parts) != len(topics) or not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
-        raise MalformedError(f"a place is `{FIRST}`, `{END}` or {len(topics)} offset(s), not {text[:100]!r}")
+        offsets = "an offset" if len(topics) == 1 else f"{len(topics)} offsets parted by commas, one for each partition"
+        raise MalformedError(f"a place is `{FIRST}`, `{END}` or {offsets}, not {text[:100]!r}")
     return [min(int(part), end) for part, (_, end) in zip(parts, ranges, strict=True)]
 
 

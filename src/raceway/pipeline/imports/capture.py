@@ -47,7 +47,11 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 
 
 def capture_of(wire: str, path: Path) -> Capture:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    digest = sha256_of(path)
     facts = path.stat()
     return Capture(wire, path.absolute(), digest, facts.st_size, facts.st_mtime_ns // 1000)
+
+
+def sha256_of(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -21,12 +21,13 @@ from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
 
 
 class Imported(NamedTuple):
-    """What became of a capture; `state` is `imported` or `imported before`."""
+    """What became of a capture; `state` is `imported` or `imported before`, `wire` what it was read as."""
 
     path: str
     messages: int
     rejected: int
     state: str
+    wire: str
 
 
 def import_capture(lake: Lake, capture: Capture, settings: config.Config | None = None) -> Imported:
@@ -35,8 +36,9 @@ def import_capture(lake: Lake, capture: Capture, settings: config.Config | None 
     if is_new:
         _import(lake, capture, settings or config.Config())
     part = IMPORT_PART + capture.sha256
-    messages_rows, rejected_rows = (lake.notes.of(table, part).rows for table in (MESSAGES, REJECTED_MESSAGES))
-    return Imported(str(capture.path), messages_rows, rejected_rows, "imported" if is_new else "imported before")
+    good, refused = (lake.notes.of(table, part) for table in (MESSAGES, REJECTED_MESSAGES))
+    state = "imported" if is_new else "imported before"
+    return Imported(str(capture.path), good.rows, refused.rows, state, good.wire or capture.wire)
 
 
 def _import(lake: Lake, capture: Capture, settings: config.Config) -> None:
@@ -48,7 +50,7 @@ def _import(lake: Lake, capture: Capture, settings: config.Config) -> None:
     complete(lake.spark, capture.wire, told, folder)
     messages = [Path(each.messages_file) for each in told if each.messages_file]
     rejected = [Path(each.rejected_file) for each in told if each.rejected_file]
-    lake.append_capture(capture.sha256, messages, rejected)
+    lake.append_capture(capture.sha256, messages, rejected, capture.wire, str(capture.path))
 
 
 def raise_times(told: list[Told]) -> None:

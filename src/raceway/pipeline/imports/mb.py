@@ -1,8 +1,8 @@
 """MB captures: frames as TCP carries them, or one message per line with LF written `\\n` and a backslash `\\\\`.
 
-Where frames end is found by a loop over their lengths; everything else is said of all messages of a piece at once
-(`mb_rules`). A capture is read as a server reads what a peer sends: calls to the broker (topics under `system.`) are
-messages like others, and their payload has to keep its own rules too.
+Where frames end is found by their lengths; everything else is said of all messages of a piece at once (`mb_rules`). A
+capture is read as a server reads what a peer sends: calls to the broker (topics under `system.`) are messages like
+others, and their payload has to keep its own rules too.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from raceway import config
 from raceway.codec.frames import LENGTH
 from raceway.codec.mb_failure import PREFIX, maybe_failure_code
 from raceway.codec.mb_header import ACTIONS, MALFORMED_MESSAGE, RESPONSE, MbLimits
+from raceway.config import MIB
 from raceway.pipeline.imports.lines import split_lines, unescaped
 from raceway.pipeline.imports.mb_rules import KINDS, MESSAGE_ID, PARENT_ID, Messages
 from raceway.pipeline.imports.parsed import Borders, Content, Fault, Parsed
@@ -25,7 +26,12 @@ from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.pipeline.imports.slices import Bytes, as_mask, sentence
 
 if TYPE_CHECKING:
-    from raceway.pipeline.imports.slices import Mask
+    from numpy.typing import NDArray
+
+    from raceway.pipeline.imports.slices import Mask, Places
+
+# What is searched for borders at a time.
+_WINDOW_BYTES = 4 * MIB
 
 
 def form(settings: config.Config, first: bytes) -> Form:
@@ -42,21 +48,51 @@ def form(settings: config.Config, first: bytes) -> Form:
 
 def split_frames(data: Content, at: int, limits: MbLimits) -> Borders:
     """Frames from here on, as many as make a piece."""
-    unpack, limit, size = LENGTH.unpack_from, limits.frame_limit, len(data)
-    last, stop = size - LENGTH.size, min(size, at + PIECE_BYTES)
-    places = [at]
-    add = places.append
-    while at <= last and at < stop and len(places) <= PIECE_MESSAGES:
-        (length,) = unpack(data, at)
-        end = at + LENGTH.size + length
-        if length > limit or end > size:
+    size, left = len(data), PIECE_MESSAGES
+    stop = min(size, at + PIECE_BYTES)
+    edges = [np.array([at])]
+    while at < stop and left:
+        window = min(stop, at + _WINDOW_BYTES)
+        ends = _ends_by_zeros(np.frombuffer(data, np.uint8), at, window, limits)[:left]
+        ends = ends if len(ends) else _ends_by_steps(data, at, window, limits)[:left]
+        if not len(ends):
             break
-        add(end)
-        at = end
-    is_over = at < stop and len(places) <= PIECE_MESSAGES
-    edges = np.array(places, np.int64)
-    fault = _fault_of_frame(data, at, size, limits) if is_over else None
-    return Borders(edges[:-1] + LENGTH.size, edges[1:], at, fault)
+        edges.append(ends)
+        at, left = int(ends[-1]), left - len(ends)
+    fault = _fault_of_frame(data, at, size, limits) if at < stop and left else None
+    places = np.concatenate(edges)
+    return Borders(places[:-1] + LENGTH.size, places[1:], at, fault)
+
+
+def _ends_by_zeros(codes: NDArray[np.uint8], at: int, stop: int, limits: MbLimits) -> Places:
+    """Ends of the frames that are surely there, mostly all but the last one before `stop`; maybe none.
+
+    The length of a usual frame begins with two zeros, and texts have none. So two zeros are taken for the beginning of
+    a frame as long as each one ends where the next two stand: that is what a walk from frame to frame would find.
+    """
+    zeros = at + np.flatnonzero(codes[at:stop] == 0)
+    follows = np.diff(zeros) == 1
+    begins = np.append(True, ~follows[:-1]) & follows  # in three zeros, too, the first two count
+    starts = zeros[:-1][begins] if len(zeros) else zeros
+    starts = starts[starts <= stop - LENGTH.size]
+    if not len(starts) or starts[0] != at:
+        return starts[:0]
+    lengths = codes[starts + 2] * np.int64(256) + codes[starts + 3]
+    is_sure = (starts[:-1] + LENGTH.size + lengths[:-1] == starts[1:]) & (lengths[:-1] <= limits.frame_limit)
+    return starts[1:][: np.append(is_sure, False).argmin()]
+
+
+def _ends_by_steps(data: Content, at: int, stop: int, limits: MbLimits) -> Places:
+    """Ends of the frames that begin before `stop`, up to one that is no frame."""
+    unpack, limit, size = LENGTH.unpack_from, limits.frame_limit, len(data)
+    last, ends = min(stop, size - LENGTH.size + 1), []
+    while at < last:
+        (length,) = unpack(data, at)
+        at += LENGTH.size + length
+        if length > limit or at > size:
+            break
+        ends.append(at)
+    return np.array(ends, np.int64)
 
 
 def _fault_of_frame(data: Content, at: int, size: int, limits: MbLimits) -> Fault:

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from raceway.model.text import is_utf8
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -82,15 +84,7 @@ def is_text(values: pa.Array) -> Mask:
         values.cast(pa.string())
         return np.ones(len(values), np.bool_)
     except pa.ArrowInvalid:
-        return np.array([_is_utf8(value) for value in values.to_pylist()], np.bool_)
-
-
-def _is_utf8(value: bytes) -> bool:
-    try:
-        value.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        return np.array([is_utf8(value) for value in values.to_pylist()], np.bool_)
 
 
 def replaced_text(values: pa.Array) -> pa.Array:

@@ -1,15 +1,21 @@
-"""Rows of traces to trees. One pass in Python over traces of several messages; those of one are columns throughout."""
+"""Rows of traces to trees, all of them at once: columns throughout, no loop over rows or traces.
+
+Requests and publishes are nodes, joined to what caused them: the last message before them in the trace whose id they
+name as their parent. An answer ends its request, or is a node where that is not there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.pipeline.transforms.trace_links import starts_of
+from raceway.pipeline.transforms.forest import NONE, Forest
+from raceway.pipeline.transforms.trace_links import Mask, Numbers, starts_of
 
 # Nodes of a tree that are kept; `messages` counts them all.
 MAX_NODES = 1000
@@ -53,189 +59,164 @@ SCHEMA = pa.schema(
     ]
 )
 _TRACE = ("source", "correlation_id", "first_sequence")
-_AT_ONCE = 10_000
-
-
-class Row(NamedTuple):
-    sequence: int
-    time_us: int
-    wire: str
-    kind: str
-    topic: str
-    producer: str | None
-    message_id: str | None
-    parent_id: str | None
-    answers: int | None
-    error: str | None
-
-
-class Node:
-    """A publish or a request, and what followed from it. Its end is that of its answer, else its own beginning."""
-
-    __slots__ = ("answer", "children", "depth", "end_us", "error", "last_us", "parent", "row", "wires")
-
-    def __init__(self, row: Row) -> None:
-        self.row = row
-        self.parent: Node | None = None
-        self.children: list[Node] = []
-        self.depth = 1
-        self.end_us = self.last_us = row.time_us
-        self.answer: Row | None = None
-        self.error: str | None = row.error
-        self.wires = [row.wire]
 
 
 def trees_of(rows: pa.Table) -> pa.Table:
     """One row of SCHEMA for each trace in these rows, which are all rows of those traces, sorted by it and position."""
-    starts = starts_of(rows, _TRACE)
-    lengths = np.diff(np.append(starts, rows.num_rows))
-    single = rows.take(pa.array(starts[lengths == 1]))
-    several = list(_several(rows, starts[lengths > 1], lengths[lengths > 1]))
-    return pa.concat_tables([_single_traces(single), pa.Table.from_pylist(several, schema=SCHEMA)])
+    if not rows.num_rows:
+        return SCHEMA.empty_table()
+    return pa.table(_Traces(rows).columns(), schema=SCHEMA)
 
 
-def _single_traces(rows: pa.Table) -> pa.Table:
-    """Traces of one message each, without a loop."""
-    count = rows.num_rows
-    time, error = rows.column("time_us").combine_chunks(), rows.column("error").combine_chunks()
-    one, zero = pa.array(np.ones(count, np.int64)), pa.array(np.zeros(count, np.int64))
-    at = pa.array(np.arange(count + 1, dtype=np.int32))
-    wire, topic = rows.column("wire").combine_chunks(), rows.column("topic").combine_chunks()
-    no_text = pa.nulls(count, pa.string())
-    node = pa.StructArray.from_arrays(
-        [
-            rows.column("sequence").combine_chunks(), pa.nulls(count, pa.int64()), one.cast(pa.int32()),
-            rows.column("kind").combine_chunks(), topic, wire, rows.column("producer").combine_chunks(), no_text,
-            time, time, error,
-        ],
-        fields=list(NODE),
-    )  # fmt: skip
-    columns = {
-        "source": rows.column("source"),
-        "correlation_id": rows.column("correlation_id"),
-        "first_sequence": rows.column("first_sequence"),
-        "last_sequence": rows.column("sequence"),
-        "start_us": time,
-        "end_us": time,
-        "messages": one,
-        "requests": pc.equal(rows.column("kind"), "request").cast(pa.int64()),
-        "errors": pc.is_valid(error).cast(pa.int64()),
-        "depth": one.cast(pa.int32()),
-        "wires": pa.ListArray.from_arrays(at, wire),
-        "crossings": zero.cast(pa.int32()),
-        "root_topic": topic,
-        "root_wire": wire,
-        "critical_us": zero,
-        "critical_path": pa.ListArray.from_arrays(at, topic),
-        "tree": pa.ListArray.from_arrays(at, node),
-    }
-    return pa.table(columns).cast(SCHEMA)
+class _Traces:
+    """Rows have numbers, and so have nodes and traces; `…_rows` are numbers of rows."""
+
+    def __init__(self, rows: pa.Table) -> None:
+        self._columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
+        self.starts = starts_of(rows, _TRACE)
+        self.lengths = np.diff(np.append(self.starts, rows.num_rows))
+        self.traces: Numbers = np.repeat(np.arange(len(self.starts)), self.lengths)
+        self.time_us = self._numbers("time_us")
+        self.is_response = self._is("kind", "response")
+        self.asked_rows = self._asked_rows()
+        self.node_rows = np.flatnonzero(self.asked_rows == NONE)
+        self.answer_rows = np.flatnonzero(self.asked_rows != NONE)
+        self.forest = Forest(self._causes(), self.traces[self.node_rows])
+
+    def _numbers(self, name: str) -> Numbers:
+        return np.asarray(self._columns[name].to_numpy(), np.int64)
+
+    def _is(self, name: str, *values: str) -> Mask:
+        found = pc.is_in(self._columns[name], value_set=pa.array(values))
+        return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
+
+    def _of(self, name: str, rows: Numbers) -> pa.Array:
+        """Values of these rows; NULL where there is none."""
+        return self._columns[name].take(pa.array(rows, mask=rows == NONE))
+
+    # ---- what belongs together --------------------------------------------------------------------------------------
+
+    def _asked_rows(self) -> Numbers:
+        """Of each answer the row that it answers, if that is in its trace, comes before it and is a node."""
+        sequence, answers = self._numbers("sequence"), self._columns["answers"]
+        asked = np.full(len(sequence), NONE)
+        rows = np.flatnonzero(self.is_response & answers.is_valid().to_numpy(zero_copy_only=False))
+        known = np.unique(sequence)
+        wanted = answers.take(pa.array(rows)).to_numpy()
+        keys = self.traces * len(known) + np.searchsorted(known, sequence)
+        places = np.searchsorted(known, wanted).clip(max=len(known) - 1)
+        found = np.searchsorted(keys, self.traces[rows] * len(known) + places).clip(max=len(keys) - 1)
+        is_there = (sequence[found] == wanted) & (self.traces[found] == self.traces[rows]) & (found < rows)
+        asked[rows[is_there]] = found[is_there]
+        for row in np.flatnonzero((asked != NONE) & self.is_response[asked]):  # an answer to an answer: hardly ever
+            if asked[asked[row]] != NONE:
+                asked[row] = NONE
+        return asked
+
+    def _causes(self) -> Numbers:
+        """Of each node the node that caused it."""
+        count = len(self.node_rows)
+        causes = np.full(count, NONE)
+        own, named = (pc.utf8_lower(self._of(name, self.node_rows)) for name in ("message_id", "parent_id"))
+        followers = np.flatnonzero(_is_text(named))
+        if not len(followers):
+            return causes
+        candidates = np.flatnonzero(_is_text(own) & ~self.is_response[self.node_rows])
+        ids = pa.concat_arrays([own.take(pa.array(candidates)), named.take(pa.array(followers))]).dictionary_encode()
+        nodes = np.concatenate([candidates, followers])
+        keys = self.traces[self.node_rows[nodes]] * len(ids.dictionary) + ids.indices.to_numpy()
+        # Numbers for what is the same trace and id; with the node's own number behind, the last one before it is near.
+        places = np.unique(keys, return_inverse=True)[1] * count + nodes
+        there = np.sort(places[: len(candidates)])
+        wanted = places[len(candidates) :]
+        before = there[np.searchsorted(there, wanted) - 1] if len(there) else np.full(len(wanted), NONE)
+        is_there = (before // count == wanted // count) & (before < wanted)
+        causes[followers[is_there]] = before[is_there] % count
+        return causes
+
+    @cached_property
+    def _end_rows(self) -> Numbers:
+        """Of each node the answer that ends it: the first in time, else the first of those that came too late."""
+        nodes = np.searchsorted(self.node_rows, self.asked_rows[self.answer_rows])
+        order = np.lexsort((self._is("error", *TOO_LATE)[self.answer_rows], nodes))
+        ended, firsts = np.unique(nodes[order], return_index=True)
+        found = np.full(len(self.node_rows), NONE)
+        found[ended] = self.answer_rows[order[firsts]]
+        return found
+
+    # ---- columns ----------------------------------------------------------------------------------------------------
+
+    def columns(self) -> list[Any]:
+        firsts, lasts = self.starts, self.starts + self.lengths - 1
+        # Of a node without an answer its own row stands for its end.
+        self._last_rows = np.where(self._end_rows == NONE, self.node_rows, self._end_rows)
+        last_us = self.forest.greatest_below(self.time_us[self._last_rows])
+        path_lengths, path = self.forest.paths(last_us)
+        heads = path[np.cumsum(path_lengths) - path_lengths]
+        columns = {
+            **{name: self._of(name, firsts) for name in _TRACE},
+            "last_sequence": self._of("sequence", lasts),
+            "start_us": self.time_us[firsts],
+            "end_us": np.maximum.reduceat(self.time_us, firsts),
+            "messages": self.lengths,
+            "requests": np.add.reduceat(self._is("kind", "request").astype(np.int64), firsts),
+            "errors": np.add.reduceat(self._columns["error"].is_valid().cast(pa.int64()).to_numpy(), firsts),
+            "depth": np.maximum.reduceat(self.forest.depths, self.forest.first_nodes).astype(np.int32),
+            "wires": self._wires(),
+            "crossings": self._crossings(),
+            "root_topic": self._of("topic", firsts),
+            "root_wire": self._of("wire", firsts),
+            "critical_us": last_us[heads] - self.time_us[self.node_rows[heads]],
+            "critical_path": _lists(path_lengths, self._of("topic", self.node_rows[path])),
+            "tree": self._trees(),
+        }
+        return [columns[name] for name in SCHEMA.names]
+
+    def _wires(self) -> pa.Array:
+        """Of each trace every wire once, in order of their names."""
+        names = self._columns["wire"].unique().sort()
+        codes = pc.index_in(self._columns["wire"], value_set=names).to_numpy()
+        pairs = np.unique(self.traces * len(names) + codes)
+        return _lists(np.bincount(pairs // len(names)), names.take(pa.array(pairs % len(names))))
+
+    def _crossings(self) -> Numbers:
+        """Steps from one wire to another: from cause to effect, and from a request to its answer."""
+        followers = np.flatnonzero(self.forest.parents != NONE)
+        causes = self.node_rows[self.forest.parents[followers]]
+        before = np.concatenate([causes, self.asked_rows[self.answer_rows]])
+        after = np.concatenate([self.node_rows[followers], self.answer_rows])
+        wires = self._columns["wire"].dictionary_encode().indices.to_numpy()
+        crossing = after[wires[before] != wires[after]]
+        return np.bincount(self.traces[crossing], minlength=len(self.starts)).astype(np.int32)
+
+    def _trees(self) -> pa.Array:
+        sizes = np.bincount(self.forest.trees)
+        order = self.forest.walk()
+        place = np.arange(len(order)) - np.repeat(self.forest.first_nodes, sizes)
+        nodes = order[place < MAX_NODES]
+        return _lists(np.minimum(sizes, MAX_NODES), self._records(nodes))
+
+    def _records(self, nodes: Numbers) -> pa.Array:
+        rows, parents, ends = self.node_rows[nodes], self.forest.parents[nodes], self._last_rows[nodes]
+        parent_rows = np.where(parents == NONE, NONE, self.node_rows[parents])
+        columns = {
+            "sequence": self._of("sequence", rows),
+            "parent": self._of("sequence", parent_rows),
+            "depth": pa.array(self.forest.depths[nodes].astype(np.int32)),
+            **{name: self._of(name, rows) for name in ("kind", "topic", "wire", "producer")},
+            "answerer": self._of("producer", self._end_rows[nodes]),
+            "start_us": pa.array(self.time_us[rows]),
+            "end_us": pa.array(self.time_us[ends]),
+            "error": self._of("error", ends),
+        }
+        return pa.StructArray.from_arrays([columns[field.name] for field in NODE], fields=list(NODE))
 
 
-def _several(rows: pa.Table, starts: np.ndarray[Any, Any], lengths: np.ndarray[Any, Any]) -> Iterator[dict[str, Any]]:
-    """A slice of an Arrow column costs more than a row of a list: columns become lists once, for a run of traces."""
-    for at in range(0, len(starts), _AT_ONCE):
-        chosen_starts, chosen_lengths = starts[at : at + _AT_ONCE], lengths[at : at + _AT_ONCE]
-        first, end = int(chosen_starts[0]), int(chosen_starts[-1] + chosen_lengths[-1])
-        part = rows.slice(first, end - first)
-        names = zip(
-            *(part.column(name).take(pa.array(chosen_starts - first)).to_pylist() for name in _TRACE), strict=True
-        )
-        made = list(map(Row._make, zip(*(part.column(name).to_pylist() for name in Row._fields), strict=True)))
-        for trace, start, length in zip(names, (chosen_starts - first).tolist(), chosen_lengths.tolist(), strict=True):
-            yield dict(zip(_TRACE, trace, strict=True)) | _describe(made[start : start + length])
+def _is_text(values: pa.Array) -> Mask:
+    """Neither NULL nor empty."""
+    return np.asarray(pc.fill_null(pc.not_equal(values, ""), False).to_numpy(zero_copy_only=False), np.bool_)
 
 
-def _describe(rows: list[Row]) -> dict[str, Any]:
-    nodes = _nodes(rows)
-    roots = [node for node in nodes if node.parent is None]
-    order = [node for root in roots for node in _preorder(root)]
-    for node in reversed(order):
-        node.last_us = max([node.end_us, *(child.last_us for child in node.children)])
-    first = roots[0]
-    path = _critical_path(max(roots, key=lambda root: root.last_us))
-    return {
-        "last_sequence": rows[-1].sequence,
-        "start_us": rows[0].time_us,
-        "end_us": max(row.time_us for row in rows),
-        "messages": len(rows),
-        "requests": sum(row.kind == "request" for row in rows),
-        "errors": sum(row.error is not None for row in rows),
-        "depth": max(node.depth for node in order),
-        "wires": sorted({row.wire for row in rows}),
-        "crossings": sum(_crossings(node) for node in order),
-        "root_topic": first.row.topic,
-        "root_wire": first.row.wire,
-        "critical_us": path[0].last_us - path[0].row.time_us,
-        "critical_path": [node.row.topic for node in path],
-        "tree": [_record(node) for node in order[:MAX_NODES]],
-    }
-
-
-def _nodes(rows: list[Row]) -> list[Node]:
-    """Requests and publishes joined to what caused them; an answer ends its request, or stands alone without one."""
-    by_position: dict[int, Node] = {}
-    by_id: dict[str, Node] = {}
-    nodes: list[Node] = []
-    for row in rows:
-        asked = by_position.get(row.answers) if row.kind == "response" and row.answers is not None else None
-        if asked is not None:
-            _end(asked, row)
-            continue
-        node = Node(row)
-        cause = by_id.get(row.parent_id.lower()) if row.parent_id else None
-        if cause is not None:
-            node.parent, node.depth = cause, cause.depth + 1
-            cause.children.append(node)
-        nodes.append(node)
-        by_position[row.sequence] = node
-        if row.message_id and row.kind != "response":
-            by_id[row.message_id.lower()] = node
-    return nodes
-
-
-def _end(asked: Node, answer: Row) -> None:
-    """The first answer in time ends it; a late one only if there is no other."""
-    if asked.answer is None or (asked.error in TOO_LATE and answer.error not in TOO_LATE):
-        asked.answer, asked.error, asked.end_us = answer, answer.error, answer.time_us
-    asked.wires.append(answer.wire)
-
-
-def _preorder(root: Node) -> Iterator[Node]:
-    waiting = [root]
-    while waiting:
-        node = waiting.pop()
-        yield node
-        waiting.extend(reversed(node.children))
-
-
-def _critical_path(node: Node) -> list[Node]:
-    """From the root to whatever ended last: what one would have to make faster."""
-    path = [node]
-    while node.children:
-        node = max(node.children, key=lambda child: child.last_us)
-        path.append(node)
-    return path
-
-
-def _crossings(node: Node) -> int:
-    """Steps from one wire to another: from cause to effect, and from a request to its answer."""
-    caused = node.parent is not None and node.parent.row.wire != node.row.wire
-    return caused + sum(wire != node.row.wire for wire in node.wires[1:])
-
-
-def _record(node: Node) -> dict[str, Any]:
-    row = node.row
-    return {
-        "sequence": row.sequence,
-        "parent": None if node.parent is None else node.parent.row.sequence,
-        "depth": node.depth,
-        "kind": row.kind,
-        "topic": row.topic,
-        "wire": row.wire,
-        "producer": row.producer,
-        "answerer": None if node.answer is None else node.answer.producer,
-        "start_us": row.time_us,
-        "end_us": node.end_us,
-        "error": node.error,
-    }
+def _lists(lengths: Numbers | Sequence[int], values: pa.Array) -> pa.Array:
+    offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), values)

@@ -15,11 +15,22 @@ export class ApiError extends Error {
   }
 }
 
-/** Kept for this window only. */
+/** Is it about who asks, and not about what was asked? @param {unknown} error */
+export function isDenied(error) {
+  return error instanceof ApiError && (error.status === 401 || error.status === 403);
+}
+
+/** Kept for this window only, and sent in a header only: addresses end up in histories and logs. */
 export const token = {
+  /** Says `change` when there is another one. */
+  changes: new EventTarget(),
   get: () => sessionStorage.getItem(TOKEN) ?? "",
   /** @param {string} value */
-  set: (value) => (value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN)),
+  set: (value) => {
+    if (value) sessionStorage.setItem(TOKEN, value);
+    else sessionStorage.removeItem(TOKEN);
+    token.changes.dispatchEvent(new Event("change"));
+  },
 };
 
 /** @returns {Record<string, string>} */
@@ -74,15 +85,19 @@ export function encode(part) {
 }
 
 /**
- * Events for as long as the window is open; connects again when the stream ends.
+ * Events for as long as the window is open; connects again when the stream ends or somebody else signs in.
  * @param {string} path
  * @param {(event: string, data: any) => void} take
  * @param {(connected: boolean, error?: ApiError) => void} tell
  */
 export async function watch(path, take, tell) {
   for (;;) {
+    const changed = new AbortController();
+    const again = new Promise((resolve) => changed.signal.addEventListener("abort", resolve));
+    const change = () => changed.abort();
+    token.changes.addEventListener("change", change);
     try {
-      const response = await fetch(path, { headers: headers() });
+      const response = await fetch(path, { headers: headers(), signal: changed.signal });
       if (!response.ok || !response.body) await answer(response);
       tell(true);
       const parser = new EventParser();
@@ -95,6 +110,7 @@ export async function watch(path, take, tell) {
     } catch (error) {
       tell(false, error instanceof ApiError ? error : undefined);
     }
-    await new Promise((resolve) => setTimeout(resolve, RETRY_MS));
+    await Promise.race([again, new Promise((resolve) => setTimeout(resolve, RETRY_MS))]);
+    token.changes.removeEventListener("change", change);
   }
 }

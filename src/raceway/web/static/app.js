@@ -1,10 +1,12 @@
 // @ts-check
-// The frame: which page is shown, live figures for it, the theme, and asking for a token where one is wanted.
+// The frame: which page is shown, live figures for it, the theme, and who is signed in.
 
-import { ApiError, token, watch } from "./api.js";
+import { ApiError, isDenied, token, watch } from "./api.js";
 import { h, replace } from "./dom.js";
 import { rate } from "./format.js";
+import { icon } from "./icons.js";
 import { parse } from "./route.js";
+import { askWho, denied, tellWho } from "./signing.js";
 import * as api from "./pages/api.js";
 import * as journal from "./pages/journal.js";
 import * as messages from "./pages/messages.js";
@@ -28,32 +30,26 @@ import * as traces from "./pages/traces.js";
  * @typedef {{show: (view: View) => Promise<void>}} Page
  */
 
-/** @type {[string, string, Page][]} */
-const PAGES = [
-  ["", "Overview", overview],
-  ["topics", "Topics", topics],
-  ["messages", "Messages", messages],
-  ["traces", "Traces", traces],
-  ["services", "Services", services],
-  ["schemas", "Schemas", schemas],
-  ["rejected", "Rejected", rejected],
-  ["peers", "Peers", peers],
-  ["pipeline", "Pipeline", pipeline],
-  ["journal", "Journal", journal],
-  ["api", "API", api],
+/** @type {[string, [string, string, Page][]][]} */
+const GROUPS = [
+  ["Traffic", [["", "Overview", overview], ["topics", "Topics", topics], ["messages", "Messages", messages], ["traces", "Traces", traces], ["services", "Services", services]]],
+  ["Contracts", [["schemas", "Schemas", schemas], ["rejected", "Rejected", rejected]]],
+  ["Bus", [["peers", "Peers", peers], ["pipeline", "Pipeline", pipeline], ["journal", "Journal", journal], ["api", "API", api]]],
 ];
+const PAGES = GROUPS.flatMap(([, pages]) => pages);
 const THEME = "raceway-theme";
 
 const main = /** @type {HTMLElement} */ (document.getElementById("main"));
 const nav = /** @type {HTMLElement} */ (document.getElementById("nav"));
 const pulse = /** @type {HTMLElement} */ (document.getElementById("pulse"));
-const tokenButton = /** @type {HTMLElement} */ (document.getElementById("token"));
+const who = /** @type {HTMLElement} */ (document.getElementById("who"));
 
 /** @type {((overview: any) => void)[]} */
 let watchers = [];
 let current = new AbortController();
 /** @type {any} */
 let latest = null;
+let moved = false;
 
 async function navigate() {
   const place = parse(location.hash);
@@ -62,10 +58,7 @@ async function navigate() {
   current = new AbortController();
   watchers = [];
   const { signal } = current;
-  for (const link of nav.children) link.toggleAttribute("aria-current", false);
-  const link = /** @type {HTMLElement} */ (nav.querySelector(`[data-page="${name}"]`));
-  link.setAttribute("aria-current", "page");
-  link.scrollIntoView({ block: "nearest", inline: "nearest" });
+  mark(name);
   document.title = `${place.argument || title} · Raceway`;
   // A root of its own for each visit: what an earlier page still does ends up nowhere.
   const root = h("div", {});
@@ -78,7 +71,14 @@ async function navigate() {
   if (!signal.aborted && moved) root.querySelector("h1")?.focus();
   moved = true;
 }
-let moved = false;
+
+/** @param {string} name */
+function mark(name) {
+  for (const link of nav.querySelectorAll("a")) link.removeAttribute("aria-current");
+  const link = /** @type {HTMLElement} */ (nav.querySelector(`[data-page="${name}"]`));
+  link.setAttribute("aria-current", "page");
+  link.scrollIntoView({ block: "nearest", inline: "nearest" });
+}
 
 /**
  * @param {(overview: any) => void | Promise<void>} take
@@ -89,15 +89,17 @@ let moved = false;
 function live(take, everyMs, signal, root) {
   let busy = false;
   let last = performance.now();
+  /** @type {Element | null} */
+  let fault = null;
   const watcher = async (/** @type {any} */ found) => {
     if (busy || performance.now() - last < everyMs) return;
     busy = true;
     last = performance.now();
     try {
       await take(found);
-      root.querySelector(":scope > .notice.fault")?.remove();
+      fault?.remove();
     } catch (error) {
-      if (!signal.aborted) explain(root, error);
+      if (!signal.aborted) fault = explain(root, error);
     }
     busy = false;
   };
@@ -105,39 +107,22 @@ function live(take, everyMs, signal, root) {
   if (latest && !everyMs) watcher(latest);
 }
 
-/** @param {HTMLElement} root @param {unknown} error */
+/** Never a blank page: what is there stays, and why there is no more stands above it. @param {HTMLElement} root @param {unknown} error */
 function explain(root, error) {
-  if (error instanceof ApiError && (error.status === 401 || error.status === 403)) tokenButton.hidden = false;
-  const sentence = error instanceof ApiError ? error.message : "The bus does not answer. Is it still running?";
-  const wanted = error instanceof ApiError && (error.status === 401 || (error.status === 403 && !token.get()));
-  root.querySelector(":scope > .notice.fault")?.remove();
-  root.prepend(h("div", { class: "notice bad fault", role: "alert" }, sentence,
-    wanted ? h("p", {}, h("button", { type: "button", onclick: askForToken }, "Enter a token")) : null));
-  if (!root.querySelector("h1")) root.prepend(h("h1", { tabindex: -1 }, document.title.split(" · ")[0]));
-}
-
-function askForToken() {
-  const field = /** @type {HTMLInputElement} */ (h("input", { type: "password", autocomplete: "off", name: "token" }));
-  field.value = token.get();
-  const dialog = /** @type {HTMLDialogElement} */ (h("dialog", { "aria-label": "Token" }, h("form", {
-    method: "dialog",
-    onsubmit: () => {
-      token.set(field.value.trim());
-      dialog.close();
-      navigate();
-    },
-  }, h("label", {}, "Token", field), h("p", { class: "soft" }, "The administrator's token, or that of somebody who may look around. Kept until this window is closed."),
-  h("div", { class: "actions" }, h("button", {}, "Use it"), h("button", { type: "button", class: "quiet", onclick: () => dialog.close() }, "Cancel")))));
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  const before = root.querySelector(":scope > .fault");
+  if (isDenied(error) && before?.matches(".sign-in")) return before; // somebody may be typing
+  before?.remove();
+  const fault = isDenied(error) ? denied(/** @type {ApiError} */ (error))
+    : h("div", { class: "notice bad fault", role: "alert" }, error instanceof ApiError ? error.message : "The bus does not answer. Is it still running?");
+  root.prepend(fault);
+  if (!root.querySelector("h1")) root.prepend(h("h1", { tabindex: -1 }, isDenied(error) ? nav.querySelector("[aria-current]")?.textContent : document.title.split(" · ")[0]));
+  return fault;
 }
 
 /** @param {boolean} connected @param {ApiError} [error] */
 function tell(connected, error) {
   pulse.className = `pulse ${connected ? "on" : "off"}`;
-  pulse.textContent = connected ? "live" : error ? "no access" : "not connected";
-  if (error) tokenButton.hidden = false;
+  pulse.textContent = connected ? "live" : isDenied(error) ? "not signed in" : "not connected";
 }
 
 function setTheme() {
@@ -155,8 +140,16 @@ function setTheme() {
 }
 
 setTheme();
-for (const [name, title] of PAGES) nav.append(h("a", { href: `#/${name}`, "data-page": name }, title));
-tokenButton.addEventListener("click", askForToken);
+for (const [group, pages] of GROUPS) {
+  nav.append(h("span", { class: "group", "aria-hidden": "true" }, group));
+  for (const [name, title] of pages) nav.append(h("a", { href: `#/${name}`, "data-page": name }, icon(name || "overview"), title));
+}
+who.addEventListener("click", askWho);
+token.changes.addEventListener("change", () => {
+  latest = null;
+  tellWho(who);
+  navigate();
+});
 addEventListener("hashchange", () => location.hash === "#main" || navigate());
 document.querySelector(".skip")?.addEventListener("click", (event) => {
   event.preventDefault();
@@ -178,4 +171,5 @@ watch("/api/live", (event, found) => {
   pulse.textContent = `live · ${rate(Object.values(/** @type {Record<string, number>} */ (found.rates)).reduce((sum, each) => sum + each, 0))}`;
   for (const watcher of watchers) watcher(found);
 }, tell);
+tellWho(who);
 navigate();

@@ -1,15 +1,17 @@
 // @ts-check
-// A chart of rates over time: a line for each wire, read out under the pointer or with the arrow keys.
+// Rates over time: a chart with a line for each wire, read out under the pointer or with the arrow keys, and small
+// lines for one wire alone.
 
 import { h, replace, s, wireMark } from "./dom.js";
 import { rate, short, time } from "./format.js";
-import { line, nearest, ticks } from "./scale.js";
+import { area, line, nearest, ticks } from "./scale.js";
 
 const WIDTH = 1000;
-const HEIGHT = 240;
-const LEFT = 52;
-const BOTTOM = 22;
-const TOP = 8;
+const HEIGHT = 250;
+const LEFT = 44;
+const BOTTOM = 24;
+const TOP = 10;
+const SPARK = { width: 200, height: 44, seconds: 60 };
 
 /** @typedef {{time_us: number, wires: Record<string, number>}} Sample */
 
@@ -28,7 +30,6 @@ export class RateChart {
       "aria-label": "Messages a second by wire", onpointermove: this.#point, onpointerleave: () => this.#choose(null), onkeydown: this.#key,
     });
     this.legend = h("div", { class: "legend", "aria-live": "off" });
-    this.element = h("div", {}, this.drawing, this.legend);
     this.resized = new ResizeObserver(() => this.#draw());
     this.resized.observe(this.drawing);
   }
@@ -74,29 +75,62 @@ export class RateChart {
     this.drawing.setAttribute("viewBox", `0 0 ${width} ${HEIGHT}`);
     const steps = ticks(Math.max(1, ...this.samples.flatMap((sample) => this.wires.map((wire) => sample.wires[wire] ?? 0))));
     const largest = steps[steps.length - 1];
+    const ground = HEIGHT - BOTTOM;
     /** @param {number} value */
-    const y = (value) => TOP + (HEIGHT - TOP - BOTTOM) * (1 - value / largest);
+    const y = (value) => TOP + (ground - TOP) * (1 - value / largest);
     const xs = this.#xs(width);
     const grid = steps.map((step) => [
       s("line", { class: "grid", x1: LEFT, x2: width, y1: y(step), y2: y(step) }),
       s("text", { x: LEFT - 8, y: y(step) + 4, "text-anchor": "end" }, short(step)),
     ]);
-    const marks = [0, 0.5, 1].map((part) => s("text", {
-      x: LEFT + (width - LEFT - 6) * part, y: HEIGHT - 4, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle",
+    const marks = (width < 500 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((part) => s("text", {
+      x: LEFT + (width - LEFT - 6) * part, y: HEIGHT - 5, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle",
     }, part === 1 ? "now" : ago(this.seconds * (1 - part))));
-    const lines = this.wires.map((wire) =>
-      s("path", { class: `line ${wire}`, d: line(xs, this.samples.map((sample) => y(sample.wires[wire] ?? 0))) }));
-    const at = this.chosen === null ? null : xs[this.chosen];
-    const cursor = at === null || at === undefined ? null : s("line", { class: "cursor", x1: at, x2: at, y1: TOP, y2: HEIGHT - BOTTOM });
-    replace(this.drawing, ...grid.flat(), ...marks, ...lines, cursor);
+    const shapes = this.wires.map((wire) => {
+      const ys = this.samples.map((sample) => y(sample.wires[wire] ?? 0));
+      return s("g", { class: wire }, s("path", { class: "area", d: area(xs, ys, ground) }), s("path", { class: `line ${wire}`, d: line(xs, ys) }));
+    });
+    replace(this.drawing, ...grid.flat(), ...marks, ...shapes, ...this.#cursor(xs, y, ground));
     this.#tell();
+  }
+
+  /** @param {number[]} xs @param {(value: number) => number} y @param {number} ground */
+  #cursor(xs, y, ground) {
+    const sample = this.chosen === null ? undefined : this.samples[this.chosen];
+    if (this.chosen === null || !sample) return [];
+    const x = xs[this.chosen];
+    return [s("line", { class: "cursor", x1: x, x2: x, y1: TOP, y2: ground }),
+      ...this.wires.map((wire) => s("circle", { class: `dot ${wire}`, cx: x, cy: y(sample.wires[wire] ?? 0), r: 3.5 }))];
   }
 
   #tell() {
     const sample = this.samples[this.chosen ?? this.samples.length - 1];
     const when = this.chosen === null || !sample ? "now" : time(sample.time_us).slice(11, 19);
     const rows = this.wires.map((wire) => h("span", {}, wireMark(wire), " ", h("b", {}, rate(sample?.wires[wire] ?? 0))));
-    replace(this.legend, h("span", { class: "soft" }, when), ...rows);
+    replace(this.legend, h("span", { class: "soft when" }, when), ...rows);
+  }
+}
+
+/** One wire: its rate now, its last minute, and all since the start. */
+export class WireCard {
+  /** @param {string} wire */
+  constructor(wire) {
+    this.wire = wire;
+    this.rate = h("b", {});
+    this.total = h("span", { class: "soft" });
+    this.drawing = s("svg", { class: `spark ${wire}`, viewBox: `0 0 ${SPARK.width} ${SPARK.height}`, preserveAspectRatio: "none", "aria-hidden": "true" });
+    this.element = h("div", { class: `wire-card ${wire}`, role: "group", "aria-label": wire }, h("div", { class: "wire-head" }, wireMark(wire)), this.rate, this.drawing, this.total);
+  }
+
+  /** @param {Sample[]} samples @param {number} now @param {string} total */
+  update(samples, now, total) {
+    this.rate.textContent = rate(now);
+    this.total.textContent = total;
+    const shown = samples.slice(-SPARK.seconds);
+    const largest = Math.max(1, ...shown.map((sample) => sample.wires[this.wire] ?? 0));
+    const xs = shown.map((_, at) => SPARK.width * (1 - (shown.length - 1 - at) / (SPARK.seconds - 1)));
+    const ys = shown.map((sample) => 3 + (SPARK.height - 5) * (1 - (sample.wires[this.wire] ?? 0) / largest));
+    replace(this.drawing, s("path", { class: "area", d: area(xs, ys, SPARK.height) }), s("path", { class: "stroke", d: line(xs, ys) }));
   }
 }
 

@@ -1,6 +1,8 @@
 // @ts-check
 // Making elements. Text is only ever set as text, so names and payloads of strangers cannot become markup.
 
+import { clock, time } from "./format.js";
+
 const SVG = "http://www.w3.org/2000/svg";
 
 /**
@@ -67,6 +69,25 @@ export function replace(element, ...children) {
   put(element, ...children);
 }
 
+/**
+ * A moment as a link: short, and whole under the pointer.
+ * @param {string} href
+ * @param {number} us  since 1970
+ */
+export function momentLink(href, us) {
+  return h("a", { class: "mono", href, title: time(us) }, clock(us, Date.now() * 1000));
+}
+
+/**
+ * A figure with what it is.
+ * @param {string} name
+ * @param {string} value
+ * @param {"" | "bad" | "warn"} [mood]
+ */
+export function tile(name, value, mood = "") {
+  return h("div", { class: `tile ${mood}`.trim() }, h("b", {}, value), h("span", {}, name));
+}
+
 /** @param {string} wire */
 export function wireMark(wire) {
   return h("span", { class: `wire ${/^[a-z]+$/.test(wire) ? wire : ""}` }, wire);
@@ -78,6 +99,18 @@ export function wireMark(wire) {
  */
 export function badge(text, mood = "") {
   return h("span", { class: `badge ${mood}` }, text);
+}
+
+/**
+ * One of several views of the same thing, each at an address of its own.
+ * @param {string} label
+ * @param {[string, string][]} values  with their titles
+ * @param {string} chosen
+ * @param {(value: string) => string} address
+ */
+export function choices(label, values, chosen, address) {
+  return h("div", { class: "choices", role: "group", "aria-label": label },
+    values.map(([value, title]) => h("a", { href: address(value), "aria-current": value === chosen ? "true" : null }, title)));
 }
 
 /**

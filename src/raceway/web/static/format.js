@@ -8,6 +8,21 @@ export function count(value) {
   return grouped.format(value);
 }
 
+/** A number of a table: without the dust that binary fractions leave. @param {number} value */
+export function plain(value) {
+  return String(Number.isInteger(value) ? value : Number(value.toPrecision(12)));
+}
+
+/** So many of something. @param {number} value @param {string} what  one of them */
+export function counted(value, what) {
+  return `${count(value)} ${what}${value === 1 ? "" : "s"}`;
+}
+
+/** So many of all. @param {number} shown @param {number} all @param {string} what  one of them */
+export function outOf(shown, all, what) {
+  return shown < all ? `${count(shown)} of ${counted(all, what)}` : counted(all, what);
+}
+
 /** @param {number} value  a second */
 export function rate(value) {
   if (value === 0) return "0/s";
@@ -55,6 +70,16 @@ export function time(us) {
   const pad = (value, width = 2) => String(value).padStart(width, "0");
   const day = `${at.getFullYear()}-${pad(at.getMonth() + 1)}-${pad(at.getDate())}`;
   return `${day} ${pad(at.getHours())}:${pad(at.getMinutes())}:${pad(at.getSeconds())}.${pad(at.getMilliseconds(), 3)}`;
+}
+
+/**
+ * The time of day; with the day where that is not today's.
+ * @param {number} us  since 1970
+ * @param {number} nowUs
+ */
+export function clock(us, nowUs) {
+  const whole = time(us);
+  return whole.slice(0, 10) === time(nowUs).slice(0, 10) ? whole.slice(11) : whole;
 }
 
 /** @param {number} us  since 1970 @param {number} nowUs */

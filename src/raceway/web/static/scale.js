@@ -25,6 +25,16 @@ export function line(xs, ys) {
 }
 
 /**
+ * What lies between such a line and the ground.
+ * @param {number[]} xs
+ * @param {number[]} ys
+ * @param {number} ground
+ */
+export function area(xs, ys, ground) {
+  return xs.length ? `${line(xs, ys)}L${xs[xs.length - 1].toFixed(1)} ${ground}L${xs[0].toFixed(1)} ${ground}Z` : "";
+}
+
+/**
  * Which of the sorted numbers is nearest.
  * @param {number[]} sorted
  * @param {number} wanted

@@ -36,6 +36,11 @@ function clamp(part) {
   return Math.min(1, Math.max(0, part));
 }
 
+/** The times at the quarters of a trace. @param {number} wholeUs */
+export function instants(wholeUs) {
+  return [0, 1, 2, 3, 4].map((part) => (wholeUs * part) / 4);
+}
+
 /** @param {Span[]} spans */
 export function wires(spans) {
   return [...new Set(spans.flatMap((span) => (span.answer_wire ? [span.wire, span.answer_wire] : [span.wire])))];

@@ -1,6 +1,6 @@
 // @ts-check
 import { ApiError, download, get } from "../api.js";
-import { badge, empty, facts, h, heading, put, replace, wireMark } from "../dom.js";
+import { badge, empty, facts, h, heading, momentLink, put, replace, wireMark } from "../dom.js";
 import { bytes, count, payload, time } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
@@ -28,7 +28,7 @@ export async function show(view) {
 /** @param {Node} ifEmpty */
 export function messageTable(ifEmpty) {
   return new Table([
-    { title: "Time", cell: (row) => h("a", { href: link("messages", row.sequence), class: "mono" }, time(row.time_us)), fixed: true, class: "tight" },
+    { title: "Time", cell: (row) => momentLink(link("messages", row.sequence), row.time_us), fixed: true, class: "tight" },
     { title: "Topic", cell: (row) => row.topic, fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Kind", cell: (row) => h("span", {}, row.kind, row.error ? " " : null, row.error ? badge(row.error, "bad") : null), fixed: true },

@@ -1,12 +1,13 @@
 // @ts-check
 import { get } from "../api.js";
-import { RateChart } from "../chart.js";
-import { empty, h, heading, replace, wireMark } from "../dom.js";
+import { RateChart, WireCard } from "../chart.js";
+import { badge, empty, facts, h, heading, replace, tile } from "../dom.js";
 import { bytes, count, duration, rate } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
 const KEPT = 300;
+const TOPICS = 8;
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
@@ -14,52 +15,66 @@ export async function show(view) {
   /** @type {import("../chart.js").Sample[]} */
   const samples = history.samples;
   const wires = Object.keys(first.totals);
-  const lead = h("p", { class: "lead" });
+  const state = h("div", { class: "actions" });
   const trouble = h("div", { class: "notice bad", hidden: true, role: "alert" });
-  const tiles = h("div", { class: "tiles five" });
+  const tiles = h("div", { class: "tiles" });
+  const totals = h("div", {});
+  const cards = wires.map((wire) => new WireCard(wire));
   const chart = new RateChart(wires, KEPT);
-  const byWire = new Table([
-    { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
-    { title: "Now", number: true, cell: (row) => rate(row.rate) },
-    { title: "Since start", number: true, cell: (row) => count(row.total) },
-  ], (row) => row.wire, empty("No wire"), "Messages by wire");
-  const busiest = new Table([
-    { title: "Topic", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true },
-    { title: "Rate", number: true, cell: (row) => rate(row.rate) },
-    { title: "Messages", number: true, cell: (row) => count(row.next - row.first) },
-    { title: "Backlog", number: true, cell: (row) => count(row.backlog) },
-  ], (row) => row.topic, empty("No topic yet", "Publish something: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")), "Busiest topics");
+  const busiest = topicTable();
 
   /** @param {any} now */
   const update = (now) => {
-    lead.textContent = `Version ${now.version}, up ${duration(now.uptime_s * 1e6)}`;
+    replace(state, badge(now.status.replace("_", " "), now.status === "ok" ? "good" : "bad"), h("span", { class: "soft" }, `version ${now.version}, up ${duration(now.uptime_s * 1e6)}`));
     trouble.hidden = now.status === "ok";
     trouble.textContent = `The bus is ${now.status.replace("_", " ")}. ${now.reason}`;
-    const sum = Object.values(/** @type {Record<string, number>} */ (now.rates)).reduce((total, each) => total + each, 0);
-    replace(tiles, tile("messages in", rate(sum)), tile("copies out", rate(now.delivered_rate)), tile("stored", count(now.committed + 1)),
-      tile("journal", bytes(now.journal_bytes)), tile("topics", count(now.topics)), tile("connected", count(now.peers)),
-      tile("subscriptions", count(now.subscriptions)), tile("open requests", count(now.open_requests)),
-      tile("errors", count(now.errors), now.errors > 0), tile("dead letters", count(now.dead_letters), now.dead_letters > 0));
-    byWire.update(wires.map((wire) => ({ wire, rate: now.rates[wire] ?? 0, total: now.totals[wire] ?? 0 })));
+    replace(tiles, tile("stored", count(now.committed + 1)), tile("journal", bytes(now.journal_bytes)), tile("topics", count(now.topics)),
+      tile("connected", count(now.peers)), tile("open requests", count(now.open_requests)), tile("errors", count(now.errors), now.errors > 0 ? "bad" : ""),
+      tile("dead letters", count(now.dead_letters), now.dead_letters > 0 ? "warn" : ""));
+    for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} since start`);
+    replace(totals, facts([
+      ["Publishes", count(now.kinds.publish ?? 0)], ["Requests", count(now.kinds.request ?? 0)], ["Answers", count(now.kinds.response ?? 0)],
+      ["Copies handed out", count(now.delivered)], ["… a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
+      ["Queues", count(now.queues)], ["Not taken by a receiver", count(now.undeliverable)],
+    ]));
   };
-  replace(view.root, heading("Overview", ""), trouble, tiles, h("div", { class: "card" }, h("h2", {}, "Messages a second, by wire"), chart.element),
-    h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Wires"), byWire.element), h("div", { class: "card" }, h("h2", {}, "Busiest topics"), busiest.element)));
-  view.root.querySelector(".lead")?.replaceWith(lead);
+  replace(view.root, heading("Overview", "What goes over the bus right now.", state), trouble, h("div", { class: "wires" }, cards.map((card) => card.element)), tiles,
+    h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Messages a second, by wire"), chart.legend), chart.drawing),
+    h("div", { class: "cards uneven" }, h("div", { class: "card" }, h("h2", {}, "Busiest topics"), busiest.element), h("div", { class: "card" }, h("h2", {}, "Since start"), totals)));
   update(first);
   chart.update(samples);
-  const topTopics = async () => busiest.update((await get("/api/topics", { order: "rate", limit: 8 }, view.signal)).topics);
+  const topTopics = async () => busiest.update(withShares((await get("/api/topics", { order: "rate", limit: TOPICS }, view.signal)).topics));
   await topTopics();
   view.live((now) => {
+    if (samples[samples.length - 1]?.time_us !== now.time_us) {
+      samples.push({ time_us: now.time_us, wires: now.rates });
+      if (samples.length > KEPT) samples.shift();
+    }
     update(now);
-    if (samples[samples.length - 1]?.time_us === now.time_us) return;
-    samples.push({ time_us: now.time_us, wires: now.rates });
-    if (samples.length > KEPT) samples.shift();
     chart.update(samples);
   });
   view.live(topTopics, 2000);
 }
 
-/** @param {string} name @param {string} value @param {boolean} [bad] */
-function tile(name, value, bad = false) {
-  return h("div", { class: bad ? "tile bad" : "tile" }, h("b", {}, value), h("span", {}, name));
+function topicTable() {
+  return new Table([
+    { title: "Topic", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true },
+    { title: "", cell: (row) => share(row.share), class: "share" },
+    { title: "Rate", number: true, cell: (row) => rate(row.rate) },
+    { title: "Messages", number: true, cell: (row) => count(row.next - row.first) },
+    { title: "Backlog", number: true, cell: (row) => (row.backlog ? badge(count(row.backlog), "warn") : "0") },
+  ], (row) => row.topic, empty("No topic yet", "Publish something: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")), "Busiest topics");
+}
+
+/** How each compares with the busiest. @param {any[]} rows */
+function withShares(rows) {
+  const most = Math.max(...rows.map((row) => row.rate), 0);
+  return rows.map((row) => ({ ...row, share: most ? row.rate / most : 0 }));
+}
+
+/** @param {number} part */
+function share(part) {
+  const fill = h("i", {});
+  fill.style.width = `${Math.round(100 * part)}%`;
+  return h("div", { class: "bar", "aria-hidden": "true" }, fill);
 }

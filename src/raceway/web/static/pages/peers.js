@@ -1,7 +1,7 @@
 // @ts-check
 import { ApiError, get } from "../api.js";
 import { badge, empty, h, heading, replace, wireMark } from "../dom.js";
-import { ago, count } from "../format.js";
+import { ago, count, outOf } from "../format.js";
 import { Table } from "../table.js";
 
 /** @param {import("../app.js").View} view */
@@ -29,16 +29,18 @@ export async function show(view) {
     { title: "State", cell: (row) => badge(row.state, row.state === "up" ? "good" : row.state === "down" ? "bad" : "") },
     { title: "Dialect", cell: (row) => row.dialect },
   ], (row) => `${row.pin ?? row.pins ?? row.name} ${row.url}`, empty("No Seneca service attached", "Attach one: ", h("code", {}, "raceway seneca attach role:math http://127.0.0.1:9001")), "Seneca services");
+  const patternNote = h("span", { class: "soft" });
   const senecaCard = h("div", { class: "card" }, h("h2", {}, "Seneca services"), seneca.element);
   replace(view.root, heading("Peers", "Who is connected now, and what they want to hear."),
     h("div", { class: "card" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", filter)), note, peers.element),
-    h("div", { class: "card" }, h("h2", {}, "Patterns"), patterns.element), senecaCard);
+    h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Patterns"), patternNote), patterns.element), senecaCard);
   const load = async () => {
-    const [found, subscribed] = await Promise.all([get("/api/peers", { contains: filter.value, limit: 200 }, view.signal), get("/api/subscriptions", {}, view.signal)]);
+    const [found, subscribed] = await Promise.all([get("/api/peers", { contains: filter.value, limit: 200 }, view.signal), get("/api/subscriptions", { limit: 200 }, view.signal)]);
     nowUs = Date.now() * 1000;
     peers.update(found.peers);
-    patterns.update(subscribed.subscriptions.slice(0, 200));
-    note.textContent = found.total > found.peers.length ? `${count(found.peers.length)} of ${count(found.total)} peers` : `${count(found.total)} peers`;
+    patterns.update(subscribed.subscriptions);
+    patternNote.textContent = subscribed.total > subscribed.subscriptions.length ? outOf(subscribed.subscriptions.length, subscribed.total, "pattern") : "";
+    note.textContent = outOf(found.peers.length, found.total, "peer");
   };
   const services = async () => {
     try {

@@ -1,9 +1,16 @@
 // @ts-check
 import { encode, get } from "../api.js";
-import { badge, empty, facts, h, heading, replace } from "../dom.js";
-import { ago, bytes, count, duration } from "../format.js";
+import { badge, empty, facts, h, heading, replace, tile } from "../dom.js";
+import { ago, bytes, count, duration, plain } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
+
+/** @type {Record<string, string>} */
+const HOLDS = {
+  "bronze.messages": "every row of the journal, as it is", "bronze.rejected": "what a schema refused", "silver.messages": "each message once, payloads decoded by their schema",
+  "silver.exchanges": "each request with its answer", "silver.hops": "the way of each message from service to service", "gold.traces": "what one message led to, as a tree",
+  "gold.topic_stats": "topics by the minute", "gold.service_graph": "who asked whom, by the hour", "gold.schema_usage": "who uses which schema version, by the hour",
+};
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
@@ -14,17 +21,18 @@ export async function show(view) {
 async function progress(view) {
   const about = h("div", {});
   const tables = new Table([
-    { title: "Table", cell: (row) => h("a", { href: link("pipeline", row.name) }, row.name), fixed: true, class: "wide" },
+    { title: "Table", cell: (row) => h("a", { href: link("pipeline", row.name) }, row.name), fixed: true },
+    { title: "Holds", cell: (row) => h("span", { class: "soft" }, HOLDS[row.name] ?? ""), fixed: true, class: "wide" },
     { title: "Rows", number: true, cell: (row) => (row.rows === null ? "" : count(row.rows)) },
     { title: "Parts", number: true, cell: (row) => count(row.parts) },
     { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
   ], (row) => row.name, empty("No table yet", "The pipeline makes them from the journal: ", h("code", {}, "raceway pipeline run --once")), "Tables");
   replace(view.root, heading("Pipeline", "From the journal to tables for Spark, DuckDB and whoever reads Parquet."),
-    h("div", { class: "card" }, h("h2", {}, "Progress"), about), h("div", { class: "card" }, h("h2", {}, "Tables"), tables.element));
+    about, h("div", { class: "card" }, h("h2", {}, "Tables"), tables.element));
   const load = async () => {
     const found = await get("/api/pipeline", {}, view.signal);
     tables.update(found.tables);
-    replace(about, found.progress ? describe(found) : empty("The pipeline has not run on this folder", "Start it: ", h("code", {}, "raceway pipeline run"), " (it needs Java and the extra ", h("code", {}, "raceway[spark]"), ")"));
+    replace(about, found.progress ? describe(found) : h("div", { class: "card" }, empty("The pipeline has not run on this folder", "Start it: ", h("code", {}, "raceway pipeline run"), " (it needs Java and the extra ", h("code", {}, "raceway[spark]"), ")")));
   };
   await load();
   view.live(load, 2000);
@@ -34,26 +42,37 @@ async function progress(view) {
 function describe(found) {
   const { progress: now } = found;
   const state = found.is_running ? now.state : now.state === "failed" ? "failed" : "not running";
-  const whole = Math.max(1, now.committed + 1 - (now.first_position ?? 0));
+  const whole = Math.max(1, now.position + found.behind - now.first_position);
   const fill = h("i", {});
-  fill.style.width = `${Math.min(100, (100 * Math.max(0, now.position - (now.first_position ?? 0))) / whole)}%`;
-  return h("div", {}, h("p", { class: "actions" }, badge(state, found.is_running ? "good" : state === "failed" ? "bad" : ""), h("div", { class: "bar" }, fill),
-    h("span", { class: "soft" }, `${count(now.lag ?? 0)} rows behind`)), now.error ? h("div", { class: "notice bad" }, now.error) : null,
-  facts([
-    ["Done up to", `position ${count(now.position)} of ${count(now.committed + 1)}`], ["Rows", count(now.rows ?? 0)], ["Batches", count(now.batches ?? 0)],
-    ["Last batch", now.last_batch ? `${count(now.last_batch.rows)} rows in ${duration(now.last_batch.seconds * 1e6)}` : ""],
-    ["Rows lost to retention", now.lost_rows ? count(now.lost_rows) : ""], ["Format", now.format], ["Last word", ago(now.updated_us ?? 0, Date.now() * 1000)],
-  ]));
+  const part = Math.min(100, (100 * Math.max(0, now.position - now.first_position)) / whole);
+  fill.style.width = `${part}%`;
+  const { behind } = found;
+  return h("div", {}, now.error ? h("div", { class: "notice bad", role: "alert" }, now.error) : null,
+    h("div", { class: "tiles" }, tile(behind === 1 ? "row behind" : "rows behind", count(behind), behind ? "warn" : ""), tile("rows in the tables", count(now.rows)), tile("batches", count(now.batches)),
+      tile("last batch", now.last_batch ? duration(now.last_batch.seconds * 1e6) : "none"), now.lost_rows ? tile("rows lost to retention", count(now.lost_rows), "bad") : null),
+    h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Progress"), badge(state, found.is_running ? "good" : state === "failed" ? "bad" : "")),
+      h("div", { class: "bar tall", role: "progressbar", "aria-label": "Done", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(part) }, fill), facts([
+        ["Done up to", `position ${count(now.position)} of ${count(now.position + found.behind)}`],
+        ["Last batch", now.last_batch ? `${count(now.last_batch.rows)} rows, positions ${count(now.last_batch.first)} to ${count(now.last_batch.last)}` : ""],
+        ["Kept as", now.format], ["Last word", ago(now.updated_us, Date.now() * 1000)],
+      ])));
 }
 
 /** @param {import("../app.js").View} view */
 async function preview(view) {
   const found = await get(`/api/tables/${encode(view.argument)}`, { limit: 50 }, view.signal);
   const columns = found.columns.map((/** @type {any} */ column, /** @type {number} */ at) => ({
-    title: column.name, cell: (/** @type {any} */ row) => h("span", { class: "cut" }, row.cells[at] === null ? h("span", { class: "soft" }, "null") : String(row.cells[at])), fixed: true,
+    title: column.name, number: /^(u?int|float|double)/.test(column.type), cell: (/** @type {any} */ row) => shown(row.cells[at]), fixed: true, class: "cell",
   }));
   const table = new Table(columns, (row) => row.number, empty("No rows", found.note || "The table is empty."), found.name);
   table.update(found.rows.map((/** @type {any[]} */ cells, /** @type {number} */ number) => ({ cells, number })));
   replace(view.root, heading(found.name, found.part ? `The first rows of its newest part, ${found.part}` : found.note, h("a", { class: "button quiet", href: "#/pipeline" }, "All tables")),
     h("div", { class: "card" }, table.element), found.rows.length ? h("div", { class: "card" }, h("h2", {}, "Columns"), facts(found.columns.map((/** @type {any} */ each) => [each.name, h("code", {}, each.type)]))) : h("span", {}));
+}
+
+/** @param {unknown} value  of a cell; long ones are cut, and whole under the pointer */
+function shown(value) {
+  if (value === null) return h("span", { class: "soft" }, "null");
+  const text = typeof value === "number" ? plain(value) : String(value);
+  return text.length > 30 ? h("span", { title: text }, text) : text;
 }

@@ -1,18 +1,20 @@
 // @ts-check
 import { get, send } from "../api.js";
-import { badge, empty, h, heading, replace, wireMark } from "../dom.js";
-import { bytes, count, time } from "../format.js";
+import { badge, choices, empty, h, heading, momentLink, replace, wireMark } from "../dom.js";
+import { bytes, clock, count, counted } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
 const PAGE = 100;
 /** @type {Record<string, string>} */
-const SOURCES = { rejected: "refused by its schema", undeliverable: "not taken by a receiver", dead_letter: "failed too often" };
+const SOURCES = { rejected: "schema", dead_letter: "dead letter", undeliverable: "not taken" };
+/** @type {[string, string][]} */
+const KINDS = [["", "All"], ["rejected", "Refused by a schema"], ["dead_letter", "Dead letters"], ["undeliverable", "Not taken"]];
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
   const said = h("div", { role: "status" });
-  const note = h("p", { class: "soft" });
+  const note = h("span", { class: "soft" });
   const more = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", hidden: true }, "More"));
   /** @param {any} row @param {HTMLButtonElement} button */
   const redrive = async (row, button) => {
@@ -28,26 +30,27 @@ export async function show(view) {
     }
   };
   const table = new Table([
-    { title: "Time", cell: (row) => h("a", { class: "mono", href: link("messages", row.position) }, time(row.time_us)), fixed: true, class: "tight" },
+    { title: "Time", cell: (row) => momentLink(link("messages", row.position), row.time_us), fixed: true, class: "tight" },
     { title: "Belongs to", cell: (row) => row.topic, fixed: true },
     { title: "What", cell: (row) => badge(SOURCES[row.source] ?? row.source, row.source === "rejected" ? "warn" : "bad"), fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
-    { title: "Why", cell: (row) => h("span", {}, row.reason || row.code || "", row.subscription ? h("span", { class: "soft" }, ` (subscription ${row.subscription})`) : null), fixed: true, class: "wide" },
+    { title: "Why", cell: (row) => h("span", {}, row.reason || row.code || "", row.subscription ? h("span", { class: "soft" }, ` · subscription ${row.subscription}`) : null), fixed: true, class: "wide" },
     { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
-    { title: "Sent again", cell: (row) => (row.redriven ? `${time(row.redriven.time_us).slice(0, 19)}, to ${row.redriven.topic}` : "") },
     { title: "", fixed: true, cell: (row) => {
       const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", "aria-label": `Send message ${row.position} again`, onclick: () => redrive(row, button) }, "Send again"));
       return button;
     } },
+    { title: "Sent again", cell: (row) => (row.redriven ? h("span", { class: "soft" }, `${clock(row.redriven.time_us, Date.now() * 1000).slice(0, -4)} to ${row.redriven.topic}`) : "") },
   ], (row) => row.position, empty("Nothing was rejected", "Messages against a schema under enforce, dead letters, and what a receiver did not take would be listed here."), "Rejected messages");
   replace(view.root, heading("Rejected", "Refused by a schema, failed too often, or taken by nobody. Sending again checks the schema anew and keeps the correlation id."),
-    said, h("div", { class: "card" }, note, table.element, more));
+    said, h("div", { class: "card" }, h("div", { class: "card-head" }, choices("Which", KINDS, view.query.source ?? "", (source) => link("rejected", "", { source })), note), table.element, more));
+  const { source = "" } = view.query;
   /** @type {any[]} */
   let rows = [];
   /** @type {number | null} */
   let after = null;
   const first = async () => {
-    const found = await get("/api/rejected", { limit: PAGE }, view.signal);
+    const found = await get("/api/rejected", { limit: PAGE, source }, view.signal);
     if (rows.length > PAGE) return; // somebody reads further down
     rows = found.rejected;
     after = found.after;
@@ -56,10 +59,10 @@ export async function show(view) {
   const render = () => {
     table.update(rows);
     more.hidden = after === null || after === undefined;
-    note.textContent = rows.length ? `${count(rows.length)} newest` : "";
+    note.textContent = !rows.length ? "" : more.hidden ? counted(rows.length, "message") : `the newest ${counted(rows.length, "message")}`;
   };
   more.addEventListener("click", async () => {
-    const found = await get("/api/rejected", { limit: PAGE, after }, view.signal);
+    const found = await get("/api/rejected", { limit: PAGE, source, after }, view.signal);
     rows = [...rows, ...found.rejected];
     after = found.after;
     render();

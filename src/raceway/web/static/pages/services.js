@@ -1,18 +1,29 @@
 // @ts-check
 import { get } from "../api.js";
-import { badge, empty, h, heading, replace, s, wireMark } from "../dom.js";
+import { badge, choices, empty, h, heading, replace, s, wireMark } from "../dom.js";
 import { count, duration, time } from "../format.js";
 import { layout } from "../layers.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
-const BOX = { width: 190, height: 44, across: 330, down: 70, margin: 16 };
+const BOX = { width: 158, height: 46, least: 262, most: 340, down: 74, margin: 10 };
 // More than this is no picture any more; the tables have the rest.
 const MOST_EDGES = 40;
-const LETTERS = 24;
+const LETTERS = 20;
+const LABEL = 17;
+
+/**
+ * @typedef {{from: string, to: string, label: string, wire: string, failing: boolean, weight: number}} Edge  `weight` 0: who listens
+ * @typedef {{x: number, y: number}} Corner
+ */
+
+/** @type {[string, string][]} */
+const FROM = [["", "Lately"], ["table", "All hours"]];
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
+  const { source = "journal" } = view.query;
+  const isTable = source === "table";
   const picture = h("div", { class: "scroll", tabindex: 0, "aria-label": "Service graph" });
   const lead = h("p", { class: "lead" });
   const exchanges = new Table([
@@ -22,8 +33,8 @@ export async function show(view) {
     { title: "Wires", cell: (row) => h("span", {}, wireMark(row.wire), row.answer_wire === row.wire ? null : " → ", row.answer_wire === row.wire ? null : wireMark(row.answer_wire)), fixed: true },
     { title: "Requests", number: true, cell: (row) => count(row.count) },
     { title: "Failed", number: true, cell: (row) => (row.errors ? badge(count(row.errors), "bad") : "0") },
-    { title: "Median", number: true, cell: (row) => duration(row.median_us) },
-    { title: "Slowest", number: true, cell: (row) => duration(row.slowest_us) },
+    { title: isTable ? "Typical" : "Median", number: true, cell: (row) => duration(row.median_us) },
+    { title: isTable ? "p99 of the worst hour" : "Slowest", number: true, cell: (row) => duration(row.slowest_us) },
   ], (row) => [row.requester, row.responder, row.topic, row.wire, row.answer_wire].join("\n"),
   empty("No answered request lately", "Ask something: ", h("code", {}, "raceway request checkin.seat '{}'")), "Requests");
   const sources = new Table([
@@ -32,28 +43,40 @@ export async function show(view) {
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Messages", number: true, cell: (row) => count(row.count) },
   ], (row) => [row.producer, row.topic, row.wire].join("\n"), empty("No publish lately"), "Publishes");
-  replace(view.root, heading("Services", ""), h("div", { class: "card" }, picture), h("div", { class: "card" }, h("h2", {}, "Requests"), exchanges.element),
-    h("div", { class: "card" }, h("h2", {}, "Publishes"), sources.element));
+  const from = h("div", {}, choices("From", FROM, view.query.source ?? "", (value) => link("services", "", { source: value })));
+  const publishes = h("div", { class: "card", hidden: isTable }, h("h2", {}, "Publishes"), sources.element);
+  const open = h("p", { class: "soft", hidden: true });
+  replace(view.root, heading("Services", "", from), h("div", { class: "card" }, picture), h("div", { class: "card" }, h("h2", {}, "Requests"), exchanges.element, open), publishes);
   view.root.querySelector(".lead")?.replaceWith(lead);
   let drawn = "";
   const load = async () => {
-    const { flows, listeners } = await get("/api/graph", {}, view.signal);
-    lead.textContent = flows.stop > flows.first ? `Who talks to whom, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us)}` : "Who talks to whom.";
+    const { flows, listeners, has_table: hasTable } = await get("/api/graph", { source }, view.signal);
+    from.hidden = !hasTable;
+    lead.textContent = described(flows, isTable);
+    const unanswered = Object.entries(flows.unanswered);
+    open.hidden = !unanswered.length;
+    open.textContent = `Without an answer${isTable ? "" : " so far"}: ${unanswered.map(([topic, missed]) => `${topic} ${count(missed)}`).join(", ")}`;
     exchanges.update(flows.exchanges);
     sources.update(flows.sources);
     const shape = JSON.stringify([flows.exchanges.map((/** @type {any} */ each) => [each.requester, each.responder, each.topic, each.count]), flows.sources, listeners]);
-    if (shape !== drawn) replace(picture, draw(flows, listeners));
+    if (shape !== drawn) replace(picture, draw(flows, listeners, picture.clientWidth));
     drawn = shape;
   };
   await load();
   view.live(load, 3000);
 }
 
-/** @param {any} flows @param {any[]} listeners */
-function draw(flows, listeners) {
+/** @param {any} flows @param {boolean} isTable */
+function described(flows, isTable) {
+  if (isTable && flows.since_us) return `Who asks whom, from the pipeline's table gold.service_graph, since ${time(flows.since_us).slice(0, 16)}`;
+  return flows.stop > flows.first ? `Who talks to whom, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us).slice(0, 19)}` : "Who talks to whom.";
+}
+
+/** @param {any} flows @param {any[]} listeners @param {number} room */
+function draw(flows, listeners, room) {
   /** @type {Map<string, {id: string, name: string, kind: "service" | "topic", under: string}>} */
   const nodes = new Map();
-  /** @type {{from: string, to: string, label: string, wire: string, failing: boolean, weight: number}[]} */
+  /** @type {Edge[]} */
   const edges = [];
   /** @param {"service" | "topic"} kind @param {string} name @param {string} under */
   const node = (kind, name, under) => {
@@ -63,24 +86,25 @@ function draw(flows, listeners) {
   };
   for (const each of flows.exchanges.slice(0, MOST_EDGES)) {
     edges.push({ from: node("service", each.requester, each.wire), to: node("service", each.responder, each.answer_wire), wire: each.wire,
-      label: `${each.topic} · ${count(each.count)}`, failing: each.errors > 0, weight: each.count });
+      label: each.topic, failing: each.errors > 0, weight: each.count });
   }
   for (const each of flows.sources.slice(0, MOST_EDGES)) {
-    edges.push({ from: node("service", each.producer, each.wire), to: node("topic", each.topic, "topic"), wire: each.wire, label: count(each.count), failing: false, weight: each.count });
+    edges.push({ from: node("service", each.producer, each.wire), to: node("topic", each.topic, "topic"), wire: each.wire, label: "", failing: false, weight: each.count });
   }
   for (const each of listeners.slice(0, MOST_EDGES)) {
-    if (nodes.has(`topic ${each.topic}`)) edges.push({ from: `topic ${each.topic}`, to: node("service", each.name, each.wire), wire: each.wire, label: "", failing: false, weight: 1 });
+    if (nodes.has(`topic ${each.topic}`)) edges.push({ from: `topic ${each.topic}`, to: node("service", each.name, each.wire), wire: each.wire, label: "", failing: false, weight: 0 });
   }
   if (!edges.length) return empty("Nothing to draw yet", "Once services ask one another or publish, they appear here.");
   const places = layout([...nodes.values()], edges);
   const columns = Math.max(...[...places.values()].map((place) => place.column)) + 1;
   const rows = Math.max(...[...places.values()].map((place) => place.row)) + 1;
-  const width = (columns - 1) * BOX.across + BOX.width + 2 * BOX.margin;
+  const across = Math.min(BOX.most, Math.max(BOX.least, (room - BOX.width - 2 * BOX.margin) / Math.max(1, columns - 1)));
+  const width = (columns - 1) * across + BOX.width + 2 * BOX.margin;
   const height = (rows - 1) * BOX.down + BOX.height + 2 * BOX.margin;
-  /** @param {string} id */
+  /** @param {string} id @returns {Corner} */
   const corner = (id) => {
     const place = /** @type {{column: number, row: number}} */ (places.get(id));
-    return { x: BOX.margin + place.column * BOX.across, y: BOX.margin + place.row * BOX.down };
+    return { x: BOX.margin + place.column * across, y: BOX.margin + place.row * BOX.down };
   };
   const heaviest = Math.max(...edges.map((edge) => edge.weight));
   const lines = edges.map((edge) => arrow(edge, corner(edge.from), corner(edge.to), heaviest));
@@ -89,24 +113,35 @@ function draw(flows, listeners) {
 }
 
 /**
- * @param {{label: string, wire: string, failing: boolean, weight: number}} edge
- * @param {{x: number, y: number}} from
- * @param {{x: number, y: number}} to
+ * From box to box; what points back leaves at the left, a little lower, so that both ways can be seen.
+ * @param {Edge} edge
+ * @param {Corner} from
+ * @param {Corner} to
  * @param {number} heaviest
  */
 function arrow(edge, from, to, heaviest) {
-  const back = to.x <= from.x;
-  const [x1, y1] = [from.x + BOX.width, from.y + BOX.height / 2];
-  const [x2, y2] = [back ? to.x + BOX.width : to.x, to.y + BOX.height / 2 + (back ? 8 : 0)];
-  const bend = back ? 60 : (x2 - x1) / 2;
-  const d = `M${x1} ${y1}C${x1 + bend} ${y1} ${back ? x2 + bend : x2 - bend} ${y2} ${x2} ${y2}`;
-  const tip = back ? `M${x2} ${y2}l8 -4v8z` : `M${x2} ${y2}l-8 -4v8z`;
+  const back = to.x < from.x;
+  const beside = to.x === from.x;
+  const side = back ? -1 : 1;
+  const lower = back || beside ? 10 : -4;
+  const [x1, y1] = [back ? from.x : from.x + BOX.width, from.y + BOX.height / 2 + lower];
+  const [x2, y2] = [back || beside ? to.x + BOX.width : to.x, to.y + BOX.height / 2 + lower];
+  const bend = beside ? 60 : Math.abs(x2 - x1) / 2;
+  const d = `M${x1} ${y1}C${x1 + side * bend} ${y1} ${beside ? x2 + bend : x2 - side * bend} ${y2} ${x2} ${y2}`;
   const thick = 1.2 + 2.8 * (Math.log(1 + edge.weight) / Math.log(1 + heaviest));
-  return s("g", { class: `edge ${/^[a-z]+$/.test(edge.wire) ? edge.wire : ""}` }, s("path", { d, class: edge.failing ? "failing" : "", "stroke-width": thick.toFixed(1) }), s("path", { d: tip, class: "tip" }),
-    edge.label ? s("text", { x: (x1 + x2) / 2 + (back ? bend / 2 : 0), y: (y1 + y2) / 2 - 5, "text-anchor": "middle" }, clipped(edge.label, 22), s("title", {}, edge.label)) : null);
+  return s("g", { class: `edge ${/^[a-z]+$/.test(edge.wire) ? edge.wire : ""}` }, s("path", { d, class: edge.failing ? "failing" : "", "stroke-width": thick.toFixed(1) }),
+    s("path", { d: `M${x2} ${y2}l${beside ? 8 : -8 * side} -4v8z`, class: "tip" }), label(edge, (x1 + x2) / 2 + (beside ? 45 : 0), (y1 + y2) / 2, back));
 }
 
-/** @param {{name: string, kind: string, under: string}} node @param {{x: number, y: number}} at */
+/** @param {Edge} edge @param {number} x @param {number} y @param {boolean} below */
+function label(edge, x, y, below) {
+  if (!edge.weight) return null;
+  const first = below ? y + 14 : y - (edge.label ? 18 : 6);
+  const lines = [edge.label ? s("tspan", { x, dy: 0 }, clipped(edge.label, LABEL)) : null, s("tspan", { x, dy: edge.label ? 12 : 0, class: "counted" }, count(edge.weight))];
+  return s("text", { x, y: first, "text-anchor": "middle" }, lines, s("title", {}, `${edge.label} ${count(edge.weight)}`.trim()));
+}
+
+/** @param {{name: string, kind: string, under: string}} node @param {Corner} at */
 function box(node, at) {
   return s("g", { class: `node ${node.kind}` }, s("title", {}, node.name), s("rect", { x: at.x, y: at.y, width: BOX.width, height: BOX.height, rx: node.kind === "topic" ? 22 : 8 }),
     s("text", { x: at.x + BOX.width / 2, y: at.y + 19, "text-anchor": "middle" }, clipped(node.name, LETTERS)),

@@ -1,7 +1,7 @@
 // @ts-check
-import { encode, get } from "../api.js";
+import { encode, get, isDenied } from "../api.js";
 import { badge, empty, facts, h, heading, replace, wireMark } from "../dom.js";
-import { count, rate } from "../format.js";
+import { count, outOf, rate } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 import { messageTable } from "./messages.js";
@@ -35,7 +35,7 @@ async function showAll(view) {
   const load = async () => {
     const found = await get("/api/topics", { contains: filter.value, order: order.value, limit: shown }, view.signal);
     table.update(found.topics);
-    note.textContent = found.total > found.topics.length ? `${count(found.topics.length)} of ${count(found.total)} topics` : `${count(found.total)} topics`;
+    note.textContent = outOf(found.topics.length, found.total, "topic");
     more.hidden = found.topics.length >= found.total || shown >= 1000;
   };
   const again = () => {
@@ -76,7 +76,7 @@ async function showOne(view) {
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Does", cell: (row) => row.role },
   ], (row) => `${row.id} ${row.role}`, empty("Nobody listens or answers by pattern", "Listen with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
-  const latest = messageTable(empty("No message", "None is left, or only answers."));
+  const latest = messageTable(empty("No message is kept", "Retention removed what there was, or only answers came under this name."));
   replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")),
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),
     h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), h("div", { class: "card" }, h("h2", {}, "Latest messages"), latest.element));
@@ -93,7 +93,15 @@ async function showOne(view) {
   };
   await load();
   view.live(load, 1000);
-  const recent = async () => latest.update((await get("/api/messages", { topic: name, limit: 20 }, view.signal)).messages);
+  const recent = async () => {
+    try {
+      latest.update((await get(`/api/topics/${encode(name)}/messages`, { limit: 20 }, view.signal)).messages);
+    } catch (error) {
+      if (!isDenied(error)) throw error;
+      latest.update([]);
+      replace(/** @type {HTMLElement} */ (latest.ifEmpty), h("b", {}, "Messages are not for you"), /** @type {Error} */ (error).message);
+    }
+  };
   await recent();
   view.live(recent, 5000);
 }

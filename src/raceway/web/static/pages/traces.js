@@ -1,10 +1,10 @@
 // @ts-check
 import { encode, get } from "../api.js";
-import { badge, empty, h, heading, replace, s, wireMark } from "../dom.js";
+import { badge, empty, h, heading, momentLink, replace, s, tile, wireMark } from "../dom.js";
 import { count, duration, time } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
-import { described, place, wires } from "../waterfall.js";
+import { described, instants, place, wires } from "../waterfall.js";
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
@@ -15,7 +15,7 @@ export async function show(view) {
 async function showRecent(view) {
   const id = /** @type {HTMLInputElement} */ (h("input", { name: "id", placeholder: "correlation id or message id", autocomplete: "off" }));
   const table = new Table([
-    { title: "Begun", cell: (row) => h("a", { class: "mono", href: link("traces", row.correlation_id) }, time(row.time_us)), fixed: true, class: "tight" },
+    { title: "Begun", cell: (row) => momentLink(link("traces", row.correlation_id), row.time_us), fixed: true, class: "tight" },
     { title: "Asked", cell: (row) => row.topic, fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "By", cell: (row) => row.producer ?? "", fixed: true },
@@ -49,28 +49,28 @@ async function showOne(view) {
   replace(view.root, heading("Trace", h("span", { class: "mono" }, found.id), h("div", { class: "actions" }, wires(spans).map(wireMark))),
     found.truncated ? h("div", { class: "notice" }, "Not all of it: the trace is longer than what was looked at.") : null,
     h("div", { class: "tiles" }, tile("from first to last", duration(whole)), tile("messages", count(found.messages)), tile("wires", count(wires(spans).length)),
-      tile("failed", count(failed))),
+      tile("failed", count(failed), failed ? "bad" : "")),
     h("div", { class: "card" }, h("h2", {}, `Begun ${time(found.begin_us)}`),
-      spans.length ? h("div", { class: "waterfall", role: "list" }, spans.map((span) => row(span, found.begin_us, found.end_us)))
+      spans.length ? h("div", { class: "waterfall" }, axis(whole), h("div", { role: "list" }, spans.map((span) => row(span, found.begin_us, found.end_us))))
         : empty("Nothing left of it", "Retention may have removed its messages.")));
+}
+
+/** @param {number} wholeUs */
+function axis(wholeUs) {
+  return h("div", { class: "span axis", "aria-hidden": "true" }, h("span", {}), h("span", { class: "instants" }, instants(wholeUs).map((us) => h("span", {}, us ? duration(us) : "0"))));
 }
 
 /** @param {import("../waterfall.js").Span} span @param {number} beginUs @param {number} endUs */
 function row(span, beginUs, endUs) {
   const { left, width } = place(span, beginUs, endUs);
-  const took = span.end_us === null ? (span.kind === "request" ? "no answer" : "") : duration(span.end_us - span.begin_us);
-  const after = span.begin_us > beginUs ? `+${duration(span.begin_us - beginUs)}` : "";
+  const took = span.end_us === null ? (span.kind === "request" ? "no answer" : "") : `took ${duration(span.end_us - span.begin_us)}`;
+  const after = span.begin_us > beginUs ? `after ${duration(span.begin_us - beginUs)}` : "";
   const label = h("span", { class: "label" }, h("b", {}, span.topic), h("small", {}, described(span)),
     h("small", { class: "took" }, [after, took].filter(Boolean).join(", "), " ", span.error ? badge(span.error, "bad") : null));
   label.style.paddingLeft = `${Math.min(span.depth, 12) * 1.1}rem`;
   const drawing = s("svg", { viewBox: "0 0 1000 24", preserveAspectRatio: "none", "aria-hidden": "true", class: "" },
-    s("line", { class: "track", x1: 0, x2: 1000, y1: 12, y2: 12 }),
+    [0, 250, 500, 750, 1000].map((x) => s("line", { class: "track", x1: x, x2: x, y1: 0, y2: 24 })),
     s("g", { class: /^[a-z]+$/.test(span.wire) ? span.wire : "" },
-      s("rect", { class: span.error ? "run failed" : "run", x: Math.min(994, left * 994), y: 5, width: Math.max(6, width * 994), height: 14, rx: 3 })));
+      s("rect", { class: span.error ? "run failed" : "run", x: Math.min(994, left * 994), y: 7.5, width: Math.max(6, width * 994), height: 9, rx: 3, ry: 1.5 })));
   return h("a", { class: "span", role: "listitem", href: link("messages", span.position), "data-position": span.position }, label, drawing);
-}
-
-/** @param {string} name @param {string} value */
-function tile(name, value) {
-  return h("div", { class: "tile" }, h("b", {}, value), h("span", {}, name));
 }

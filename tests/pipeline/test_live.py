@@ -10,12 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.sql import SparkSession
 
 from raceway.client import DanubeClient, MbClient, Message, connect
 from raceway.errors import RacewayError, RemoteError
+from raceway.pipeline.folders import Folders
+from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.progress import maybe_read
-from tests.pipeline.drivers import driver, finished
-from tests.pipeline.java import needs_java
+from raceway.pipeline.query import open_tables
+from raceway.pipeline.verify import verify
+from tests.pipeline.drivers import QUICKLY, driver
 from tests.pipeline.schemas import V1, V2, datum
 from tests.schema_rest import bind, register
 from tests.server import Server, running_server, wait_until
@@ -94,38 +98,38 @@ async def _ask(call: Any, *, fails: bool) -> None:
         assert not fails
 
 
-def rows(folder: Path, sql: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in finished(folder, "query", "--json", sql).stdout.splitlines()]
-
-
-@needs_java
 @pytest.mark.timeout(400)
-def test_what_clients_know_is_what_the_tables_say(tmp_path: Path) -> None:
+def test_what_clients_know_is_what_the_tables_say(spark: SparkSession, tmp_path: Path) -> None:
     data = tmp_path / "data"
-    with running_server(data, RACEWAY_JOURNAL__SEGMENT_BYTES=200_000, RACEWAY_JOURNAL__UPKEEP_S=0.1) as server:
-        arguments = ("run", "--master", "local[2]", "--memory", "1g", "--trigger", "0.5")
-        with driver(data, *arguments) as run:
-            file = data / "pipeline" / "progress.json"
-            wait_until(lambda: (told := maybe_read(file)) and told.state != "starting", 120, "the run")
-            asyncio.run(trade(server))
-            server.stop()
+    settings = {"RACEWAY_JOURNAL__SEGMENT_BYTES": 200_000, "RACEWAY_JOURNAL__UPKEEP_S": 0.1}
+    run_arguments = ("run", "--trigger", "0.5", *QUICKLY)
+    with running_server(data, **settings) as server, driver(data, *run_arguments) as run:
+        file = data / "pipeline" / "progress.json"
+        wait_until(lambda: (told := maybe_read(file)) and told.state != "starting", 120, "the run")
+        asyncio.run(trade(server))
+        server.stop()
 
-            def is_done() -> bool:
-                told = maybe_read(file)
-                return told is not None and told.rows > 0 and not told.lag and told.state == "idle"
+        def is_done() -> bool:
+            told = maybe_read(file)
+            return told is not None and told.rows > 0 and not told.lag and told.state == "idle"
 
-            wait_until(is_done, 240, "everything in the tables")
-            run.send_signal(signal.SIGTERM)
-            assert run.wait(60) == 0
-    verdict = json.loads(finished(data, "verify", "--full", "--master", "local[2]", "--json").stdout)
-    assert verdict["good"], verdict
-    published = rows(
-        data, "SELECT topic, wire, count(*) AS n FROM silver.messages WHERE topic LIKE 'shop.%' GROUP BY ALL"
-    )
+        wait_until(is_done, 240, "everything in the tables")
+        run.send_signal(signal.SIGTERM)
+        assert run.wait(60) == 0
+    lake = ParquetLake(spark, Folders(data))
+    tables = open_tables(lake)
+    verdict = verify(lake, tables, full=True)
+    assert verdict.is_good, verdict
+
+    def rows(sql: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = tables.select(sql).to_pylist()
+        return found
+
+    published = rows("SELECT topic, wire, count(*) AS n FROM silver.messages WHERE topic LIKE 'shop.%' GROUP BY ALL")
     assert {(row["topic"], row["wire"], row["n"]) for row in published} == {
         (topic, wire, PUBLISHES + (wire == "mb")) for wire, topic in SHOP.items()
     }
-    exchanges = rows(data, "SELECT topic, wire, status, count(*) AS n FROM silver.exchanges GROUP BY ALL")
+    exchanges = rows("SELECT topic, wire, status, count(*) AS n FROM silver.exchanges GROUP BY ALL")
     assert {(row["topic"], row["wire"], row["status"], row["n"]) for row in exchanges if row["topic"] != "raceway"} >= {
         ("price.get", "mb", "answered", REQUESTS - FAILING),
         ("price.get", "mb", "error", FAILING),
@@ -133,10 +137,9 @@ def test_what_clients_know_is_what_the_tables_say(tmp_path: Path) -> None:
         ("price.get", "seneca", "answered", REQUESTS),
         ("price.never", "mb", "timeout", 1),
     }
-    slow = rows(data, "SELECT count(*) AS n FROM silver.exchanges WHERE status = 'answered' AND latency_us IS NULL")
+    slow = rows("SELECT count(*) AS n FROM silver.exchanges WHERE status = 'answered' AND latency_us IS NULL")
     assert slow == [{"n": 0}]
     traces = rows(
-        data,
         "SELECT root_wire, depth, messages, count(*) AS n FROM gold.traces "
         "WHERE root_topic = 'price.get' AND errors = 0 GROUP BY ALL",
     )
@@ -145,7 +148,6 @@ def test_what_clients_know_is_what_the_tables_say(tmp_path: Path) -> None:
         ("mb", 2, 3, REQUESTS - FAILING), ("zbus", 2, 3, REQUESTS), ("seneca", 2, 3, REQUESTS),
     }  # fmt: skip
     typed = rows(
-        data,
         "SELECT schema_version, value, count(*) AS n FROM silver.messages WHERE topic = 'typed.orders' GROUP BY ALL",
     )
     values = {(row["schema_version"], row["value"]): row["n"] for row in typed}
@@ -153,7 +155,7 @@ def test_what_clients_know_is_what_the_tables_say(tmp_path: Path) -> None:
         (2, f'{{"id":{n},"note":"x"}}'): 1 for n in range(ORDERS)
     }
     usage = rows(
-        data, "SELECT schema_version, wire, sum(messages) AS taken, sum(refused) AS refused FROM gold.schema_usage "
+        "SELECT schema_version, wire, sum(messages) AS taken, sum(refused) AS refused FROM gold.schema_usage "
         "WHERE subject = 'order' GROUP BY ALL"
     )  # fmt: skip
     assert {(row["schema_version"], row["wire"]): (int(row["taken"]), int(row["refused"])) for row in usage} == {

@@ -2,7 +2,7 @@
 
 A message with a mark in every place is given to each wire's codec, and the page says in which column each mark was
 found; a row with a mark in every column is given to each wire's encoder, and the page says where in the message each
-mark stands. Errors come from the tables of the wires.
+mark stands.
 
 So the page cannot say what the code does not do.
 """
@@ -11,28 +11,24 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
-from itertools import count
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from raceway import errors
+from docs.generate.markdown import page, table
+from docs.generate.marks import Found, columns_of
+from docs.generate.seneca_dialects import DIALECTS, dialects, from_seneca
 from raceway.broker.runs import Run, Span
 from raceway.broker.topics import Topic
 from raceway.codec import cloudevents, seneca, zbus, zbus_encode
 from raceway.codec.danube_deliver import Deliverer
 from raceway.codec.danube_pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.codec.danube_rows import SendLimits, decode_sends
-from raceway.codec.danube_status import STATUSES as DANUBE_STATUSES
-from raceway.codec.grpc_head import Status
 from raceway.codec.http_message import HttpMessage, read_plain
 from raceway.codec.mb import MbLimits, MbReceiver
-from raceway.codec.mb_encode import MB_CODES
-from raceway.codec.seneca_failure import SENECA_CODES
 from raceway.listen.mb import publish_encoder
 from raceway.model.envelope import COLUMNS, PUBLISH, Batch, Envelope, Hop, encode_attributes, encode_hops
-from raceway.web.answers import status_of
 from raceway.web.topic_rows import shown
 
 ID = "550e8400-e29b-41d4-a716-446655440000"
@@ -42,82 +38,45 @@ NUMBERS = {"offset": 7001, "time_us": 1_700_000_000_123_456, "sent_ms": 1_700_00
            "timeout_ms": 7005, "producer_id": 7006, "schema_id": 7007, "schema_version": 7008}  # fmt: skip
 WIRES = ("MB", "Danube", "zbus", "Seneca", "HTTP", "CloudEvents")
 
-Found = dict[str, str]
 
-
-def conversions_page(head: str) -> str:
-    lines = [
-        head,
-        "# Conversions",
-        "",
+def conversions_page() -> str:
+    head = ["column", *WIRES]
+    return page(
+        "Conversions",
         "What a message of each wire becomes, and what each wire is told of a message that came by another. Whatever",
         "a receiving wire has no place for stays in the journal, and comes back when the message returns to its own",
-        "wire.",
+        "wire. What becomes of errors is a table of [errors](errors.md#on-the-wires).",
         "",
         "## From a wire into the row",
         "",
-        "| column | " + " | ".join(WIRES) + " |",
-        "|---" * (len(WIRES) + 1) + "|",
-        *_matrix({wire: probe() for wire, probe in INCOMING.items()}),
-        "",
+        *table(head, _matrix(WIRES, {wire: probe() for wire, probe in INCOMING.items()})),
         "Every row has `wire`, `kind`, `offset` and `time_us`; positions, `forwarded_id` and `answers` are given by",
         "the bus, and an answer has a hop with the bus's own times. A message without an id gets one, and without a",
-        "parent its id is the correlation id. A Seneca topic is made of the pattern; over HTTP the address names it.",
+        "parent its id is the correlation id. Over HTTP the address names the topic.",
         "",
+        "### The dialects of Seneca",
+        "",
+        "Which dialect is which is told in [the Seneca wire](../understand/seneca-wire.md#dialects). A message that an",
+        "attached pin matches goes to the pin's topic instead.",
+        "",
+        *table(["column", *DIALECTS], _matrix(DIALECTS, dialects())),
         "## From the row to another wire",
         "",
         "A publish that came by a different wire than the one in the head of the column.",
         "",
-        "| column | " + " | ".join(WIRES) + " |",
-        "|---" * (len(WIRES) + 1) + "|",
-        *_matrix({wire: probe() for wire, probe in OUTGOING.items()}),
-        "",
+        *table(head, _matrix(WIRES, {wire: probe() for wire, probe in OUTGOING.items()})),
         "A payload is passed on byte for byte, except: MB shows what is no UTF-8 as U+FFFD; Seneca, which knows",
         "objects only, gets other payloads as `data` or `data_base64`. Foreign messages have the MB version `1.0.0`.",
         "Attributes that begin with `ce-` are attributes of the CloudEvent.",
-        "",
-        "## Errors",
-        "",
-        "| error | MB | zbus | Seneca | Danube | HTTP |",
-        "|---|---|---|---|---|---|",
-        *_error_rows(),
-    ]
-    return "\n".join(lines).rstrip() + "\n"
+    )
 
 
-def _matrix(found: Mapping[str, Found]) -> list[str]:
-    rows = []
-    for column in COLUMNS:
-        cells = [found[wire].get(column, "") for wire in WIRES]
-        if any(cells):
-            rows.append(f"| `{column}` | {' | '.join(cells)} |")
-    return rows
+def _matrix(heads: Sequence[str], found: Mapping[str, Found]) -> list[list[str]]:
+    every = {column: [found[head].get(column, "") for head in heads] for column in COLUMNS}
+    return [[f"`{column}`", *cells] for column, cells in every.items() if any(cells)]
 
 
 # ---- from wires -----------------------------------------------------------------------------------------------------
-
-
-def _columns(row: Envelope, marks: Mapping[str, Any]) -> Found:
-    """Which mark stands in which column: column to places, in the order of the marks."""
-    found: dict[str, list[str]] = {}
-    values = msgspec.structs.asdict(row)
-    for place, mark in marks.items():
-        for column in COLUMNS:
-            if _holds(values[column], mark):
-                found.setdefault(column, []).append(place)
-    return {column: ", ".join(places) for column, places in found.items()}
-
-
-def _holds(value: Any, mark: Any) -> bool:
-    if isinstance(value, bytes):
-        return isinstance(mark, str) and mark.encode() in value
-    if isinstance(value, dict):
-        return mark in value.values() or mark in value
-    if isinstance(value, tuple):
-        return any(mark in (hop.sid, hop.rid, hop.mid, *hop.tms) for hop in value)
-    if isinstance(value, str) and isinstance(mark, str) and "-" in value and mark in value.split("-"):
-        return True
-    return type(value) is type(mark) and bool(value == mark)
 
 
 def _from_mb() -> Found:
@@ -125,7 +84,7 @@ def _from_mb() -> Found:
     (event,) = MbReceiver(MbLimits(), framed=False).receive_messages([message])
     marks = {"action": "request", "topic": "math.sum", "version": "4.5.6", "requestId": ID, "parentId": PARENT,
              "timeout": 7005, "after the LF": "the payload"}  # fmt: skip
-    return _columns(event.batch.row(0), marks)  # type: ignore[union-attr]
+    return columns_of(event.batch.row(0), marks)  # type: ignore[union-attr]
 
 
 def _from_danube() -> Found:
@@ -142,7 +101,7 @@ def _from_danube() -> Found:
         "attribute `x-parent-id`": "the parent", "every attribute": "another", "`schema_id`": 7007,
         "`schema_version`": 7008, "`routing_key`": "the key",
     }  # fmt: skip
-    found = _columns(sends.batch.row(0), marks)
+    found = columns_of(sends.batch.row(0), marks)
     return found | {"attributes": "every attribute"}
 
 
@@ -160,29 +119,7 @@ def _from_zbus() -> Found:
         "`schema-version`": 7008, "`content-type`, else `encoding`": "text/plain", "unknown headers": "another",
         "body": "the payload",
     }  # fmt: skip
-    return _columns(event.batch.row(0), marks)  # type: ignore[union-attr]
-
-
-def _from_seneca() -> Found:
-    document = {
-        "role": "math", "a": "the payload",
-        "meta$": {"id": "a-mid/a-cid", "custom": {"other": "another", "schema_id": 7007, "schema_version": 7008},
-                  "sync": True, "timeout": 7005, "instance": "a-sid"},
-    }  # fmt: skip
-    names = count(1)
-    call = seneca.read_http({}, json.dumps(document).encode(), lambda: f"new{next(names)}", b"")
-    batch = seneca.batch_of(call, b"math")  # type: ignore[arg-type]
-    marks = {
-        "values of the pattern's keys": "math", "`mid`": "a-mid", "`cid`": "a-cid", "call timeout": 7005,
-        "`sid`": "a-sid", "custom `schema_id`": 7007, "custom `schema_version`": 7008, "custom data": "another",
-        "document without `meta$`": "the payload", "always `json`": "json",
-    }  # fmt: skip
-    found = _columns(batch.row(0), marks)
-    return {column: places for column, places in found.items() if column != "kind"} | _of_hops(batch)
-
-
-def _of_hops(batch: Batch) -> Found:
-    return {"hops": "`trk`"} if batch.row(0).hops else {}
+    return columns_of(event.batch.row(0), marks)  # type: ignore[union-attr]
 
 
 _HTTP_MARKS = {
@@ -198,7 +135,7 @@ def _from_http() -> Found:
         ("routing-key", "the-key"), ("schema-id", "7007"), ("schema-version", "7008"), ("timeout-ms", "7005"),
         ("content-type", "text/plain"), ("x-other", "another"),
     ]  # fmt: skip
-    return _columns(_row(read_plain(headers, b"the payload")), _HTTP_MARKS) | {"producer": "remote address"}
+    return columns_of(_row(read_plain(headers, b"the payload")), _HTTP_MARKS) | {"producer": "remote address"}
 
 
 def _row(message: HttpMessage) -> Envelope:
@@ -219,12 +156,12 @@ def _from_cloudevents() -> Found:
         "`type` (as `ce-type`)": "a.type", "`source`": "/a/source", "`subject`": "a subject",
         "other extensions": "another", "`data`": "the payload",
     }  # fmt: skip
-    found = _columns(_row(message), marks)
+    found = columns_of(_row(message), marks)
     return found | ({"producer": "`source`"} if message.producer == "/a/source" else {})
 
 
 INCOMING: dict[str, Callable[[], Found]] = {
-    "MB": _from_mb, "Danube": _from_danube, "zbus": _from_zbus, "Seneca": _from_seneca, "HTTP": _from_http,
+    "MB": _from_mb, "Danube": _from_danube, "zbus": _from_zbus, "Seneca": from_seneca, "HTTP": _from_http,
     "CloudEvents": _from_cloudevents,
 }  # fmt: skip
 
@@ -335,26 +272,3 @@ OUTGOING: dict[str, Callable[[], Found]] = {
     "MB": _to_mb, "Danube": _to_danube, "zbus": _to_zbus, "Seneca": _to_seneca, "HTTP": _to_http,
     "CloudEvents": _to_cloudevents,
 }  # fmt: skip
-
-
-# ---- errors ---------------------------------------------------------------------------------------------------------
-
-
-def _error_rows() -> list[str]:
-    rows = []
-    for kind in _wire_errors(errors.RacewayError):
-        http = status_of(kind.__new__(kind))
-        danube = DANUBE_STATUSES.get(kind.code)
-        cells = (
-            MB_CODES.get(kind.code, "INTERNAL_ERROR"), str(zbus_encode.ZBUS_STATUSES.get(kind.code, 500)),
-            SENECA_CODES.get(kind.code, "act_execute"), (Status.INTERNAL if danube is None else danube).name, str(http),
-        )  # fmt: skip
-        rows.append(f"| `{kind.code}` | {' | '.join(cells)} |")
-    return rows
-
-
-def _wire_errors(root: type[errors.RacewayError]) -> list[type[errors.RacewayError]]:
-    """Those that some wire has a word for."""
-    below = [child for child in root.__subclasses__() if child.__module__ == errors.__name__]
-    own = [root] if root.code in MB_CODES or root.code in DANUBE_STATUSES else []
-    return own + [kind for child in below for kind in _wire_errors(child)]

@@ -9,35 +9,24 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import duckdb
 import pyarrow.dataset as ds
 import pytest
+from pyspark.sql import SparkSession
 
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.tables import MESSAGES
-from tests.pipeline.drivers import driver, environment, finished
-from tests.pipeline.java import needs_java
-from tests.pipeline.journals import add, expected_positions, journal
+from tests.pipeline.delta import skip_without_delta
+from tests.pipeline.drivers import QUICKLY, driver, finished_in_turn
+from tests.pipeline.journals import add, converse, expected_positions, journal
 from tests.rounds import SOAKING, rounds, seeded
 from tests.server import wait_until
 
-MESSAGES_AT_FIRST, MESSAGES_MORE = 3000, 1000
-ARGUMENTS = ("run", "--once", "--master", "local[2]", "--memory", "1g", "--max-records", "1200")
-
-SPARK_POSITIONS = """
-import json, sys
-from raceway.pipeline.folders import Folders
-from raceway.pipeline.spark import session
-folders = Folders(sys.argv[1])
-spark = session(folders, master="local[2]", memory="1g", quick=True, delta=sys.argv[2] == "delta")
-rows = spark.read.format(sys.argv[2]).load(folders.table("bronze.messages"))
-print(json.dumps(sorted(row[0] for row in rows.select("sequence").collect())))
-spark.stop()
-"""
+MESSAGES_AT_FIRST, MESSAGES_MORE, REQUESTS = 3000, 1000, 100
+ROUNDS = rounds(2)
 
 
 def duckdb_positions(folder: Path) -> list[int]:
@@ -50,12 +39,12 @@ def pyarrow_positions(folder: Path) -> list[int]:
     return sorted(rows.column(0).to_pylist())
 
 
-def spark_positions(folder: Path, form: str) -> list[int]:
-    command = [sys.executable, "-c", SPARK_POSITIONS, str(folder), form]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=200, check=False)
-    assert done.returncode == 0, done.stderr
-    found: list[int] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def spark_positions(spark: SparkSession, folder: Path, form: str) -> list[int]:
+    table = Path(Folders(folder).table(MESSAGES))
+    if form == "delta" and not list(table.glob("_delta_log/*.json")):
+        return []  # killed before the first transaction: there is no table yet
+    rows = spark.read.format(form).load(str(table))
+    return sorted(row[0] for row in rows.select("sequence").collect())
 
 
 def parts(folder: Path) -> int:
@@ -69,14 +58,17 @@ def wait_for_part(process: subprocess.Popen[bytes], folder: Path) -> None:
 
 
 # A Delta run is killed in `make soak` only: a round takes half a minute.
-@needs_java
-@pytest.mark.timeout(200 + 90 * rounds(2))
+@pytest.mark.timeout(300 + 120 * ROUNDS)
 @pytest.mark.parametrize("form", ["parquet", *(["delta"] if SOAKING else [])])
-def test_a_driver_killed_at_any_moment_leaves_every_row_once(tmp_path: Path, form: str) -> None:
+def test_a_driver_killed_at_any_moment_leaves_every_row_once(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    if form == "delta":
+        skip_without_delta()
+    arguments = ("run", "--once", "--max-records", "1200", "--format", form, *QUICKLY)
     chosen, kills = seeded("pipeline kill"), 0
     with journal(tmp_path / "data", MESSAGES_AT_FIRST) as rig:
-        for number in range(rounds(2)):
-            with driver(rig.folder, *ARGUMENTS, "--format", form) as process:
+        waiting = converse(rig, REQUESTS)
+        for number in range(ROUNDS):
+            with driver(rig.folder, *arguments) as process:
                 # Most of them are killed somewhere in the work, the others wherever the start is just then.
                 if chosen.random() < 0.7:
                     wait_for_part(process, rig.folder)
@@ -84,18 +76,22 @@ def test_a_driver_killed_at_any_moment_leaves_every_row_once(tmp_path: Path, for
                 else:
                     time.sleep(chosen.uniform(0, 12))
                 kills += process.poll() is None
-            if form == "parquet" and parts(rig.folder):
-                found = duckdb_positions(rig.folder)
-                assert found == pyarrow_positions(rig.folder)
+            if parts(rig.folder):
+                found = spark_positions(spark, rig.folder, form)
                 assert found == expected_positions(rig.folder)[: len(found)], f"after kill {number + 1}"
+                if form == "parquet":
+                    assert found == duckdb_positions(rig.folder) == pyarrow_positions(rig.folder)
             add(rig, MESSAGES_MORE, MESSAGES_AT_FIRST + number * MESSAGES_MORE)
-        finished(rig.folder, *ARGUMENTS, "--format", form)
+            waiting = converse(rig, REQUESTS, waiting)
+        verify = ("verify", "--json", *(("--full", *QUICKLY) if SOAKING else ()))
+        verdict = json.loads(finished_in_turn(rig.folder, arguments, verify)[-1])
         expected = expected_positions(rig.folder)
-        assert spark_positions(rig.folder, form) == expected
+        assert spark_positions(spark, rig.folder, form) == expected
         if form == "parquet":
             assert duckdb_positions(rig.folder) == pyarrow_positions(rig.folder) == expected
-        full = ("--full", "--master", "local[2]") if SOAKING else ()
-        verdict = json.loads(finished(rig.folder, "verify", *full, "--json").stdout)
         assert verdict["good"], verdict
         assert verdict["journal"]["rows"] == verdict["journal"]["in_bronze"] == len(expected)
-    print(f"{kills} of {rounds(2)} drivers were killed while they ran, {len(expected):,} rows")
+        assert verdict["journal"]["doubled"] == 0
+        rows = {table["table"]: table["rows"] for table in verdict["tables"]}
+        assert rows["silver.exchanges"] == rows["gold.traces"] == REQUESTS * (ROUNDS + 1)
+    print(f"{form}: {kills} of {ROUNDS} drivers were killed while they ran, {len(expected):,} rows")

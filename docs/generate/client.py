@@ -1,0 +1,106 @@
+"""The page of the Python clients, from their signatures and docstrings."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from docs.generate.markdown import page, paragraphs, table
+from raceway import client
+
+# What one calls first, then what that gives.
+FIRST = ("connect", "Options", "MbClient", "DanubeClient", "ZbusClient", "TrackedClient", "SenecaClient")
+ELSEWHERE = "See the module."
+# What the client calls on what it gives out.
+OF_THE_CLIENT = {"put", "end", "join", "maybe_action"}
+
+
+def client_page() -> str:
+    names = [*FIRST, *(name for name in client.__all__ if name not in FIRST)]
+    lines = [
+        "`raceway.client` has clients of all four wires, with asyncio; `raceway.client.sync` has the same without:",
+        "every verb below blocks there instead of being awaited, and handlers run in threads. Both begin with",
+        "`connect`, whose URL chooses the wire:",
+        "",
+        *table(["URL", "default port", "client"], _schemes()),
+        "What is refused is raised: `RemoteError` with the wire's own code as `reported`, `ConnectionLostError` for",
+        "calls that were under way when the connection ended. All are in [errors](errors.md).",
+        "",
+    ]
+    numbers = [name for name in names if isinstance(getattr(client, name), int)]
+    lines += ["Modes of queues, which may be added:", ""]
+    lines += table(["name", "number"], [(f"`{name}`", str(getattr(client, name))) for name in numbers])
+    for name in names:
+        found = getattr(client, name)
+        if inspect.isclass(found) or inspect.isfunction(found):
+            lines += _one(name, found)
+    return page("Python clients", *lines)
+
+
+def _schemes() -> list[tuple[str, str, str]]:
+    return [
+        (f"`{scheme}://HOST[:PORT]`", str(port), f"[{made.__name__}](#{made.__name__.lower()})")
+        for scheme, (port, made) in client.SCHEMES.items()
+    ]
+
+
+def _one(name: str, found: Any) -> list[str]:
+    lines = [f"## {name}", ""]
+    if inspect.isfunction(found):
+        lines += [f"    {name}{_signature(found)}", ""]
+    lines += [_told(found), ""]
+    if inspect.isclass(found):
+        lines += [*_fields(found), *_members(found), ""]
+    return lines
+
+
+def _told(found: Any) -> str:
+    """Its own docstring; where that sends to the module's, that one too."""
+    own = inspect.cleandoc(vars(found).get("__doc__") or "") if inspect.isclass(found) else inspect.getdoc(found) or ""
+    if own.startswith(ELSEWHERE):
+        module = inspect.getdoc(sys.modules[found.__module__]) or ""
+        own = module + "\n\n" + own.removeprefix(ELSEWHERE).strip()
+    return paragraphs(own)
+
+
+def _fields(kind: type) -> Iterator[str]:
+    """Of a record."""
+    if issubclass(kind, msgspec.Struct):
+        for field in msgspec.structs.fields(kind):
+            default = "" if field.default is msgspec.NODEFAULT else f" = {field.default!r}"
+            yield f"- `{field.name}: {kind.__annotations__.get(field.name, 'Any')}{default}`"
+
+
+def _members(kind: type) -> Iterator[str]:
+    """Verbs and properties that a class itself has, in its own order."""
+    for name, member in vars(kind).items():
+        if name.startswith("_") or name in OF_THE_CLIENT:
+            continue
+        if isinstance(member, property):
+            yield f"- `{name}`: {_first(member.fget)}".rstrip(": ")
+        elif inspect.isfunction(member):
+            yield f"- `{name}{_signature(member)}` {_first(member)}".rstrip()
+
+
+def _first(member: Any) -> str:
+    """The first paragraph, on one line."""
+    return paragraphs(inspect.getdoc(member) or "").split("\n\n")[0]
+
+
+def _signature(function: Any) -> str:
+    """As it is written, types being text there."""
+    signature = inspect.signature(function)
+    shown: list[str] = []
+    for name, parameter in signature.parameters.items():
+        if name == "self":
+            continue
+        if parameter.kind is parameter.KEYWORD_ONLY and "*" not in shown:
+            shown.append("*")
+        star = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
+        default = "" if parameter.default is parameter.empty else f" = {parameter.default!r}"
+        shown.append(f"{star}{name}: {parameter.annotation}{default}")
+    return f"({', '.join(shown)}) -> {signature.return_annotation}"

@@ -1,0 +1,99 @@
+"""`POST /api/replay`: a durable subscription, or the queue of a name, goes on from another place of its topic.
+
+    {"topic": "orders", "subscription": "billing", "from": "first"}        without a subscription: the queue `orders`
+
+The wires themselves begin behind what is there and only ever go forward. `from` is `first`, `end` or an offset; one for
+each partition of a base. Messages that are out at that moment may still be acknowledged; they come again if they lie
+behind the place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from raceway.broker.broker import Broker
+from raceway.broker.durable import DurableSubscription
+from raceway.broker.topics import Topic
+from raceway.errors import InvalidValueError, MalformedError
+from raceway.journal.contract import Journal
+from raceway.model.envelope import REQUEST
+from raceway.web.answers import check_admin, committed, principal_of, read_json, refusing, token_of
+from raceway.web.topic_rows import FIRST, place_of, positions, readable
+
+BODY_LIMIT = 64 * 1024
+
+
+class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"begin": "from"}):
+    """Where to go on: `first`, `end`, or an offset for each partition, parted by commas. Null: the queue."""
+
+    topic: str
+    subscription: str | None = None
+    begin: str | int = FIRST
+
+
+class Replayed(msgspec.Struct, frozen=True, rename={"begin": "from"}):
+    topic: str
+    subscription: str | None
+    begin: str
+
+
+def replay_routes(broker: Broker, admin_token: str) -> list[Route]:
+    async def replay(request: Request) -> Response:
+        check_admin(request, admin_token)
+        wanted = _read(await read_json(request, BODY_LIMIT))
+        topics = readable(broker, principal_of(request), wanted.topic)
+        begin = positions(broker, topics, str(wanted.begin))
+        broker.journal.check_writable()
+        if wanted.subscription is None:
+            _move_queue(request, topics, begin)
+        else:
+            await _move_subscriptions(wanted.subscription, topics, begin)
+        await committed(broker)
+        return JSONResponse(msgspec.to_builtins(Replayed(wanted.topic, wanted.subscription, place_of(begin))))
+
+    def _move_queue(request: Request, topics: Sequence[Topic], begin: Sequence[int]) -> None:
+        """A queue is one cursor, so there is one topic. Its own token is wanted where nothing else guards it."""
+        name = topics[0].spoken.decode()
+        known = admin_token or broker.security.enabled
+        broker.queues.find(name, None if known else token_of(request))
+        broker.queues.move(name, begin[0])
+
+    async def _move_subscriptions(name: str, topics: Sequence[Topic], begin: Sequence[int]) -> None:
+        found = [broker.subscriptions.find(topic.name, name) for topic in topics]
+        for subscription, offset in zip(found, begin, strict=True):
+            if not isinstance(subscription, DurableSubscription):
+                raise InvalidValueError(f"subscription {name!r}", "it is not reliable: nothing is kept for it")
+            feed = subscription.feed
+            passed = feed.requests  # of the rows before `end`; those that come meanwhile are counted by the feed
+            behind = await asyncio.to_thread(_requests, broker.journal, feed.topic.name, offset, feed.end)
+            broker.subscriptions.move(subscription, offset, passed - behind)
+
+    return [Route("/api/replay", refusing(replay), methods=["POST"])]
+
+
+def _read(document: dict[str, Any]) -> Replay:
+    try:
+        return msgspec.convert(document, Replay)
+    except msgspec.ValidationError as error:
+        raise MalformedError(str(error)) from error
+
+
+def _requests(journal: Journal, topic: str, begin: int, end: int) -> int:
+    """How many rows between two offsets are requests. In another thread: there may be many."""
+    count = 0
+    while begin < end:
+        rows = [
+            row for rows in journal.read_topic(topic, begin, columns=("offset", "kind")) for row in rows.to_pylist()
+        ]
+        if not rows:
+            break
+        count += sum(row["kind"] == REQUEST.decode() and row["offset"] < end for row in rows)
+        begin = rows[-1]["offset"] + 1
+    return count

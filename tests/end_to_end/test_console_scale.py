@@ -1,0 +1,153 @@
+"""The console beside thousands of topics and many messages: pages stay usable. `make soak` takes 10,000 topics and
+1,000,000 messages, `make test` a tenth and less."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Request, expect
+
+from raceway.model.envelope import MB, PUBLISH, Batch
+from tests.browser import Visitor, running_browser, visiting
+from tests.journal_rig import Rig
+from tests.rounds import SOAKING
+from tests.schema_rest import call
+from tests.server import Server, running_server
+
+TOPICS, MESSAGES = (10_000, 1_000_000) if SOAKING else (1_000, 50_000)
+CHUNK = 10_000
+# What a person waits for: something to look at, and each question behind it.
+FIRST_CONTENT_S, QUESTION_S = 1.0, 1.0
+# The machine has other things to do; what is slow is slow three times.
+VISITS = 3
+NEEDLE = 4711
+# Each page with what it has to show.
+SHOWN = {
+    "": "table[aria-label='Busiest topics'] tbody tr", "topics": "table[aria-label=Topics] tbody tr:nth-child(100)",
+    "topics?contains=T99": "table[aria-label=Topics] tbody tr", f"topics/many.t{TOPICS - 1}": ".facts",
+    "messages": "table[aria-label=Messages] tbody tr:nth-child(50)", "services": "svg.graph .node",
+    "traces": ".empty", "rejected": ".empty", "peers": ".empty", "schemas": ".empty", "pipeline": ".empty",
+    "journal": "table[aria-label=Segments] tbody tr",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    data = tmp_path_factory.mktemp("scale") / "data"
+    fill(data)
+    with running_server(data) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as found:
+        yield found
+
+
+def fill(data: Path) -> None:
+    """Publishes in turn to every topic, written by the journal itself: that takes seconds."""
+    rig = Rig(data)
+    rig.clock.now_us = time.time_ns() // 1000 - MESSAGES
+    for start in range(0, MESSAGES, CHUNK):
+        numbers = range(start, start + CHUNK)
+        batch = Batch(
+            CHUNK, topic=[b"many.t%d" % (number % TOPICS) for number in numbers], kind=PUBLISH, wire=MB,
+            producer=b"filler", payload=[b'{"n":%d}' % number for number in numbers],
+        )  # fmt: skip
+        rig.journal.append(batch, rig.answers.append)
+        rig.commit()
+    rig.close()
+    assert set(rig.answers) == {None}
+
+
+def ask(server: Server, path: str) -> Any:
+    answer = call(server, "GET", path)
+    assert answer.status == 200, answer
+    return answer.json()
+
+
+def is_within(limit_s: float, work: Callable[[], object]) -> bool:
+    """Was it done in that time, once?"""
+    for _ in range(VISITS):
+        began = time.monotonic()
+        work()
+        if time.monotonic() - began < limit_s:
+            return True
+    return False
+
+
+@pytest.mark.timeout(600)
+def test_every_topic_is_listed_page_by_page(server: Server) -> None:
+    names, after = list[str](), ""
+    while after is not None:
+        page = ask(server, f"/api/topics?contains=many.t&after={after}")
+        assert len(page["topics"]) <= 1000
+        names += [row["topic"] for row in page["topics"]]
+        after = page["after"]
+    assert len(names) == len(set(names)) == TOPICS
+    assert sum(row["next"] for row in ask(server, "/api/topics?order=messages&limit=1")["topics"]) == MESSAGES // TOPICS
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/overview", "/api/history", "/api/topics?order=rate&limit=100", "/api/topics?order=messages&limit=1000",
+        "/api/topics?contains=T99", "/api/topics/many.t17", "/api/messages", "/api/messages?topic=many.t17",
+        "/api/graph", "/api/journal", "/api/peers", "/api/subscriptions", "/asyncapi.json?limit=100", "/metrics",
+    ],
+)  # fmt: skip
+def test_questions_are_answered_within_their_budget(server: Server, path: str) -> None:
+    assert is_within(QUESTION_S, lambda: call(server, "GET", path))
+
+
+def test_a_needle_is_found_by_questions_of_a_second_each(server: Server) -> None:
+    path, scanned = f"/api/messages?path=n&path_value={NEEDLE}", 0
+    page: dict[str, Any] = {"before": MESSAGES, "messages": []}
+    while page["before"] is not None and not page["messages"]:
+        began = time.monotonic()
+        page = ask(server, f"{path}&before={page['before']}")
+        assert time.monotonic() - began < 3 * QUESTION_S, "its budget is a second; the machine is shared"
+        scanned += page["scanned"]
+    assert [json.loads(each["payload"]) for each in page["messages"]] == [{"n": NEEDLE}]
+    assert scanned >= MESSAGES - NEEDLE
+
+
+def test_pages_show_something_within_a_second(browser: Browser, server: Server) -> None:
+    with visiting(browser, server) as visitor:
+        visitor.go("api")  # scripts are in the browser's cache, as on every visit but the first
+        asked: dict[str, float] = {}
+
+        def note(request: Request) -> None:
+            took = request.timing["responseEnd"] / 1000
+            address = re.sub(r"^https?://[^/]*", "", request.url)
+            asked[address] = min(took, asked.get(address, took))
+
+        visitor.page.on("requestfinished", note)
+        late = [place for place in SHOWN if not is_within(FIRST_CONTENT_S, partial(show, visitor, place))]
+        assert late == []
+        assert {address: took for address, took in asked.items() if took > QUESTION_S} == {}
+
+
+def show(visitor: Visitor, place: str) -> None:
+    visitor.page.goto("about:blank")
+    visitor.page.goto(f"{visitor.base}/#/{place}")
+    expect(visitor.page.locator(SHOWN[place]).first).to_be_visible()
+
+
+def test_typing_a_name_narrows_the_list_at_once(browser: Browser, server: Server) -> None:
+    with visiting(browser, server) as visitor:
+        page = visitor.go("topics")
+        expect(page.locator("main [role=status]")).to_contain_text(f"of {TOPICS:,} topics")
+        began = time.monotonic()
+        page.get_by_label("Find").fill(f"many.t{TOPICS - 1}")
+        expect(page.get_by_role("link", name=f"many.t{TOPICS - 1}")).to_be_visible()
+        expect(page.locator("main [role=status]")).to_have_text("1 topic")
+        assert time.monotonic() - began < 3 * FIRST_CONTENT_S

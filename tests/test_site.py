@@ -1,0 +1,90 @@
+"""The site that `make docs` makes: complete, searchable in a browser from the files alone, and loading nothing from
+elsewhere."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser
+
+from docs.conf import navigation
+from tests.browser import running_browser
+from tests.manual import DOCS, ROOT
+
+BUILD_S = 100
+PAGES = sorted(str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md"))
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "--fail-on-warning", "--keep-going", "--quiet"]
+    command += ["--doctree-dir", str(tmp_path_factory.mktemp("doctrees")), str(DOCS), str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=BUILD_S, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with running_browser() as browser:
+        yield browser
+
+
+class Loads(HTMLParser):
+    """Addresses that a browser fetches for a page by itself."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        wanted = {name: value for name, value in attrs if value}
+        self.found += [wanted["src"]] if "src" in wanted else []
+        if tag == "link" and not {"canonical", "next", "prev"} & set((wanted.get("rel") or "").split()):
+            self.found += [wanted["href"]]
+
+
+def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
+    pages = list(site.rglob("*.html"))
+    assert len(pages) >= len(PAGES)
+    outside = re.compile(r"^(?:[a-z]+:)?//")
+    assert [load for page in pages for load in Loads(page.read_text("utf-8")).found if outside.match(load)] == []
+    fetched = re.compile(r"@import\s+[\"']?https?:|url\(\s*[\"']?(?:https?:)?//")
+    assert [style.name for style in site.rglob("*.css") if fetched.search(style.read_text("utf-8"))] == []
+
+
+def test_every_page_is_in_the_navigation(site: Path) -> None:
+    text = (site / "index.html").read_text("utf-8")
+    assert [page for page in PAGES if page != "index" and f'href="{page}.html"' not in text] == []
+
+
+def test_the_navigation_has_the_groups_of_the_map() -> None:
+    captions = re.findall(r":caption: (.*)", "".join(navigation((DOCS / "index.md").read_text("utf-8"))))
+    assert captions == ["Learn", "Do", "Understand", "Look up", "Operate"]
+
+
+@pytest.mark.parametrize(
+    ("words", "title"), [("quarantined", "Recovery"), ("heartbeat_ms", "Settings"), ("waterfall", "The console")]
+)
+def test_the_search_finds_a_page_from_files_alone(site: Path, browser: Browser, words: str, title: str) -> None:
+    page = browser.new_page()
+    requests: list[str] = []
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto((site / "index.html").as_uri())
+    page.get_by_placeholder("Search").first.fill(words)
+    page.keyboard.press("Enter")
+    page.locator("#search-results li a").filter(has_text=title).first.wait_for(timeout=10_000)
+    assert [url for url in requests if not url.startswith("file:")] == []
+    page.close()
+
+
+def test_pictures_are_in_the_site(site: Path) -> None:
+    assert (site / "_images" / "overview.png").stat().st_size > 10_000
