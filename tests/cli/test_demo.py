@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -56,7 +57,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
     said, noted = folder.parent / "stdout", folder.parent / "stderr"
     with said.open("wb") as stdout, noted.open("wb") as stderr:
         demo = subprocess.Popen(
-            command("--json", "--keep", "--seed", "7", "--data", str(folder)), env=environment(), stdout=stdout,
+            command("--json", "--keep", "--data", str(folder)), env=environment(), stdout=stdout,
             stderr=stderr, start_new_session=True,
         )  # fmt: skip
         try:
@@ -121,6 +122,15 @@ def test_the_rows_of_each_wire_are_those_of_the_journal(kept: Kept) -> None:
     for row in kept.report["wires"]:
         assert {kind: row[name] for kind, name in kinds.items()} == {kind: ours[row["wire"], kind] for kind in kinds}
     assert {row["wire"] for row in kept.report["wires"]} == set(WIRES)
+
+
+@needs_java
+def test_the_readme_shows_what_the_demo_prints(kept: Kept) -> None:
+    shown = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+    assert f"All {kept.report['journal_rows']:,} messages of the journal are in the tables" in shown
+    for row in kept.report["cells"]:
+        numbers = " +".join(f"{count:,}" for count in (row["published"], *row["delivered"].values()))
+        assert re.search(rf" {row['from']} +{numbers}\n", shown)
 
 
 @needs_java
