@@ -12,6 +12,7 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
+from raceway.client.sync import connect
 from tests.browser import PICTURES, Visitor, running_browser, visiting
 from tests.console_rig import DEAD_LETTERS, Airport, airport
 from tests.pipeline.drivers import finished
@@ -398,6 +399,19 @@ def test_figures_that_change_leave_the_focus_where_it_is(visitor: Visitor) -> No
     cell = page.get_by_role("table", name="Topics").locator("tr", has_text="checkin.seat").locator("td").nth(2)
     before = cell.inner_text()
     expect(cell).not_to_have_text(before)
+    assert link.evaluate("each => each === document.activeElement")
+
+
+def test_a_row_that_moves_keeps_the_focus(visitor: Visitor, port: Airport) -> None:
+    page = visitor.go("topics?order=messages")
+    rows = page.get_by_role("table", name="Topics").locator("tbody tr")
+    expect(rows.first).to_contain_text("baggage.events")
+    link = page.get_by_role("link", name="baggage.events")
+    link.focus()
+    with connect(f"mb://127.0.0.1:{port.server.port('tcp')}") as bus:
+        bus.publish_many("runway.lights", (b"on" for _ in range(20_000)), confirm=False)
+        bus.heartbeat()
+    expect(rows.first).to_contain_text("runway.lights")
     assert link.evaluate("each => each === document.activeElement")
 
 
