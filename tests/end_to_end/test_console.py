@@ -12,7 +12,6 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from raceway.client.sync import connect
 from tests.browser import PICTURES, Visitor, running_browser, visiting
 from tests.console_rig import DEAD_LETTERS, Airport, airport
 from tests.pipeline.drivers import finished
@@ -408,9 +407,7 @@ def test_a_row_that_moves_keeps_the_focus(visitor: Visitor, port: Airport) -> No
     expect(rows.first).to_contain_text("baggage.events")
     link = page.get_by_role("link", name="baggage.events")
     link.focus()
-    with connect(f"mb://127.0.0.1:{port.server.port('tcp')}") as bus:
-        bus.publish_many("runway.lights", (b"on" for _ in range(20_000)), confirm=False)
-        bus.heartbeat()
+    port.light_the_runway(20_000)
     expect(rows.first).to_contain_text("runway.lights")
     assert link.evaluate("each => each === document.activeElement")
 
