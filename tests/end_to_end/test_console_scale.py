@@ -110,7 +110,7 @@ def test_questions_are_answered_within_their_budget(server: Server, path: str) -
 
 def test_a_needle_is_found_by_questions_of_a_second_each(server: Server) -> None:
     path, scanned = f"/api/messages?path=n&path_value={NEEDLE}", 0
-    page = {"before": MESSAGES, "messages": []}
+    page: dict[str, Any] = {"before": MESSAGES, "messages": []}
     while page["before"] is not None and not page["messages"]:
         began = time.monotonic()
         page = ask(server, f"{path}&before={page['before']}")
