@@ -90,6 +90,10 @@ class Airport:
         found = self.ask("/api/messages?attribute=x-gate&limit=20")["messages"]
         return str([each for each in found if f'"{JAMMING}"' not in each["payload"]][-1]["correlation_id"])
 
+    def light_the_runway(self, lights: int) -> None:
+        """So many publishes at once."""
+        self._do(self._board.publish_many("runway.lights", [b"on"] * lights, confirm=False))
+
     def let_strangers_in(self) -> None:
         """Services, subscriptions, subjects, messages and rows of tables whose text is markup."""
         headers = {"x-evil": EVIL, "x-kind": "evil", EVIL_HEADER: "1"}
@@ -145,7 +149,7 @@ class Airport:
         except BaseException as error:  # told to whoever waits
             self.failure = error
 
-    def _do(self, work: Coroutine[Any, Any, None]) -> None:
+    def _do(self, work: Coroutine[Any, Any, object]) -> None:
         """In the thread of the traffic."""
         asyncio.run_coroutine_threadsafe(work, self._loop).result(20)
 
@@ -153,6 +157,7 @@ class Airport:
         self._loop = asyncio.get_running_loop()
         async with AsyncExitStack() as self._stack:
             desk, board = await self._enter("mb", "tcp"), await self._enter("mb+ws", "websocket")
+            self._board = board
             self._gates, belts = await self._enter("danube", "danube"), await self._enter("zbus", "zbus")
             console = f"http://127.0.0.1:{self.server.port('console')}"
             kiosk = await self._enter("seneca", "seneca", name="kiosk", console=console)

@@ -415,3 +415,15 @@ def test_pages_fit_a_narrow_screen(browser: Browser, port: Airport) -> None:
         narrow.go(f"traces/{port.trace_id}")
         expect(narrow.page.locator(".span[role=listitem]")).to_have_count(5)
         narrow.picture("trace-narrow")
+
+
+def test_a_row_that_moves_keeps_the_focus(visitor: Visitor, port: Airport) -> None:
+    port.light_the_runway(1)
+    page = visitor.go("topics?order=messages")
+    rows = page.get_by_role("table", name="Topics").locator("tbody tr")
+    expect(rows.first).not_to_contain_text("runway.lights")
+    link = page.get_by_role("link", name="runway.lights")
+    link.focus()
+    port.light_the_runway(20_000)
+    expect(rows.first).to_contain_text("runway.lights")
+    assert link.evaluate("each => each === document.activeElement")

@@ -36,6 +36,7 @@ export class Table {
 
   /** @param {T[]} rows */
   update(rows) {
+    const focused = this.body.contains(document.activeElement) ? /** @type {HTMLElement} */ (document.activeElement) : null;
     const wanted = new Set();
     rows.forEach((row, at) => {
       const key = String(this.key(row));
@@ -50,6 +51,8 @@ export class Table {
         this.rows.delete(key);
       }
     }
+    // A row that moved to another place lost it.
+    if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
     this.table.hidden = rows.length === 0;
     /** @type {HTMLElement} */ (this.ifEmpty).hidden = rows.length > 0;
   }
