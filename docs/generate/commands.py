@@ -48,7 +48,7 @@ def _one_command(command: Any, path: str, is_group: bool) -> list[str]:
 
 
 def _argument_usage(parameter: Any) -> str:
-    name = (parameter.metavar or parameter.name).upper() + ("..." if parameter.nargs == -1 else "")
+    name = (parameter.metavar or parameter.name).strip("[]").upper() + ("..." if parameter.nargs == -1 else "")
     return name if parameter.required else f"[{name}]"
 
 
