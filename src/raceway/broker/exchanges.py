@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raceway.broker.bus import Bus
 from raceway.broker.correlation import Correlation
@@ -32,7 +32,7 @@ from raceway.errors import (
     UnmatchedAnswerError,
 )
 from raceway.journal.contract import Done
-from raceway.model.envelope import LATE, RESPONSE, Batch
+from raceway.model.envelope import LATE, RESPONSE, Batch, agreed
 from raceway.model.intents import AskAll, Asked, Reply, Request, Respond, Taken
 
 
@@ -233,9 +233,10 @@ class Exchanges:
         return verdict
 
     def _hand_back(self, batch: Batch, answered: list[tuple[int, Pending]], refusal: RacewayError | None) -> None:
+        if batch.error is not None:
+            failures = [batch.item("error", row) for row, _ in answered]
+            self._bus.meter.counts["router.response.error"] += len(failures) - failures.count(None)
         for row, request in answered:
-            failure = batch.item("error", row)
-            self._bus.meter.counts["router.response.error"] += failure is not None
             if not request.requester.open:
                 continue
             if refusal is None:
@@ -280,31 +281,41 @@ class Exchanges:
             request.release()
 
     def _answer_rows(self, peer: Peer, batch: Batch, rows: list[Matched]) -> Batch:
-        now = self._now_us()
+        if len(rows) < batch.count:
+            batch = batch.keep([row for row, _, _ in rows])
         requests = [request for _, request, _ in rows]
-        errors = [verdict or batch.item("error", row) for row, _, verdict in rows]
+        verdicts = [verdict for _, _, verdict in rows]
         ids = [request.message_id for request in requests]
         return Batch(
             len(rows),
             wire=peer.wire,
             kind=RESPONSE,
-            producer=_maybe_column(batch, "producer", rows) or peer.producer,
-            topic=requests[0].topic.encoded if len(rows) == 1 else [request.topic.encoded for request in requests],
-            version=batch.version if len(rows) == batch.count else [batch.item("version", row) for row, _, _ in rows],
+            producer=batch.producer or peer.producer,
+            topic=agreed([request.topic.encoded for request in requests]),
+            version=batch.version,
             message_id=ids,
             parent_id=ids,
             correlation_id=[request.correlation_id for request in requests],
             answers=[request.sequence for request in requests],
-            hops=[
-                batch.item("hops", row)
-                or answer_hop(r.sid, peer.sid, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
-                for row, r, _ in rows
-            ],
-            error=errors if any(errors) else None,
-            encoding=_maybe_column(batch, "encoding", rows),
-            attributes=_maybe_column(batch, "attributes", rows),
-            payload=[batch.item("payload", row) for row, _, _ in rows],
+            hops=self._hops(peer, batch, requests),
+            error=[verdict or batch.item("error", row) for row, verdict in enumerate(verdicts)]
+            if any(verdicts)
+            else batch.error,
+            encoding=batch.encoding,
+            attributes=batch.attributes,
+            payload=batch.payload,
         )
+
+    def _hops(self, peer: Peer, batch: Batch, requests: list[Pending]) -> list[bytes]:
+        """Where a responder does not tell how its request went, we do."""
+        told: list[bytes | None] = batch.hops if type(batch.hops) is list else [batch.hops] * batch.count  # type: ignore[list-item]
+        if None not in told:
+            return told  # type: ignore[return-value]
+        now = self._now_us()
+        return [
+            hops or answer_hop(r.sid, peer.sid, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
+            for hops, r in zip(told, requests, strict=True)
+        ]
 
     def _fail(self, request: Pending, error: RacewayError) -> None:
         """A request ends without an answer: its deadline, eviction, or a journal that takes nothing."""
@@ -355,7 +366,3 @@ def _without_queued(masked: list[bytes | None], chosen: list[Responder | None]) 
         None if isinstance(responder, QueueResponder) else masked_id
         for masked_id, responder in zip(masked, chosen, strict=True)
     ]
-
-
-def _maybe_column(batch: Batch, name: str, rows: list[Matched]) -> list[Any] | None:
-    return None if getattr(batch, name) is None else [batch.item(name, row) for row, _, _ in rows]

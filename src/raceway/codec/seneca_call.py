@@ -11,12 +11,23 @@ A key ending in `$` is never data: a stranger's directives are not honoured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 
 import msgspec
 
-from raceway.codec.seneca_custom import HOPS_CUT, MULTIPLE, PARENTS, PAT, RTN, VIN, encoded_attributes, split_schema
+from raceway.codec.seneca_custom import (
+    HOPS_CUT,
+    MULTIPLE,
+    PARENTS,
+    PAT,
+    RTN,
+    SCHEMA_COLUMNS,
+    VIN,
+    encoded_attributes,
+    split_schema,
+)
 from raceway.codec.seneca_document import Members, maybe_members, maybe_text, text_of
 from raceway.codec.seneca_trk import Hops, limited, maybe_own, started
 from raceway.model.envelope import (
@@ -25,6 +36,7 @@ from raceway.model.envelope import (
     SENECA,
     Batch,
     Hop,
+    agreed,
     decode_attributes,
     encode_attributes,
     encode_hops,
@@ -104,7 +116,6 @@ class Call(msgspec.Struct):
     vin: int = VERSION_INCREMENT
     pattern: str | None = None
     unknown: Members = {}
-    track: tuple[str, ...] = ()
     echo: Echo = msgspec.field(default_factory=Echo)
     attributes: bytes | None = None
     schema: dict[str, int] = {}
@@ -132,19 +143,23 @@ class Call(msgspec.Struct):
         return maybe_text(self.members.get(key))
 
 
-def make_call(
-    dialect: Dialect, document: Members, told: Told, echo: Echo | None = None, track: tuple[str, ...] = ()
-) -> Call:
+def make_call(dialect: Dialect, document: Members, told: Told, echo: Echo | None = None) -> Call:
     """From a document and what it (or its envelope) tells. Raises TooLargeError for too much custom data."""
-    members = {name: value for name, value in document.items() if name[-1:] != "$"}
+    members = _data_of(document)
     custom = told.custom if told.custom is not None else maybe_members(document.get("custom$")) or {}
     plain, schema = split_schema(custom) if custom else (custom, {})
     hops, cut, sent_ms = _own_hops(told)
     return Call(
         dialect, told.mid, told.cid, told.sid, told.sync, members, encode_json(members), custom, hops, cut, sent_ms,
-        told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, track, echo or Echo(),
+        told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, echo or Echo(),
         encoded_attributes(plain, told.unknown, _remembered(told, cut)), schema,
     )  # fmt: skip
+
+
+def _data_of(document: Members) -> Members:
+    if "$" not in "".join(document):
+        return document
+    return {name: value for name, value in document.items() if name[-1:] != "$"}
 
 
 def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
@@ -178,29 +193,55 @@ def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
 
 def batch_of(call: Call, topic: bytes, pattern: str | None = None) -> Batch:
     """The row of a call. `pattern` is the one that matched, for a call that names none itself."""
+    return batch_of_all([call], topic, [pattern], [call.timeout_ms])
+
+
+def batch_of_all(
+    calls: Sequence[Call], topic: bytes, patterns: Sequence[str | None], timeouts_ms: list[int | None]
+) -> Batch:
+    """The rows of calls of one topic: either all want an answer, or none does."""
     batch = Batch(
-        1,
+        len(calls),
         wire=SENECA,
-        kind=REQUEST if call.sync else PUBLISH,
+        kind=REQUEST if calls[0].sync else PUBLISH,
         topic=topic,
-        producer=call.sid.encode(),
-        message_id=[call.mid.encode()],
-        correlation_id=[call.cid.encode()],
+        producer=agreed([call.sid.encode() for call in calls]),
+        message_id=[call.mid.encode() for call in calls],
+        correlation_id=[call.cid.encode() for call in calls],
         encoding=JSON_ENCODING,
-        hops=[encode_hops(call.hops)],
-        payload=[call.payload],
-        **call.schema,
+        hops=[encode_hops(call.hops) for call in calls],
+        payload=[call.payload for call in calls],
+        sent_ms=agreed([call.sent_ms for call in calls]),
+        timeout_ms=agreed(timeouts_ms),
     )
-    if (parent_id := call.parent_id) is not None:
-        batch.parent_id = [parent_id.encode()]
-    if call.reply_to is not None:
-        batch.reply_to = [call.reply_to.encode()]
-    if (attributes := call.attributes) is not None or pattern is not None:
-        if call.pattern is None and pattern is not None:
-            attributes = encode_attributes(decode_attributes(attributes) | {PAT: pattern})
-        batch.attributes = [attributes]
-    batch.sent_ms, batch.timeout_ms = call.sent_ms, call.timeout_ms
+    batch.set_if_used("attributes", [_attributes(call, pattern) for call, pattern in zip(calls, patterns, strict=True)])
+    if any([len(call.hops) > 1 or call.reply_to is not None or call.schema for call in calls]):
+        _fill_rare_columns(batch, calls)
     return batch
+
+
+def _fill_rare_columns(batch: Batch, calls: Sequence[Call]) -> None:
+    batch.set_if_used("parent_id", [_maybe_encoded(call.parent_id) for call in calls])
+    batch.set_if_used("reply_to", [_maybe_encoded(call.reply_to) for call in calls])
+    for name in SCHEMA_COLUMNS:
+        batch.set_if_used(name, [call.schema.get(name) for call in calls])
+
+
+def _maybe_encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _attributes(call: Call, pattern: str | None) -> bytes | None:
+    if call.pattern is not None or pattern is None:
+        return call.attributes
+    if call.attributes is None:
+        return _pattern_attribute(pattern)
+    return encode_attributes(decode_attributes(call.attributes) | {PAT: pattern})
+
+
+@lru_cache(256)
+def _pattern_attribute(pattern: str) -> bytes | None:
+    return encode_attributes({PAT: pattern})
 
 
 def split_id(identity: str, fresh: Fresh) -> tuple[str, str]:

@@ -22,7 +22,7 @@ from raceway.codec.seneca_document import (
     read_members,
 )
 from raceway.codec.seneca_meta import Wrapper, seed_meta, side, wrapper
-from raceway.codec.seneca_request import maybe_meta, read_seed, read_time, read_track, version_of
+from raceway.codec.seneca_request import maybe_meta, read_seed, read_time, version_of
 from raceway.errors import TooLargeError
 from raceway.model.envelope import encode_json
 
@@ -119,7 +119,7 @@ def _wrapped(line: Wrapper, identity: bytes, fresh: Fresh) -> Call | LineRefused
         mid, cid, maybe_text(line.origin) or beside.sid or UNKNOWN_SENDER, line.sync, sent_ms=read_time(sent),
         vin=version_of(beside.vin), pattern=beside.pat,
     )  # fmt: skip
-    return make_call(TCP, line.act, told, echo, read_track(line.track))
+    return make_call(TCP, line.act, told, echo)
 
 
 def _maybe_fault(line: Wrapper) -> str | None:

@@ -50,8 +50,6 @@ _MAX_PARAMETERS = 1000
 # Of a call chain that goes on as it came: several times what 33 callers, the most that a real one has, can be.
 _MAX_PARENTS_BYTES = 32 * 1024
 
-_texts = msgspec.json.Decoder(tuple[str, ...]).decode
-
 
 class Refused(msgspec.Struct, frozen=True):
     """What cannot be a call. `lines` are headers by which a client of L finds its call again."""
@@ -123,7 +121,7 @@ def _legacy(headers: Headers, document: Members, fresh: Fresh, agent: str) -> Ca
     mid, cid = split_id(identity.decode("utf-8", "replace"), fresh)
     track, sent = headers.get(b"seneca-track"), headers.get(b"seneca-time-client-sent")
     told = Told(mid, cid, (origin or b"").decode("utf-8", "replace") or agent, sent_ms=read_time(_maybe_raw(sent)))
-    return make_call(LEGACY, document, told, Echo(identity, origin, track, sent), read_track(_maybe_raw(track)))
+    return make_call(LEGACY, document, told, Echo(identity, origin, track, sent))
 
 
 def _maybe_raw(value: bytes | None) -> Raw | None:
@@ -135,16 +133,13 @@ def read_time(value: Raw | None) -> int | None:
     return maybe_whole(maybe_decoded(decode_any, value)) or None
 
 
-def read_track(value: Raw | None) -> tuple[str, ...]:
-    return maybe_decoded(_texts, value) or ()
-
-
 # ---- meta data in the document --------------------------------------------------------------------------------------
 
 
 def _modern(document: Members, fresh: Fresh, agent: str) -> Call:
     value = document.get("meta$")
     if (web := web_meta.maybe_strict(value)) is not None and (web.id or web.mi or web.tx):
+        del document["meta$"]
         return _web(document, web, {}, fresh, agent)
     if (seed := seed_meta.maybe_strict(value)) is not None and seed.mid:
         return read_seed(SEED, document, seed, {}, fresh, agent)

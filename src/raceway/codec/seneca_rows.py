@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from collections.abc import Sequence
 from enum import Enum
+from typing import NamedTuple
 
 from msgspec import Raw
 
@@ -43,7 +45,7 @@ from raceway.codec.seneca_document import (
 )
 from raceway.codec.seneca_failure import Failure, failure_of, failure_payload, read_failure_payload
 from raceway.codec.seneca_outgoing import Outgoing, Reply
-from raceway.codec.seneca_trk import started
+from raceway.codec.seneca_trk import Hops, started
 from raceway.errors import TooLargeError
 from raceway.model.envelope import (
     MB,
@@ -52,6 +54,7 @@ from raceway.model.envelope import (
     Batch,
     decode_attributes,
     decode_hops,
+    encode_attributes,
     encode_hops,
     encode_json,
 )
@@ -122,8 +125,11 @@ def outcome_of(batch: Batch, row: int) -> Outcome:
         failure = _foreign_failure(wire, error.decode("utf-8", "replace"), payload)
         failure.custom = custom
         return failure
+    hops = _maybe_raw(batch.item("hops", row))
+    if error is None and (reply := batch.item("source", row)) is not None:
+        return Result(payload, reply.custom or None, hops, reply.trace)
     attributes = decode_attributes(batch.item("attributes", row))
-    custom, hops = custom_of(attributes) or None, _maybe_raw(batch.item("hops", row))
+    custom = custom_of(attributes) or None
     if error is None:
         trace = attributes.get(TRACE)
         return Result(payload, custom, hops, None if trace is None else trace.encode())
@@ -152,30 +158,49 @@ def _foreign_custom(batch: Batch, row: int) -> Members:
     return custom
 
 
-def answer_batch(reply: Reply, message_id: bytes, form: Form | None = None) -> Batch:
-    """A service's reply as the row that answers. `form` is that of a request from another wire, None: from Seneca.
+class Answer(NamedTuple):
+    """What becomes a row that answers. `form` is that of a request from another wire, None: from Seneca. `noted` are
+    further attributes."""
 
-    `hops` are only those of a responder that keeps them: the caller fills in what others do not tell.
-    """
-    failure = reply.failure
-    trace = {} if reply.trace is None else {TRACE: reply.trace.decode()}
-    try:
-        attributes = encoded_attributes(reply.custom or {}, {}, trace)
-    except TooLargeError as error:
-        attributes, failure = None, failure_of(error, {})
-    payload = reply.payload if failure is None else failure_payload(failure)
-    if form is not None and failure is None:
-        payload = payload_of(payload, form)
-    batch = Batch(1, wire=SENECA, message_id=[message_id], payload=[payload], encoding=JSON_ENCODING)
-    if failure is not None:
-        batch.error = [failure.code.encode()]
-    if attributes is not None:
-        batch.attributes = [attributes]
-    if reply.hops:
-        batch.hops = [encode_hops(reply.hops)]
-    if reply.rid:
-        batch.producer = [reply.rid.encode()]
+    reply: Reply
+    message_id: bytes
+    hops: Hops | None = None
+    form: Form | None = None
+    noted: dict[str, str] = {}
+
+
+def answer_batch(answers: Sequence[Answer]) -> Batch:
+    """Replies of services as the rows that answer, which have them as their source."""
+    cells = [_answer_cells(answer) for answer in answers]
+    batch = Batch(
+        len(answers),
+        wire=SENECA,
+        message_id=[answer.message_id for answer in answers],
+        payload=[payload for payload, _, _ in cells],
+        encoding=JSON_ENCODING,
+    )
+    batch.set_if_used("error", [error for _, error, _ in cells])
+    batch.set_if_used("attributes", [attributes for _, _, attributes in cells])
+    batch.set_if_used("hops", [encode_hops(answer.hops or ()) for answer in answers])
+    batch.set_if_used("producer", [rid.encode() if (rid := answer.reply.rid) else None for answer in answers])
+    batch.source = [answer.reply for answer in answers]
     return batch
+
+
+def _answer_cells(answer: Answer) -> tuple[bytes, bytes | None, bytes | None]:
+    """Payload, error, attributes."""
+    reply, noted = answer.reply, answer.noted
+    failure = reply.failure
+    if reply.trace is not None:
+        noted = {**noted, TRACE: reply.trace.decode()}
+    try:
+        attributes = encoded_attributes(reply.custom or {}, {}, noted)
+    except TooLargeError as error:
+        attributes, failure = encode_attributes(answer.noted), failure_of(error, {})
+    if failure is not None:
+        return failure_payload(failure), failure.code.encode(), attributes
+    form = answer.form
+    return reply.payload if form is None else payload_of(reply.payload, form), None, attributes
 
 
 # ---- requests and publishes to services -----------------------------------------------------------------------------

@@ -95,15 +95,15 @@ class SenecaCall(Peer):
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         rid, times = request.responder_id, None
-        if batch.item("wire", row) == SENECA:
-            rid = (batch.item("producer", row) or b"").decode("utf-8", "replace") or rid
-            times = self._maybe_times(batch.item("source", row), batch.item("hops", row))
+        reply: Reply | None = batch.item("source", row)
+        if reply is not None:  # the responder is a service of this wire
+            rid, times = reply.rid or rid, self._maybe_times(reply, batch.item("hops", row))
         received_ms, answered_ms = times or (request.handed_us // 1000, self._desk.now_ms())
         self._gather((outcome_of(batch, row), Stamp(rid, received_ms, answered_ms, self.pattern)))
 
-    def _maybe_times(self, reply: Reply | None, column: bytes | None) -> tuple[int, int] | None:
+    def _maybe_times(self, reply: Reply, column: bytes | None) -> tuple[int, int] | None:
         """When the responder got the call and answered it, by its own clock, if it says so."""
-        if reply is not None and reply.received_ms is not None and reply.answered_ms is not None:
+        if reply.received_ms is not None and reply.answered_ms is not None:
             return reply.received_ms, reply.answered_ms
         hops = decode_hops(column)
         own = maybe_own(hops, self.sent.mid)

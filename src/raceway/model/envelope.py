@@ -109,6 +109,11 @@ def decode_hops(column: bytes | None) -> tuple[Hop, ...]:
     return _hops_decoder.decode(column) if column else ()
 
 
+def agreed(values: list[T]) -> T | list[T]:
+    """A column: one value for all rows if they agree."""
+    return values[0] if values.count(values[0]) == len(values) else values
+
+
 _PER_ROW = (list, range)
 
 
@@ -166,20 +171,10 @@ class Batch:
                 setattr(kept, name, [column[row] for row in rows] if type(column) in _PER_ROW else column)
         return kept
 
-    @classmethod
-    def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """One batch of the rows of all of them, in order."""
-        if len(batches) == 1:
-            return batches[0]
-        joined = cls(sum(batch.count for batch in batches))
-        for name in dict.fromkeys(name for batch in batches for name in batch.__dict__ if name != "count"):
-            first = batches[0].__dict__.get(name)
-            if type(first) not in _PER_ROW and all(batch.__dict__.get(name) == first for batch in batches):
-                setattr(joined, name, first)
-            else:
-                setattr(joined, name, [batch.item(name, row) for batch in batches for row in range(batch.count)])
-        joined.source = [batch.item("source", row) for batch in batches for row in range(batch.count)]
-        return joined
+    def set_if_used(self, name: str, column: list[Any]) -> None:
+        """A column that no row uses stays unused."""
+        if column.count(None) < len(column):
+            setattr(self, name, column)
 
     def row(self, row: int) -> Envelope:
         """One row as an envelope, without position. For slow paths."""
@@ -207,15 +202,10 @@ class Batch:
         batch = cls(len(rows))
         for name in TEXT_COLUMNS:
             column = [None if (v := getattr(row, name)) is None else v.encode() for row in rows]
-            _set_if_used(batch, name, column)
+            batch.set_if_used(name, column)
         for name in NUMBER_COLUMNS:
-            _set_if_used(batch, name, [getattr(row, name) for row in rows])
-        _set_if_used(batch, "attributes", [encode_attributes(row.attributes) for row in rows])
-        _set_if_used(batch, "hops", [encode_hops(row.hops) for row in rows])
+            batch.set_if_used(name, [getattr(row, name) for row in rows])
+        batch.set_if_used("attributes", [encode_attributes(row.attributes) for row in rows])
+        batch.set_if_used("hops", [encode_hops(row.hops) for row in rows])
         batch.payload = [row.payload for row in rows]
         return batch
-
-
-def _set_if_used(batch: Batch, name: str, column: list[Any]) -> None:
-    if any(value is not None for value in column):
-        setattr(batch, name, column)
