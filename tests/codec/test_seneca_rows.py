@@ -69,7 +69,8 @@ def test_an_answer_to_text_that_is_no_text_is_json() -> None:
 
 
 def answer_row(reply: Reply, form: Form | None = None, source: bool = True) -> Batch:
-    batch = seneca.answer_batch([seneca.Answer(reply, b"masked", reply.hops, form)])
+    batch = seneca.answer_batch([seneca.Answer(reply, b"masked", lambda: reply.hops, form)])
+    batch.complete()
     batch.source = batch.source if source else None
     return batch
 

@@ -95,7 +95,7 @@ def test_values_that_agree_are_one_for_all_rows() -> None:
     assert (agreed([b"a", b"a"]), agreed([b"a", b"b"]), agreed([None, None])) == (b"a", [b"a", b"b"], None)
 
 
-def test_a_column_that_no_row_uses_stays_unused() -> None:
+def test_a_column_is_set_if_a_row_uses_it() -> None:
     batch = Batch(2)
     batch.set_if_used("error", [None, None])
     batch.set_if_used("reply_to", [None, b"r"])

@@ -61,8 +61,14 @@ class Exchanges:
     # ---- requests ----------------------------------------------------------------------------------------------------
 
     def request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
+        self._bus.check_open()
+        try:
+            return self._request(peer, intent, done)
+        finally:  # counted last: for that nobody waits
+            self._bus.count("request", peer, intent.batch)
+
+    def _request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
-        bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
         spans = bus.security.admit(peer.principal, "Produce", spans, refused)
         spans = self._schema_door.admit(peer, batch, spans, refused)
@@ -78,12 +84,16 @@ class Exchanges:
         if batch.count:
             askers: Sequence[Peer] = intent.askers or (peer,) * batch.count
             batch.producer = peer.producer if intent.askers is None else [asker.producer for asker in askers]
-            bus.chains.unmask_parents(batch)
+            has_parents = batch.parent_id is not None
+            if has_parents:
+                bus.chains.unmask_parents(batch)
             masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             bus.journal.check_writable()
             opened = list(self._open(askers, batch, spans, chosen, masked))
             self._forward(opened, batch)
+            if not has_parents:  # then roots are remembered, no more
+                bus.chains.unmask_parents(batch)
             self._keep(batch, spans, opened, done)
         return Taken(tuple(refused))
 
@@ -150,11 +160,16 @@ class Exchanges:
     def _forward(self, opened: list[Opened], batch: Batch) -> None:
         """To peers at once; a queue hands out what is committed."""
         for row, request, _ in opened:
-            self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
-            if not isinstance(request.responder, QueueResponder):
-                request.responder.forward(request, batch, row)
+            responder = request.responder
+            if not isinstance(responder, QueueResponder):
+                if not responder.reads_source:
+                    batch.complete()
+                responder.forward(request, batch, row)
                 request.handed_us = max(self._bus.clock_us(), request.accepted_us)
         self._bus.turn.hasten()
+        remember = self._bus.chains.remember
+        for _, request, _ in opened:
+            remember(request.forwarded_id, request.message_id, request.correlation_id)
 
     def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> None:
         bus, settle = self._bus, partial(self._settle, opened, done)
@@ -176,8 +191,13 @@ class Exchanges:
 
     def respond(self, peer: Peer, intent: Respond, done: Done | None) -> Taken:
         """Late and second answers are stored and refused; an answer to a request that never was is only refused."""
+        try:
+            return self._respond(peer, intent, done)
+        finally:
+            self._bus.count("response", peer, intent.batch)
+
+    def _respond(self, peer: Peer, intent: Respond, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
-        bus.admit("response", peer, batch)
         refused: Refused = []
         rows: list[Matched] = []
         for row in range(batch.count):
@@ -239,6 +259,8 @@ class Exchanges:
         for row, request in answered:
             if not request.requester.open:
                 continue
+            if not request.requester.reads_source:
+                batch.complete()
             if refusal is None:
                 request.requester.answer(request, batch, row)
             else:
@@ -281,6 +303,7 @@ class Exchanges:
             request.release()
 
     def _answer_rows(self, peer: Peer, batch: Batch, rows: list[Matched]) -> Batch:
+        batch.complete()
         if len(rows) < batch.count:
             batch = batch.keep([row for row, _, _ in rows])
         requests = [request for _, request, _ in rows]

@@ -65,6 +65,13 @@ class Turn:
             owing, self._owing = self._owing, []
             _flush(owing)
 
+    def advance(self) -> None:
+        """So much has been gathered that others should begin with it: it is done, and what peers are owed leaves."""
+        prompt, self._prompt = self._prompt, True
+        self._work()
+        self.hasten()
+        self._prompt = prompt
+
     def end_read(self) -> None:
         """The bytes are taken."""
         if self._prompt:
@@ -83,9 +90,9 @@ class Turn:
         self.call_soon(self._end_scheduled)
 
     def _end_scheduled(self) -> None:
-        self._reading = True  # what is done now is owed now: no other turn need be scheduled for it
+        self._reading = self._prompt = True  # what is done now is owed now: no other turn need be scheduled for it
         self._work()
-        self._scheduled = self._reading = False
+        self._scheduled = self._reading = self._prompt = False
         self._end()
 
     def _work(self) -> None:

@@ -5,12 +5,12 @@ A reader belongs to one connection. What breaks HTTP or a limit comes as an `Htt
 where one message has no known end the next has no known begin.
 
 Programs repeat their heads: from call to call only the length changes, and once a second a date. So a message that is
-alone in its read, under a head that was read before, goes by the parser.
+alone in its read, under the head of the one before, goes by the parser.
 """
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import httptools
 
@@ -66,43 +66,40 @@ class _Refused(Exception):  # noqa: N818 - leaves a callback of the parser, neve
 
 
 M = TypeVar("M", Request, Response)
-# Heads are written by peers, so their number is bounded; longer ones are not worth their place.
-MAX_HEADS, MAX_HEAD_BYTES = 256, 1024
-# The end of the name of the length, however it is written, and how far its digits may reach.
+# Longer heads are not worth their place.
+MAX_HEAD_BYTES = 1024
+# The end of the name of the length, however it is written.
 _LENGTH, _LENGTH_LINE, _LENGTH_NAME = b"ength: ", b"\r\ncontent-length: ", b"content-length"
-_MAX_DIGITS = 11
 # What a head may not say if the next one like it is to pass unread.
 _SPECIAL = (b"transfer-encoding", b"expect", b"upgrade")
 
 
-def _maybe_cut(data: bytes) -> tuple[bytes, bytes, int] | None:
-    """A read as one message: its head without the length, the length in digits, and where the body begins."""
+def _maybe_cut(data: bytes) -> tuple[bytes, bytes] | None:
+    """The head before the digits of its length, and behind them; None if it says more than a length."""
     begin = data.find(_LENGTH, 0, MAX_HEAD_BYTES) + len(_LENGTH)
-    end = data.find(b"\r\n", begin, begin + _MAX_DIGITS)
+    end = data.find(b"\r\n", begin)
     stop = data.find(b"\r\n\r\n", end, MAX_HEAD_BYTES) + 4
-    length = data[begin:end]
-    if begin < len(_LENGTH) or end < 0 or stop < 4 or not length.isdigit() or len(data) - stop != int(length):
+    head = data[:stop].lower()
+    is_plain = head.endswith(_LENGTH_LINE, 0, begin) and head.count(_LENGTH_NAME) == 1
+    if stop < 4 or not is_plain or any(word in head for word in _SPECIAL):
         return None
-    return data[:begin] + data[end:stop], length, stop
-
-
-def _is_plain(head: bytes) -> bool:
-    """Is a cut head, in lower case, one whose like may pass unread?"""
-    begin = head.find(_LENGTH) + len(_LENGTH)
-    is_length = head.endswith(_LENGTH_LINE, 0, begin) and head.count(_LENGTH_NAME) == 1
-    return is_length and not any(word in head for word in _SPECIAL)
+    return data[:begin], data[end:stop]
 
 
 class _Reader(Generic[M]):
-    """Callbacks of the parser that requests and responses share. `_known` has messages by their cut head."""
+    """Callbacks of the parser that requests and responses share.
+
+    `_last` is the last message whose like may pass unread, `_before` and `_behind` its head without the length.
+    """
 
     _parser: Any
-    _known: dict[bytes, Any]
 
     def __init__(self, head_limit: int, body_limit: int) -> None:
         self._head_limit, self._body_limit = head_limit, body_limit
         self._out: list[Any] = []
         self._in_body = False
+        self._last: M | None = None
+        self._before = self._behind = b""
         self._begin()
 
     def _begin(self) -> None:
@@ -117,38 +114,39 @@ class _Reader(Generic[M]):
         return self._head_size + self._body_size
 
     def _feed(self, data: bytes) -> list[Any]:
-        is_begin = not self._head_size and not self._in_body
-        if is_begin and (message := self._maybe_known(data)) is not None:
+        if self._head_size or self._in_body:
+            return self._parsed(data)
+        message = self._maybe_again(data)
+        if message is not None:
             return [message]
         out = self._parsed(data)
-        if is_begin and len(out) == 1 and not self._head_size and not isinstance(out[0], HttpRefusal | Continue):
+        if len(out) == 1 and not self._head_size and not isinstance(out[0], HttpRefusal | Continue):
             self._remember(data, out[0])
         return out
 
-    def _maybe_known(self, data: bytes) -> M | None:
-        """A whole message under a head that was read before. Between messages the parser waits for a head, and it does
+    def _maybe_again(self, data: bytes) -> M | None:
+        """A whole message under the head of the one before. Between messages the parser waits for a head, and it does
         not miss one that it is not shown."""
-        cut = _maybe_cut(data)
-        if cut is None:
+        if self._last is None or not data.startswith(self._before):
             return None
-        head, length, stop = cut
-        known = self._known.get(head)
-        if known is None or stop > self._head_limit or len(data) - stop > self._body_limit:
+        end = data.find(b"\r\n", len(self._before))
+        if not data.startswith(self._behind, end):
             return None
-        return self._again(known, {**known.headers, _LENGTH_NAME: length}, data[stop:])
+        length, body = data[len(self._before) : end], data[end + len(self._behind) :]
+        if not length.isdigit() or len(body) != int(length) or len(body) > self._body_limit:
+            return None
+        return self._with_body(self._last, {**self._last.headers, _LENGTH_NAME: length}, body)
+
+    def _with_body(self, last: M, headers: dict[bytes, bytes], body: bytes) -> M:
+        """The last message with another body."""
+        raise NotImplementedError
 
     def _remember(self, data: bytes, message: M) -> None:
         """`data` was this message and nothing else."""
         cut = _maybe_cut(data)
-        if cut is None or data[cut[2] :] != message.body or not message.keep_alive or not _is_plain(cut[0].lower()):
-            return
-        if len(self._known) >= MAX_HEADS:
-            self._known.clear()
-        self._known[cut[0]] = message._replace(body=b"")
-
-    def _again(self, known: M, headers: dict[bytes, bytes], body: bytes) -> M:
-        """The message with another body."""
-        raise NotImplementedError
+        if cut is not None and message.keep_alive and data.endswith(cut[1] + message.body):
+            self._before, self._behind = cut
+            self._last = message._replace(body=b"")
 
     def _parsed(self, data: bytes) -> list[Any]:
         refusal = self._maybe_refusal(data)
@@ -210,8 +208,6 @@ class _Reader(Generic[M]):
 
 
 class RequestReader(_Reader[Request]):
-    _known: ClassVar[dict[bytes, Request]] = {}
-
     def __init__(self, body_limit: int, head_limit: int = HEAD_LIMIT) -> None:
         super().__init__(head_limit, body_limit)
         self._parser = httptools.HttpRequestParser(self)
@@ -219,8 +215,8 @@ class RequestReader(_Reader[Request]):
     def receive_data(self, data: bytes) -> list[Request | Continue | HttpRefusal]:
         return self._feed(data)
 
-    def _again(self, known: Request, headers: dict[bytes, bytes], body: bytes) -> Request:
-        return Request(known.method, known.target, headers, body, True)
+    def _with_body(self, last: Request, headers: dict[bytes, bytes], body: bytes) -> Request:
+        return Request(last.method, last.target, headers, body, True)
 
     def on_url(self, target: bytes) -> None:
         self._head_size += len(target)
@@ -240,8 +236,6 @@ class RequestReader(_Reader[Request]):
 
 
 class ResponseReader(_Reader[Response]):
-    _known: ClassVar[dict[bytes, Response]] = {}
-
     def __init__(self, body_limit: int, head_limit: int = HEAD_LIMIT) -> None:
         super().__init__(head_limit, body_limit)
         self._parser = httptools.HttpResponseParser(self)
@@ -257,8 +251,8 @@ class ResponseReader(_Reader[Response]):
             raise TooLargeError("an HTTP response", size, self._body_limit)
         return out
 
-    def _again(self, known: Response, headers: dict[bytes, bytes], body: bytes) -> Response:
-        return Response(known.status, headers, body, True)
+    def _with_body(self, last: Response, headers: dict[bytes, bytes], body: bytes) -> Response:
+        return Response(last.status, headers, body, True)
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()

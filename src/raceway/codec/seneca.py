@@ -55,7 +55,8 @@ from raceway.codec.seneca_trk import answered, closed, limited, received, starte
 __all__ = [
     "UNKNOWN_SENDER", "Answer", "Call", "Dialect", "Failure", "Form", "Fresh", "Headers", "HttpAnswer", "HttpRequest",
     "LineReceiver", "LineRefused", "Members", "Outcome", "Outgoing", "Refused", "Reply", "Result", "Stamp",
-    "accepted_http", "answer_batch", "answer_http", "answer_line", "answered", "batch_of", "batch_of_all", "call_http", "call_line",
+    "accepted_http", "answer_batch", "answer_http", "answer_line", "answered", "batch_of", "batch_of_all", "call_http",
+    "call_line",
     "closed", "document_of", "failure_of", "filled_hops", "http_bytes", "http_request_bytes", "limited", "not_found",
     "outcome_of", "outgoing_of", "parse_pattern", "parse_pins", "pattern_of", "payload_of", "pins_text", "raw_members",
     "raw_of", "read_answer_line", "read_http", "read_http_answer", "read_line", "read_members", "read_returned",

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 
 import msgspec
 
@@ -145,8 +145,9 @@ class Call(msgspec.Struct):
 
 def make_call(dialect: Dialect, document: Members, told: Told, echo: Echo | None = None) -> Call:
     """From a document and what it (or its envelope) tells. Raises TooLargeError for too much custom data."""
+    beside = document.pop("custom$", None)
     members = _data_of(document)
-    custom = told.custom if told.custom is not None else maybe_members(document.get("custom$")) or {}
+    custom = told.custom if told.custom is not None else maybe_members(beside) or {}
     plain, schema = split_schema(custom) if custom else (custom, {})
     hops, cut, sent_ms = _own_hops(told)
     return Call(
@@ -193,31 +194,38 @@ def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
 
 def batch_of(call: Call, topic: bytes, pattern: str | None = None) -> Batch:
     """The row of a call. `pattern` is the one that matched, for a call that names none itself."""
-    return batch_of_all([call], topic, [pattern], [call.timeout_ms])
+    batch = batch_of_all([call], topic, [pattern], [call.timeout_ms])
+    batch.complete()
+    return batch
 
 
 def batch_of_all(
     calls: Sequence[Call], topic: bytes, patterns: Sequence[str | None], timeouts_ms: list[int | None]
 ) -> Batch:
-    """The rows of calls of one topic: either all want an answer, or none does."""
+    """The rows of calls of one topic: either all want an answer, or none does. Not completed yet."""
     batch = Batch(
         len(calls),
         wire=SENECA,
         kind=REQUEST if calls[0].sync else PUBLISH,
         topic=topic,
-        producer=agreed([call.sid.encode() for call in calls]),
         message_id=[call.mid.encode() for call in calls],
         correlation_id=[call.cid.encode() for call in calls],
         encoding=JSON_ENCODING,
-        hops=[encode_hops(call.hops) for call in calls],
         payload=[call.payload for call in calls],
-        sent_ms=agreed([call.sent_ms for call in calls]),
         timeout_ms=agreed(timeouts_ms),
     )
-    batch.set_if_used("attributes", [_attributes(call, pattern) for call, pattern in zip(calls, patterns, strict=True)])
-    if any([len(call.hops) > 1 or call.reply_to is not None or call.schema for call in calls]):
+    batch.later = partial(_complete, calls, patterns)
+    if any(len(call.hops) > 1 or call.reply_to is not None or call.schema for call in calls):
         _fill_rare_columns(batch, calls)
     return batch
+
+
+def _complete(calls: Sequence[Call], patterns: Sequence[str | None], batch: Batch) -> None:
+    batch.hops = [encode_hops(call.hops) for call in calls]
+    batch.sent_ms = agreed([call.sent_ms for call in calls])
+    batch.set_if_used("attributes", [_attributes(call, pattern) for call, pattern in zip(calls, patterns, strict=True)])
+    if batch.producer is None:
+        batch.producer = agreed([call.sid.encode() for call in calls])
 
 
 def _fill_rare_columns(batch: Batch, calls: Sequence[Call]) -> None:

@@ -103,6 +103,14 @@ class ReplyMeta(msgspec.Struct):
     trace: Raw = ABSENT
 
 
+class Side(msgspec.Struct):
+    """`msg$` of a line. Of any type, so that none of them is a reason to read the line once more."""
+
+    sid: Any = None
+    vin: Any = None
+    pat: Any = None
+
+
 class Wrapper(msgspec.Struct):
     """A line of the legacy dialect. Its `msg$` is all that real traffic has of the three-letter names."""
 
@@ -114,7 +122,12 @@ class Wrapper(msgspec.Struct):
     act: Members | None = None
     sync: bool = False
     error: Raw = ABSENT
-    side: Raw = msgspec.field(default=ABSENT, name="msg$")
+    side: Side | None = msgspec.field(default=None, name="msg$")
+
+
+class ListenTimes(msgspec.Struct):
+    listen_recv: Any = None
+    listen_sent: Any = None
 
 
 class WrappedReply(msgspec.Struct):
@@ -123,15 +136,9 @@ class WrappedReply(msgspec.Struct):
     kind: str = ""
     id: str = ""
     accept: str = ""
-    time: Members | None = None
+    time: ListenTimes | None = None
     res: Raw = ABSENT
     error: Raw = ABSENT
-
-
-class Side(msgspec.Struct):
-    sid: str = ""
-    vin: Any = None
-    pat: str | None = None
 
 
 class MetaReader(Generic[S]):
@@ -172,4 +179,4 @@ class MetaReader(Generic[S]):
 
 
 web_meta, seed_meta, reply_meta = MetaReader(WebMeta), MetaReader(SeedMeta), MetaReader(ReplyMeta)
-wrapper, wrapped_reply, side = MetaReader(Wrapper), MetaReader(WrappedReply), MetaReader(Side)
+wrapper, wrapped_reply = MetaReader(Wrapper), MetaReader(WrappedReply)

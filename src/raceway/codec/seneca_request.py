@@ -184,7 +184,9 @@ def read_seed(dialect: Dialect, document: Members, meta: SeedMeta, unknown: Memb
 def merged_custom(*named: Members | None) -> Members | None:
     """One thing under several names; where they disagree the last one wins, key by key. None if there is none."""
     found = [custom for custom in named if custom is not None]
-    return {key: value for custom in found for key, value in custom.items()} if found else None
+    if len(found) < 2:
+        return found[0] if found else None
+    return {key: value for custom in found for key, value in custom.items()}
 
 
 def version_of(value: object) -> int:

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
+from types import MappingProxyType
 from typing import NamedTuple
 
 from msgspec import Raw
@@ -116,8 +118,13 @@ def _maybe_bytes(value: Raw) -> bytes | None:
 
 
 def outcome_of(batch: Batch, row: int) -> Outcome:
-    """The answer in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder."""
-    payload, error, wire = batch.item("payload", row) or b"", batch.item("error", row), batch.item("wire", row)
+    """The answer in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder, if the batch is
+    complete."""
+    reply: Reply | None = batch.item("source", row)
+    payload, error = batch.item("payload", row) or b"", batch.item("error", row)
+    if reply is not None and error is None:
+        return Result(payload, reply.custom or None, _maybe_raw(batch.item("hops", row)), reply.trace)
+    wire = batch.item("wire", row)
     if wire != SENECA:
         custom = _foreign_custom(batch, row) or None
         if error is None:
@@ -126,8 +133,6 @@ def outcome_of(batch: Batch, row: int) -> Outcome:
         failure.custom = custom
         return failure
     hops = _maybe_raw(batch.item("hops", row))
-    if error is None and (reply := batch.item("source", row)) is not None:
-        return Result(payload, reply.custom or None, hops, reply.trace)
     attributes = decode_attributes(batch.item("attributes", row))
     custom = custom_of(attributes) or None
     if error is None:
@@ -158,49 +163,58 @@ def _foreign_custom(batch: Batch, row: int) -> Members:
     return custom
 
 
+NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
 class Answer(NamedTuple):
     """What becomes a row that answers. `form` is that of a request from another wire, None: from Seneca. `noted` are
     further attributes."""
 
     reply: Reply
     message_id: bytes
-    hops: Hops | None = None
+    hops: Callable[[], Hops | None]
     form: Form | None = None
-    noted: dict[str, str] = {}
+    noted: Mapping[str, str] = NOTHING
 
 
 def answer_batch(answers: Sequence[Answer]) -> Batch:
-    """Replies of services as the rows that answer, which have them as their source."""
+    """Replies of services as the rows that answer, which have them as their source. Not completed yet."""
     cells = [_answer_cells(answer) for answer in answers]
     batch = Batch(
         len(answers),
         wire=SENECA,
         message_id=[answer.message_id for answer in answers],
         payload=[payload for payload, _, _ in cells],
-        encoding=JSON_ENCODING,
     )
     batch.set_if_used("error", [error for _, error, _ in cells])
-    batch.set_if_used("attributes", [attributes for _, _, attributes in cells])
-    batch.set_if_used("hops", [encode_hops(answer.hops or ()) for answer in answers])
-    batch.set_if_used("producer", [rid.encode() if (rid := answer.reply.rid) else None for answer in answers])
     batch.source = [answer.reply for answer in answers]
+    batch.later = partial(_complete, answers, cells)
     return batch
 
 
-def _answer_cells(answer: Answer) -> tuple[bytes, bytes | None, bytes | None]:
+_Cells = tuple[bytes, bytes | None, bytes | None]
+
+
+def _answer_cells(answer: Answer) -> _Cells:
     """Payload, error, attributes."""
-    reply, noted = answer.reply, answer.noted
-    failure = reply.failure
-    if reply.trace is not None:
-        noted = {**noted, TRACE: reply.trace.decode()}
-    try:
-        attributes = encoded_attributes(reply.custom or {}, {}, noted)
-    except TooLargeError as error:
-        attributes, failure = encode_attributes(answer.noted), failure_of(error, {})
+    reply, failure, attributes = answer.reply, answer.reply.failure, None
+    if reply.custom or reply.trace is not None or answer.noted:
+        noted = {**answer.noted} if reply.trace is None else {**answer.noted, TRACE: reply.trace.decode()}
+        try:
+            attributes = encoded_attributes(reply.custom or {}, {}, noted)
+        except TooLargeError as error:
+            attributes, failure = encode_attributes(dict(answer.noted)), failure_of(error, {})
     if failure is not None:
         return failure_payload(failure), failure.code.encode(), attributes
     form = answer.form
     return reply.payload if form is None else payload_of(reply.payload, form), None, attributes
+
+
+def _complete(answers: Sequence[Answer], cells: Sequence[_Cells], batch: Batch) -> None:
+    batch.encoding = JSON_ENCODING
+    batch.set_if_used("attributes", [attributes for _, _, attributes in cells])
+    batch.set_if_used("hops", [encode_hops(answer.hops() or ()) for answer in answers])
+    batch.set_if_used("producer", [rid.encode() if (rid := answer.reply.rid) else None for answer in answers])
 
 
 # ---- requests and publishes to services -----------------------------------------------------------------------------

@@ -38,6 +38,7 @@ from raceway.codec.seneca import (
 )
 from raceway.codec.seneca_custom import PARENTS
 from raceway.codec.seneca_failure import ACT_EXECUTE
+from raceway.codec.seneca_rows import NOTHING
 from raceway.codec.seneca_trk import Hops
 from raceway.dial.courier import Courier, NotTaken, Parcel, Tried
 from raceway.dial.seneca_service import ServiceLine
@@ -54,9 +55,11 @@ from raceway.model.envelope import SENECA, Batch, Hop
 from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
 
+# Answers that are handed on together at most: while the next are read, their callers can go on.
+AT_ONCE = 8
 # An answer after the deadline is still worth a row, so a service is listened to a little longer.
 GRACE_MS = 1000
-_NOTED, _NOT_NOTED = {"seneca.times": "bus"}, dict[str, str]()
+_TIMED_BY_BUS = {"seneca.times": "bus"}
 PARENTS_KEY = PARENTS.encode()
 
 
@@ -80,6 +83,7 @@ class Answerer(Peer):
     """Somebody behind a pin who answers."""
 
     wire: ClassVar[bytes] = SENECA
+    reads_source: ClassVar[bool] = True
 
     def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int) -> None:
         super().__init__(random_id().decode(), _no_copies, broker.clock_us())
@@ -98,6 +102,8 @@ class Answerer(Peer):
         if not self._answers:
             self.broker.turn.gather(self._respond)
         self._answers.append(answer)
+        if len(self._answers) == AT_ONCE:
+            self.broker.turn.advance()
 
     def _respond(self) -> None:
         answers, self._answers = self._answers, []
@@ -131,15 +137,16 @@ class Answerer(Peer):
         if outgoing is not None:
             hops = outgoing.hops
         else:
+            batch.complete()
             outgoing, form = self.outgoing(batch, row, request.forwarded_id)
             if batch.item("wire", row) == SENECA:
                 form, hops = None, outgoing.hops
             else:
                 hops = (Hop(request.sid, "", request.message_id.decode(), (request.accepted_us // 1000,)),)
         attempt = Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000)
-        size = outgoing.data_bytes
-        if size > self._message_limit:
-            attempt.refuse(TooLargeError(f"a message to {self.pin.text}", size, self._message_limit))
+        if outgoing.is_larger_than(self._message_limit):
+            what = f"a message to {self.pin.text}"
+            attempt.refuse(TooLargeError(what, outgoing.data_bytes, self._message_limit))
         else:
             attempt.go_on(None)
 
@@ -154,7 +161,7 @@ class Answerer(Peer):
         sent_ms = self.broker.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
         return Outgoing(
             sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
-            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown,
+            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, document_bytes=len(sent.payload),
         )  # fmt: skip
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
@@ -197,7 +204,7 @@ class Attempt:
         self._outgoing, self._form, self._hops = outgoing, form, hops
         self._services, self._timeout_s = services, timeout_s
         self._service: Service | None = None
-        self._handed_ms = self._now_ms()
+        self._handed_ms = 0
 
     def go_on(self, because: RacewayError | None) -> None:
         """To the next service; `because` says why the last one was not it."""
@@ -236,16 +243,17 @@ class Attempt:
         is_timed = reply.hops is not None or (reply.received_ms is not None and reply.answered_ms is not None)
         if not is_timed:
             reply.received_ms, reply.answered_ms = self._handed_ms, self._now_ms()
-        stamp = Stamp(reply.rid, reply.received_ms or 0, reply.answered_ms or 0)
-        hops = self._with_own_id(filled_hops(self._hops, self._outgoing.sid, self._mid, reply, stamp))
-        answer = Answer(reply, self._masked_id, hops, self._form, _NOT_NOTED if is_timed else _NOTED)
+        hops = partial(self._filled_hops, reply)
+        answer = Answer(reply, self._masked_id, hops, self._form, NOTHING if is_timed else _TIMED_BY_BUS)
         if refusal is None:
             self._answerer.respond(answer)
         else:
             self._answerer.put_down([answer], refusal)
 
-    def _with_own_id(self, hops: Hops) -> Hops:
+    def _filled_hops(self, reply: Reply) -> Hops:
         """A service knows a request of another wire by its masked id; the journal by its own."""
+        stamp = Stamp(reply.rid or "", reply.received_ms or 0, reply.answered_ms or 0)
+        hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, stamp)
         masked = self._outgoing.mid
         if masked == self._mid:
             return hops
@@ -278,9 +286,8 @@ class Service(Answerer):
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
         outgoing, _ = self.outgoing(parcel.batch, parcel.row, parcel.data)
         outgoing.sync = False
-        size = outgoing.data_bytes
-        if size > self._message_limit:
-            reason = TooLargeError("the message", size, self._message_limit)
+        if outgoing.is_larger_than(self._message_limit):
+            reason = TooLargeError("the message", outgoing.data_bytes, self._message_limit)
             self.broker.loop.call_soon(partial(tried, NotTaken(str(reason), again=False)))
         else:
             self.line.tell(outgoing, self._timeout_ms / 1000, tried)

@@ -28,6 +28,8 @@ from raceway.model.envelope import SENECA, Batch
 from raceway.model.intents import AskAll, Asked, Outcome, Publish, Request, Taken
 from raceway.model.patterns import PinTable
 
+# Calls that are handed on together at most: while the next are read, others can begin with them.
+AT_ONCE = 8
 ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ID_LENGTH = 12
 
@@ -142,11 +144,17 @@ class SenecaGate(Gate[SenecaSession]):
         elif sent.multiple:
             self._ask_all(call, topic)
         else:
-            if not self._asking:
-                self.broker.turn.gather(self._ask)
-            self._asking.setdefault(topic, []).append(call)
+            self._gather(call, topic)
             if _returns(sent):
                 self._call_later(self.settings.hold_ms / 1000, call.let_go)
+
+    def _gather(self, call: SenecaCall, topic: bytes) -> None:
+        if not self._asking:
+            self.broker.turn.gather(self._ask)
+        calls = self._asking.setdefault(topic, [])
+        calls.append(call)
+        if len(calls) == AT_ONCE:
+            self.broker.turn.advance()
 
     def _ask_all(self, call: SenecaCall, topic: bytes) -> None:
         asked = self.broker.perform(call, AskAll(self._rows([call], topic), self.settings.several_limit))

@@ -16,7 +16,7 @@ A root of a causal chain leaves `correlation_id` empty in its batch: readers of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -122,11 +122,15 @@ class Batch:
 
     `source` is no column: what a codec read the rows from, for a receiver who speaks the same language and need not
     read them again. Nobody else looks at it, and it is gone once the rows are on disk.
+
+    `later` fills in columns that such a receiver does not look at. It has its message by then: on a quiet bus somebody
+    waits for that, and for the rest nobody. Whoever else reads columns of a batch that has a source calls `complete`.
     """
 
-    __slots__ = ("__dict__", "source")
+    __slots__ = ("__dict__", "later", "source")
 
     source: Any
+    later: Callable[[Batch], None] | None
     count: int
     topic: Column[bytes] = None
     wire: Column[bytes] = None
@@ -155,8 +159,14 @@ class Batch:
 
     def __init__(self, count: int, **columns: Any) -> None:
         self.count = count
-        self.source = None
+        self.source = self.later = None
         self.__dict__.update(columns)
+
+    def complete(self) -> None:
+        """All columns are filled in."""
+        later, self.later = self.later, None
+        if later is not None:
+            later(self)
 
     def item(self, name: str, row: int) -> Any:
         """The value of one column in one row."""
@@ -165,6 +175,7 @@ class Batch:
 
     def keep(self, rows: list[int]) -> Batch:
         """A batch of these rows only."""
+        self.complete()
         kept = Batch(len(rows))
         for name, column in self.__dict__.items():
             if name != "count":
