@@ -107,3 +107,19 @@ def test_the_source_of_a_batch_is_no_column() -> None:
     batch.source = object()
     assert "source" not in batch.__dict__
     assert batch.keep([0]).source is None
+
+
+def test_columns_that_come_later_are_filled_in_once() -> None:
+    filled: list[Batch] = []
+    batch = Batch(2, payload=[b"a", b"b"])
+    batch.later = filled.append
+    batch.complete()
+    batch.complete()
+    assert filled == [batch]
+
+
+def test_rows_that_are_kept_of_a_batch_are_complete() -> None:
+    batch = Batch(2, payload=[b"a", b"b"])
+    batch.later = lambda whole: setattr(whole, "hops", [b"[1]", b"[2]"])
+    kept = batch.keep([1])
+    assert (kept.payload, kept.hops, kept.later) == ([b"b"], [b"[2]"], None)

@@ -3,6 +3,8 @@
 Each form is a Struct. Almost every message is read by one call of its strict decoder; one with a field of another type,
 or with a field that nobody knows, is read field by field: what cannot be read is as good as absent, what is unknown is
 given beside. So nothing a sender writes there is ever a reason to refuse its message.
+
+Fields stand in the order in which npm's `seneca` writes them: a decoder looks for the next one behind the last.
 """
 
 from __future__ import annotations
@@ -20,26 +22,22 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
-    """Long names. The second half is what a sender only tells of itself, and directives, which are not honoured."""
+    """Long names. Raw is what a sender only tells of itself, and directives, which are not honoured."""
 
-    id: str = ""
+    start: Number = None
     mi: str = ""
     tx: str = ""
-    mid: str = ""
-    cid: str = ""
-    sync: bool = True
-    custom: Members | None = None
-    parents: Raw = ABSENT
-    instance: str = ""
-    start: Number = None
-    timeout: Number = None
-    pattern: str | None = None
-    tag: Raw = ABSENT
+    id: str = ""
     version: Raw = ABSENT
-    action: Raw = ABSENT
-    seneca: Raw = ABSENT
-    plugin: Raw = ABSENT
+    sync: bool = True
     remote: Raw = ABSENT
+    timeout: Number = None
+    instance: str = ""
+    tag: Raw = ABSENT
+    seneca: Raw = ABSENT
+    custom: Members | None = None
+    plugin: Raw = ABSENT
+    parents: Raw = ABSENT
     trace: Raw = ABSENT
     sub: Raw = ABSENT
     data: Raw = ABSENT
@@ -47,7 +45,11 @@ class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
     err_trace: Raw = ABSENT
     error: Raw = ABSENT
     empty: Raw = ABSENT
+    pattern: str | None = None
+    action: Raw = ABSENT
     end: Raw = ABSENT
+    mid: str = ""
+    cid: str = ""
     explain: Raw = ABSENT
     gate: Raw = ABSENT
     fatal: Raw = ABSENT
@@ -84,23 +86,23 @@ class SeedMeta(msgspec.Struct, forbid_unknown_fields=True):
 class ReplyMeta(msgspec.Struct):
     """Of an answer, long names and three-letter ones alike."""
 
-    mid: str = ""
+    start: Number = None
     mi: str = ""
-    cid: str = ""
     tx: str = ""
-    rid: str = ""
     instance: str = ""
-    res: bool | None = None
+    custom: Members | None = None
+    trace: Raw = ABSENT
     error: bool | None = None
     empty: bool | None = None
+    end: Number = None
+    rid: str = ""
+    res: bool | None = None
+    mid: str = ""
+    cid: str = ""
+    trk: Raw = ABSENT
     multiple: bool | None = None
-    custom: Members | None = None
     ctm: Members | None = None
     usr: Members | None = None
-    start: Number = None
-    end: Number = None
-    trk: Raw = ABSENT
-    trace: Raw = ABSENT
 
 
 class Side(msgspec.Struct):
@@ -114,8 +116,8 @@ class Side(msgspec.Struct):
 class Wrapper(msgspec.Struct):
     """A line of the legacy dialect. Its `msg$` is all that real traffic has of the three-letter names."""
 
-    kind: str = ""
     id: str = ""
+    kind: str = ""
     origin: Raw = ABSENT
     track: Raw = ABSENT
     time: Members | None = None
@@ -133,8 +135,8 @@ class ListenTimes(msgspec.Struct):
 class WrappedReply(msgspec.Struct):
     """A line that answers one."""
 
-    kind: str = ""
     id: str = ""
+    kind: str = ""
     accept: str = ""
     time: ListenTimes | None = None
     res: Raw = ABSENT
