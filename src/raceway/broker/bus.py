@@ -113,6 +113,7 @@ class Bus:
 
     def count(self, kind: str, peer: Peer, batch: Batch) -> None:
         """A batch that came in."""
+        batch.complete()
         assert type(batch.payload) is list
         self.meter.count_batch(kind, peer.wire, batch.payload)  # type: ignore[arg-type]
 

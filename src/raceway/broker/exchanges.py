@@ -48,6 +48,22 @@ class Opened(NamedTuple):
 Matched = tuple[int, Pending, bytes | None]
 
 
+class _Facts:
+    """What is remembered of each row of a batch of requests that has its time."""
+
+    __slots__ = ("message_ids", "reply_tos", "roots", "time_us", "timeouts_ms", "versions")
+
+    def __init__(self, batch: Batch) -> None:
+        column = batch.column
+        self.message_ids, self.timeouts_ms, self.versions = (
+            column("message_id"),
+            column("timeout_ms"),
+            column("version"),
+        )
+        self.roots, self.reply_tos = column("correlation_id"), column("reply_to")
+        self.time_us: int = batch.time_us  # type: ignore[assignment]  # one value
+
+
 class Exchanges:
     def __init__(self, bus: Bus, queues: QueueTable, schema_door: SchemaDoor) -> None:
         self._bus = bus
@@ -114,7 +130,8 @@ class Exchanges:
         bus.chains.unmask_parents(batch)
         bus.journal.check_writable()
         batch.time_us = self._now_us()
-        opened = [self._opened(peer, batch, spans[0], 0, responder, random_id()) for responder in asked]
+        facts = _Facts(batch)
+        opened = [self._opened(peer, facts, spans[0], 0, responder, random_id()) for responder in asked]
         self._forward(opened, batch)
         self._keep(batch, spans, opened, done)
         if not asked:
@@ -139,21 +156,22 @@ class Exchanges:
     ) -> Iterator[Opened]:
         """The requests that have a responder. They have no position yet."""
         batch.time_us = self._now_us()
+        facts = _Facts(batch)
         for span in spans:
             for row in range(span.start, span.stop):
                 responder, masked_id = chosen[row], masked[row]
                 if responder is not None and masked_id is not None:
-                    yield self._opened(askers[row], batch, span, row, responder, masked_id)
+                    yield self._opened(askers[row], facts, span, row, responder, masked_id)
 
-    def _opened(self, peer: Peer, batch: Batch, span: Span, row: int, responder: Responder, masked_id: bytes) -> Opened:
-        message_id: bytes = batch.message_id[row]  # type: ignore[index,assignment]  # every request has one
-        timeout_ms = batch.item("timeout_ms", row)
+    def _opened(
+        self, peer: Peer, facts: _Facts, span: Span, row: int, responder: Responder, masked_id: bytes
+    ) -> Opened:
+        message_id, timeout_ms = facts.message_ids[row], facts.timeouts_ms[row]
         if timeout_ms is None:
             timeout_ms = peer.timeout_ms(responder, self._bus.settings.request_timeout_ms)
         request = Pending(
-            peer, responder, span.topic, span.sent, batch.item("version", row), message_id, masked_id,
-            batch.item("correlation_id", row) or message_id,
-            batch.time_us, batch.item("reply_to", row),  # type: ignore[arg-type]  # one value, just set
+            peer, responder, span.topic, span.sent, facts.versions[row], message_id, masked_id,
+            facts.roots[row] or message_id, facts.time_us, facts.reply_tos[row],
         )  # fmt: skip
         return Opened(row, request, timeout_ms)
 

@@ -61,7 +61,7 @@ class Turn:
         self._prompt = small and not self._scheduled and time.monotonic() - self._ended > QUIET_S
 
     def hasten(self) -> None:
-        """What peers are owed leaves before the work goes on that nobody waits for, if the turn ends here or is ending."""
+        """What peers are owed leaves before the work goes on that nobody waits for, if the turn ends here or now."""
         if self._prompt:
             owing, self._owing = self._owing, []
             _flush(owing)

@@ -48,6 +48,8 @@ Fresh = Callable[[], str]
 
 UNKNOWN_SENDER = "UNKNOWN"
 VERSION_INCREMENT = 1
+# Patterns that are not worth to be kept.
+LONG = " " * 256
 JSON_ENCODING = b"json"
 
 
@@ -66,13 +68,21 @@ LEGACY, WEB, SEED, BARE, TCP, SEED_LINE, ANY = Dialect
 
 
 class Echo(msgspec.Struct):
-    """What the answer repeats as it came: header values in L, JSON in T and W."""
+    """What the answer repeats as it came: header values in L, JSON in T and W. `chain` makes the call chain of W, when
+    it is first asked for."""
 
     id: bytes = b""
     origin: bytes | None = None
     track: bytes | None = None
     client_sent: bytes | None = None
-    parents: bytes = b"[]"
+    chain: Callable[[], bytes] | None = None
+    made: bytes = b"[]"
+
+    @property
+    def parents(self) -> bytes:
+        if self.chain is not None:
+            self.made, self.chain = self.chain(), None
+        return self.made
 
 
 class Told(msgspec.Struct):
@@ -97,7 +107,8 @@ class Told(msgspec.Struct):
 
 
 class Call(msgspec.Struct):
-    """One request. `members` is its data, `payload` the same as one document; `hops` has the request's own entry."""
+    """One request. `members` is its data, `payload` the same as one document, made when it is first asked for; `hops`
+    has the request's own entry. `came_bytes` is how large all of it was on the wire, if that is known."""
 
     dialect: Dialect
     mid: str
@@ -105,7 +116,6 @@ class Call(msgspec.Struct):
     sid: str
     sync: bool
     members: Members
-    payload: bytes
     custom: Members
     hops: Hops
     hops_cut: int = 0
@@ -120,6 +130,14 @@ class Call(msgspec.Struct):
     attributes: bytes | None = None
     schema: dict[str, int] = {}
     looked: dict[str, str] = {}
+    came_bytes: int | None = None
+    document: bytes | None = None
+
+    @property
+    def payload(self) -> bytes:
+        if self.document is None:
+            self.document = encode_json(self.members)
+        return self.document
 
     @property
     def id(self) -> str:
@@ -151,9 +169,9 @@ def make_call(dialect: Dialect, document: Members, told: Told, echo: Echo | None
     plain, schema = split_schema(custom) if custom else (custom, {})
     hops, cut, sent_ms = _own_hops(told)
     return Call(
-        dialect, told.mid, told.cid, told.sid, told.sync, members, encode_json(members), custom, hops, cut, sent_ms,
+        dialect, told.mid, told.cid, told.sid, told.sync, members, custom, hops, cut, sent_ms,
         told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, echo or Echo(),
-        encoded_attributes(plain, told.unknown, _remembered(told, cut)), schema,
+        _own_attributes(plain, told, cut), schema,
     )  # fmt: skip
 
 
@@ -173,6 +191,19 @@ def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
         hops, own = started(hops, told.sid, told.mid, told.sent_ms), -1
     times = hops[own].tms
     return *limited(hops, told.mid), times[0] if times else None
+
+
+def _own_attributes(custom: Members, told: Told, hops_cut: int) -> bytes | None:
+    """Raises TooLargeError."""
+    remembered = _remembered(told, hops_cut)
+    if (
+        not custom
+        and not told.unknown
+        and len(remembered) == 1
+        and len(pattern := remembered.get(PAT, LONG)) < len(LONG)
+    ):
+        return _pattern_attribute(pattern)
+    return encoded_attributes(custom, told.unknown, remembered)
 
 
 def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
@@ -211,7 +242,6 @@ def batch_of_all(
         message_id=[call.mid.encode() for call in calls],
         correlation_id=[call.cid.encode() for call in calls],
         encoding=JSON_ENCODING,
-        payload=[call.payload for call in calls],
         timeout_ms=agreed(timeouts_ms),
     )
     batch.later = partial(_complete, calls, patterns)
@@ -221,11 +251,14 @@ def batch_of_all(
 
 
 def _complete(calls: Sequence[Call], patterns: Sequence[str | None], batch: Batch) -> None:
+    batch.payload = [call.payload for call in calls]
     batch.hops = [encode_hops(call.hops) for call in calls]
     batch.sent_ms = agreed([call.sent_ms for call in calls])
     batch.set_if_used("attributes", [_attributes(call, pattern) for call, pattern in zip(calls, patterns, strict=True)])
     if batch.producer is None:
         batch.producer = agreed([call.sid.encode() for call in calls])
+    for call in calls:
+        _ = call.echo.parents  # nobody waits just now, and somebody will when the answer has come
 
 
 def _fill_rare_columns(batch: Batch, calls: Sequence[Call]) -> None:

@@ -82,13 +82,19 @@ def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
         check_text(line)
         wrapped = wrapper.maybe_strict(line)
         if wrapped is not None and wrapped.kind:
-            return _wrapped(wrapped, encode_json(wrapped.id), fresh)
+            return _sized(_wrapped(wrapped, encode_json(wrapped.id), fresh), line)
         document = read_members(line)
     except DocumentError:
         return LineRefused(close=True)
     except TooLargeError as error:
         return LineRefused(_refusal(error.code, f"seneca: {error}"))
     return _read_document(document, fresh)
+
+
+def _sized(call: Call | LineRefused, line: bytes) -> Call | LineRefused:
+    if isinstance(call, Call):
+        call.came_bytes = len(line)
+    return call
 
 
 def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:

@@ -49,7 +49,7 @@ _NO_ERRORS = (b"null", b'""', b"false", b"0")
 class Outgoing(msgspec.Struct):
     """A request to send. `hops` has its own entry at the end. `parents` is the web dialect's call chain as it came;
     None: made from the hops. `unknown` is meta data of a newer version that goes on as it is. `document_bytes` is how
-    large its data is as a document, if that is known."""
+    large its data is at most, as a document, if that is known."""
 
     mid: str
     cid: str

@@ -6,6 +6,8 @@ as an alias where `meta$` is absent.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from msgspec import Raw
 
@@ -69,9 +71,9 @@ def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -
     try:
         document = _with_query(body, query) if query else read_members(body)
         agent = headers.get(b"user-agent", b"").decode("utf-8", "replace") or UNKNOWN_SENDER
-        if b"seneca-id" in headers:
-            return _legacy(headers, document, fresh, agent)
-        return _modern(document, fresh, agent)
+        call = _legacy(headers, document, fresh, agent) if b"seneca-id" in headers else _modern(document, fresh, agent)
+        call.came_bytes = None if query else len(body)
+        return call
     except DocumentError as error:
         return Refused(400, error.seneca_code, error.reason, legacy_lines(headers))
     except TooLargeError as error:
@@ -214,7 +216,7 @@ def _web(document: Members, meta: WebMeta, unknown: Members, fresh: Fresh, agent
     )
     if parents and len(meta.parents) <= _MAX_PARENTS_BYTES:
         told.parents = bytes(meta.parents).decode()
-    return make_call(WEB, document, told, Echo(parents=_with_sender(meta, told)))
+    return make_call(WEB, document, told, Echo(chain=partial(_with_sender, meta, told)))
 
 
 def _with_sender(meta: WebMeta, told: Told) -> bytes:

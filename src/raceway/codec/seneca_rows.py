@@ -121,7 +121,7 @@ def outcome_of(batch: Batch, row: int) -> Outcome:
     """The answer in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder, if the batch is
     complete."""
     reply: Reply | None = batch.item("source", row)
-    payload, error = batch.item("payload", row) or b"", batch.item("error", row)
+    payload, error = batch.item("payload", row) or b"", None if batch.error is None else batch.item("error", row)
     if reply is not None and error is None:
         return Result(payload, reply.custom or None, _maybe_raw(batch.item("hops", row)), reply.trace)
     wire = batch.item("wire", row)

@@ -7,9 +7,10 @@ is told so; what had not been sent yet waits for the new one.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
 from collections.abc import Callable
+from itertools import count, groupby
+from operator import attrgetter
 from typing import NamedTuple, cast
 
 from raceway.broker.timers import TICK_MS, TimerWheel
@@ -48,6 +49,9 @@ class _Call:
         if not self.is_over:
             self.is_over = True
             self.answered(result)
+
+
+_timeout_s = attrgetter("timeout_s")
 
 
 class _Connection(asyncio.Protocol):
@@ -104,7 +108,7 @@ class LineLink:
         self._open: dict[str, _Call] = {}
         # Those with a deadline, sent or not, by a number of their own: an id may come again.
         self._expiring: dict[int, _Call] = {}
-        self._numbers = itertools.count()
+        self._numbers = count()
         self._wheel: TimerWheel[int] = TimerWheel()
         # Those whose deadline has not been noted yet.
         self._timed: list[_Call] = []
@@ -243,12 +247,12 @@ class LineLink:
 
     def _note_deadlines(self) -> None:
         """Of calls that came since; when they have left, because for this nobody waits."""
-        timed, self._timed = self._timed, []
+        timed, self._timed = [call for call in self._timed if not call.is_over], []
         now_ms = self._loop.time() * 1000
-        for call in timed:
-            if not call.is_over:
-                self._expiring[call.number] = call
-                self._wheel.add(now_ms + call.timeout_s * 1000, now_ms, call.number)
+        for timeout_s, calls in groupby(timed, _timeout_s):
+            expiring = {call.number: call for call in calls}
+            self._expiring |= expiring
+            self._wheel.add(now_ms + timeout_s * 1000, now_ms, *expiring)
         self._sweep_later()
 
     def _sweep_later(self) -> None:

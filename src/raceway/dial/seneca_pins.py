@@ -56,7 +56,7 @@ from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
 
 # Answers that are handed on together at most: while the next are read, their callers can go on.
-AT_ONCE = 8
+AT_ONCE = 16
 # An answer after the deadline is still worth a row, so a service is listened to a little longer.
 GRACE_MS = 1000
 _TIMED_BY_BUS = {"seneca.times": "bus"}
@@ -161,7 +161,7 @@ class Answerer(Peer):
         sent_ms = self.broker.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
         return Outgoing(
             sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
-            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, document_bytes=len(sent.payload),
+            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, document_bytes=sent.came_bytes,
         )  # fmt: skip
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:

@@ -173,6 +173,11 @@ class Batch:
         column = getattr(self, name)
         return column[row] if type(column) in _PER_ROW else column
 
+    def column(self, name: str) -> Sequence[Any]:
+        """One column, row by row."""
+        column = getattr(self, name)
+        return column if type(column) in _PER_ROW else (column,) * self.count
+
     def keep(self, rows: list[int]) -> Batch:
         """A batch of these rows only."""
         self.complete()
