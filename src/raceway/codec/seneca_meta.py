@@ -22,7 +22,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
-    """Long names. Raw is what a sender only tells of itself, and directives, which are not honoured."""
+    """Long names. What has any type, or stays raw, is what a sender only tells of itself, and directives, which are not
+    honoured. The former are mostly null, which costs nothing to read."""
 
     start: Number = None
     mi: str = ""
@@ -30,7 +31,7 @@ class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
     id: str = ""
     version: Raw = ABSENT
     sync: bool = True
-    remote: Raw = ABSENT
+    remote: Any = None
     timeout: Number = None
     instance: str = ""
     tag: Raw = ABSENT
@@ -39,23 +40,23 @@ class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
     plugin: Raw = ABSENT
     parents: Raw = ABSENT
     trace: Raw = ABSENT
-    sub: Raw = ABSENT
-    data: Raw = ABSENT
-    err: Raw = ABSENT
-    err_trace: Raw = ABSENT
-    error: Raw = ABSENT
-    empty: Raw = ABSENT
+    sub: Any = None
+    data: Any = None
+    err: Any = None
+    err_trace: Any = None
+    error: Any = None
+    empty: Any = None
     pattern: str | None = None
     action: Raw = ABSENT
-    end: Raw = ABSENT
+    end: Any = None
     mid: str = ""
     cid: str = ""
-    explain: Raw = ABSENT
-    gate: Raw = ABSENT
-    fatal: Raw = ABSENT
-    local: Raw = ABSENT
-    closing: Raw = ABSENT
-    dflt: Raw = ABSENT
+    explain: Any = None
+    gate: Any = None
+    fatal: Any = None
+    local: Any = None
+    closing: Any = None
+    dflt: Any = None
     prior: Raw = ABSENT
     caller: Raw = ABSENT
 
