@@ -9,7 +9,8 @@ from functools import partial
 from itertools import count
 
 from raceway.codec import seneca
-from raceway.codec.seneca import Call, Dialect, Result, Stamp
+from raceway.codec.seneca import Call, Dialect, Reply, Result, Stamp
+from raceway.model.envelope import Batch
 from raceway.model.patterns import Pin, PinTable
 
 Case = Callable[[], tuple[Callable[[], object], int]]
@@ -99,10 +100,16 @@ def calling(dialect: Dialect) -> tuple[Callable[[], object], int]:
     ), 1
 
 
+def row_of(reply: Reply) -> Batch:
+    batch = seneca.answer_batch([seneca.Answer(reply, b"m", lambda: reply.hops)])
+    batch.complete()
+    return batch
+
+
 def hearing() -> tuple[Callable[[], object], int]:
     """From a service's answer to a row."""
     body = seneca.answer_http(call_of(WEB, {}), Result(RESULT), STAMP).body
-    return lambda: seneca.answer_batch(seneca.read_http_answer(Dialect.WEB, 200, {}, body), b"m"), 1
+    return lambda: row_of(seneca.read_http_answer(Dialect.WEB, 200, {}, body)), 1
 
 
 def hearing_line() -> tuple[Callable[[], object], int]:
@@ -116,7 +123,7 @@ def hearing_line() -> tuple[Callable[[], object], int]:
     def hear() -> object:
         reply = seneca.read_answer_line(data)
         assert reply is not None
-        return seneca.answer_batch(reply, b"m")
+        return row_of(reply)
 
     return hear, 1
 
@@ -124,7 +131,8 @@ def hearing_line() -> tuple[Callable[[], object], int]:
 def hearing_row() -> tuple[Callable[[], object], int]:
     """From that row to what the requester is told."""
     body = seneca.answer_http(call_of(WEB, {}), Result(RESULT), STAMP).body
-    batch = seneca.answer_batch(seneca.read_http_answer(Dialect.WEB, 200, {}, body), b"m")
+    batch = row_of(seneca.read_http_answer(Dialect.WEB, 200, {}, body))
+    batch.source = None
     return partial(seneca.outcome_of, batch, 0), 1
 
 

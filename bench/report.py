@@ -94,9 +94,8 @@ class Report:
         return _median(runs[ours], figure) / _median(runs[peer], figure)
 
     def _maybe_ours(self, key: str) -> str | None:
-        """The system of ours that a measure compares with others: the first, if it is one."""
-        first = next(iter(self._samples.get(key, {})), "")
-        return first if first.startswith(OURS) else None
+        """The system of ours that a measure compares with others: the first of them."""
+        return next((name for name in self._samples.get(key, {}) if name.startswith(OURS)), None)
 
     def _ratio_text(self, key: str, figure: str, peer: str) -> str:
         ratio = self._maybe_ratio(key, figure, peer)

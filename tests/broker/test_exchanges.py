@@ -3,7 +3,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -17,8 +17,8 @@ from raceway.errors import (
     RequestTimeoutError,
     UnmatchedAnswerError,
 )
-from raceway.model.envelope import Hop, encode_hops
-from raceway.model.intents import Register, Request, Respond
+from raceway.model.envelope import REQUEST, RESPONSE, Batch, Hop, encode_hops
+from raceway.model.intents import Register, Request, Respond, Subscribe
 from tests.doubles import EPOCH_US, Bench, Message, RecordingPeer, Refusal, batch_of, new_id, refusals
 
 ID = b"550e8400-e29b-41d4-a716-446655440000"
@@ -48,6 +48,43 @@ def test_a_request_reaches_one_responder_under_a_masked_id(bench: Bench) -> None
     assert (request.sent, request.version, payload) == (b"Orders", b"1.0.0", b"ask")
     assert request.forwarded_id != ID
     assert (request.requester, request.responder, request.message_id) == (asker, responder, ID)
+
+
+class Reader(RecordingPeer):
+    """It notes which columns a batch has when it is handed over."""
+
+    def __init__(self, name: str = "") -> None:
+        super().__init__(name)
+        self.seen: list[set[str]] = []
+
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        super().forward(request, batch, row)
+        self.seen.append(set(batch.__dict__))
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        super().answer(request, batch, row)
+        self.seen.append(set(batch.__dict__))
+
+
+class SourceReader(Reader):
+    reads_source: ClassVar[bool] = True
+
+
+def unfinished(batch: Batch) -> Batch:
+    batch.later = lambda whole: setattr(whole, "attributes", [b'{"a":"b"}'])
+    return batch
+
+
+@pytest.mark.parametrize("kind", [Reader, SourceReader])
+def test_only_who_reads_the_source_of_a_batch_gets_it_before_its_columns(bench: Bench, kind: type[Reader]) -> None:
+    asker, responder = kind(), kind()
+    for peer in (asker, responder):
+        bench.broker.connect(peer)
+    bench.broker.perform(responder, Subscribe("request", "orders"))
+    bench.broker.perform(asker, Request(unfinished(batch_of(REQUEST, Message(b"orders", id=ID)))))
+    bench.broker.perform(responder, Respond(unfinished(batch_of(RESPONSE, Message(id=responder.masked)))))
+    assert [("attributes" in columns) for peer in (responder, asker) for columns in peer.seen] == [kind is Reader] * 2
+    assert [dict(row["attributes"]) for row in bench.rows()] == [{"a": "b"}] * 2
 
 
 def test_only_the_highest_priority_is_asked(bench: Bench) -> None:

@@ -267,3 +267,39 @@ def test_gathered_work_that_fails_does_not_take_the_turn_with_it() -> None:
     turn.gather(lambda: done.append("work"))
     loop.settle()
     assert done == ["work"]
+
+
+def test_gathered_work_at_the_end_of_a_turn_may_hasten_what_peers_are_owed() -> None:
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    peer, journal = Ledger(turn), Ledger(turn)
+    seen: list[tuple[int, int]] = []
+
+    def work() -> None:
+        turn.owe(journal, last=True)
+        turn.owe(peer)
+        turn.hasten()
+        seen.append((peer.flushed, journal.flushed))
+
+    turn.gather(work)
+    loop.turn()
+    assert seen == [(1, 0)]
+    assert (peer.flushed, journal.flushed) == (1, 1)
+
+
+def test_a_turn_can_be_advanced_while_a_large_read_goes_on() -> None:
+    """What was gathered is done and leaves; what comes after waits for the end of the turn, and so does the journal."""
+    loop = ManualLoop()
+    turn = Turn(loop.call_soon)
+    first, second, journal = Ledger(turn), Ledger(turn), Ledger(turn)
+    turn.begin_read(small=False)
+    turn.owe(journal, last=True)
+    turn.gather(lambda: turn.owe(first))
+    turn.advance()
+    assert (first.flushed, journal.flushed) == (1, 0)
+    turn.gather(lambda: turn.owe(second))
+    turn.hasten()
+    turn.end_read()
+    assert (second.flushed, journal.flushed) == (0, 0)
+    loop.turn()
+    assert (first.flushed, second.flushed, journal.flushed) == (1, 1, 1)

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.codec.http_stream import CONTINUE, HttpRefusal, Request, RequestReader, Response, ResponseReader
+from raceway.codec.http_stream import (
+    CONTINUE,
+    HttpRefusal,
+    Request,
+    RequestReader,
+    Response,
+    ResponseReader,
+)
 from raceway.errors import MalformedError, TooLargeError
 
 BODY_LIMIT, HEAD_LIMIT = 1000, 500
@@ -167,3 +174,92 @@ def test_what_is_no_response_raises() -> None:
 def test_a_response_over_the_limit_raises() -> None:
     with pytest.raises(TooLargeError, match="of 1001 bytes is over the limit of 1000"):
         read_responses([b"HTTP/1.1 200 OK\r\nContent-Length: 1001\r\n\r\n"])
+
+
+# ---- heads that come again ------------------------------------------------------------------------------------------
+
+NODE = (
+    b"POST /act HTTP/1.1\r\nAccept: application/json\r\nContent-Length: %d\r\nhost: h\r\nConnection: keep-alive\r\n\r\n"
+)
+
+
+def request_of(body: bytes, head: bytes = NODE) -> bytes:
+    return head % len(body) + body
+
+
+def unseen(data: bytes) -> list[Any]:
+    """What a reader makes of it that has read nothing before."""
+    return read_requests([data])
+
+
+@given(st.lists(st.binary(max_size=200), min_size=2, max_size=5))
+def test_a_head_that_comes_again_means_the_same_again(bodies: list[bytes]) -> None:
+    reader = RequestReader(BODY_LIMIT, HEAD_LIMIT)
+    for body in bodies:
+        assert reader.receive_data(request_of(body)) == unseen(request_of(body))
+
+
+def test_a_head_that_comes_again_goes_by_the_parser(monkeypatch: pytest.MonkeyPatch) -> None:
+    reader = RequestReader(BODY_LIMIT, HEAD_LIMIT)
+    reader.receive_data(request_of(b"{}"))
+    expected = unseen(request_of(b"[1]"))
+    monkeypatch.setattr(reader, "_parser", None)
+    assert reader.receive_data(request_of(b"[1]")) == expected
+
+
+def test_a_head_that_comes_again_may_be_followed_by_anything() -> None:
+    reader = RequestReader(BODY_LIMIT, HEAD_LIMIT)
+    first, second = request_of(b"{}"), request_of(b'{"a":1}')
+    assert [len(reader.receive_data(data)) for data in (first, second, first + second, second[:-3])] == [1, 1, 2, 0]
+    assert reader.pending > 0
+    (last,) = reader.receive_data(second[-3:])
+    assert isinstance(last, Request)
+    assert (last.body, last.headers[b"content-length"]) == (b'{"a":1}', b"7")
+    assert reader.receive_data(b"GET") == []
+
+
+def test_the_limit_of_a_body_holds_under_a_head_that_comes_again() -> None:
+    reader = RequestReader(BODY_LIMIT, HEAD_LIMIT)
+    reader.receive_data(request_of(b"{}"))
+    (refusal,) = reader.receive_data(request_of(b"x" * (BODY_LIMIT + 1)))
+    assert isinstance(refusal, HttpRefusal)
+    assert refusal.status == 413
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"POST /act HTTP/1.1\r\nX-Strength: %d\r\nContent-Length: 2\r\n\r\n",
+        b"POST /act HTTP/1.1\r\nContent-Length: %d\r\nExpect: 100-continue\r\n\r\n",
+        b"POST /act HTTP/1.1\r\nContent-Length: %d\r\nUpgrade: x\r\n\r\n",
+        b"POST /act HTTP/1.1\r\nContent-Length: %d\r\nConnection: close\r\n\r\n",
+        b"POST /act HTTP/1.1\r\nContent-Length: %d\r\nX-Note: Content-Length\r\n\r\n",
+    ],
+)
+def test_a_head_that_says_more_than_a_length_is_read_each_time(head: bytes) -> None:
+    reader = RequestReader(BODY_LIMIT, HEAD_LIMIT)
+    reader.receive_data(request_of(b"{}", head))
+    assert reader._last is None
+
+
+@pytest.mark.parametrize("length", [b"+2", b"2_0", b"", b" 2", b"0x2", b"99999999999999999999", b"2\r\n\r\n", b"3"])
+def test_a_length_that_does_not_fit_is_the_parsers_business(length: bytes) -> None:
+    data = NODE.replace(b"%d", length) + b"{}"
+    reader = RequestReader(BODY_LIMIT, HEAD_LIMIT)
+    reader.receive_data(request_of(b"{}"))
+    assert reader.receive_data(data) == unseen(data)
+
+
+def test_blank_lines_before_the_first_head_are_no_head() -> None:
+    data = b"\r\n\r\n" + request_of(b"{}")
+    assert unseen(data) == unseen(request_of(b"{}"))
+
+
+def test_heads_of_answers_come_again_too() -> None:
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nDate: Sun, 15 Nov 2026 15:35:36 GMT\r\n\r\n"
+    first, second = read_responses([head % 2 + b"{}", head % 3 + b"[1]"])
+    assert (first.body, second.body, second.status, second.headers[b"content-length"]) == (b"{}", b"[1]", 200, b"3")
+    reader = ResponseReader(2)
+    reader.receive_data(head % 2 + b"{}")
+    with pytest.raises(TooLargeError):
+        reader.receive_data(head % 3 + b"[1]")

@@ -79,7 +79,7 @@ def test_a_wrapped_message_is_told_by_its_wrapper() -> None:
         )
     )
     assert (call.dialect, call.id, call.sid, call.sync) == (Dialect.TCP, "m1/c1", "A", True)
-    assert (call.vin, call.pattern, call.track, custom_of(call)) == (2, "role:math", ("A",), {"t": 1})
+    assert (call.vin, call.pattern, call.echo.track, custom_of(call)) == (2, "role:math", b'["A"]', {"t": 1})
     assert call.hops == (Hop(sid="A", mid="m1", tms=(5,)),)
     assert call.payload == b'{"role":"math"}'
 

@@ -251,6 +251,6 @@ FIELDS = ["id", "mi", "tx", "mid", "cid", "rid", "trk", "trace", "usr", "custom"
 def test_no_answer_breaks_the_caller(meta: dict[str, Any], array: Any, dialect: Dialect, status: int) -> None:
     reply = heard(dialect, {"a": 1, "array$": array, "meta$": meta}, status)
     assert reply.failure is not None or reply.accepted or reply.several or json.loads(reply.payload) != 0
-    seneca.answer_batch(reply, b"m1")
+    seneca.answer_batch([seneca.Answer(reply, b"m1", lambda: reply.hops)]).complete()
     line = json.dumps({"kind": "res", "id": array, "res": array, "error": meta, "time": array}).encode()
     assert seneca.read_answer_line(line) is not None

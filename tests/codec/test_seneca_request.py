@@ -60,7 +60,7 @@ def test_the_header_of_l_counts_more_than_meta_data() -> None:
 def test_a_legacy_request_is_told_by_its_headers() -> None:
     call = call_of({"role": "math", "a": 1, "custom$": {"t": 1}, "fatal$": True}, LEGACY)
     assert (call.mid, call.cid, call.sid, call.sync) == ("m1", "c1", "A", True)
-    assert (call.sent_ms, call.track) == (1_700_000_000_123, ("A",))
+    assert (call.sent_ms, call.echo.track) == (1_700_000_000_123, b'["A"]')
     assert call.hops == (Hop(sid="A", mid="m1", tms=(1_700_000_000_123,)),)
     assert (json.loads(call.payload), custom_of(call)) == ({"role": "math", "a": 1}, {"t": 1})
 

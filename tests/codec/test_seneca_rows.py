@@ -68,6 +68,13 @@ def test_an_answer_to_text_that_is_no_text_is_json() -> None:
 # ---- rows to services -----------------------------------------------------------------------------------------------
 
 
+def answer_row(reply: Reply, form: Form | None = None, source: bool = True) -> Batch:
+    batch = seneca.answer_batch([seneca.Answer(reply, b"masked", lambda: reply.hops, form)])
+    batch.complete()
+    batch.source = batch.source if source else None
+    return batch
+
+
 def foreign(payload: bytes, **columns: Any) -> Batch:
     return Batch(1, wire=ZBUS, kind=REQUEST, topic=b"math.sum", payload=[payload], **columns)
 
@@ -147,8 +154,9 @@ def test_a_web_call_keeps_its_callers_on_the_way_to_a_web_service() -> None:
     ],
     ids=["object", "array", "nothing", "error", "error of Seneca"],
 )
-def test_a_reply_comes_through_the_bus_as_it_was(reply: Reply) -> None:
-    outcome = seneca.outcome_of(seneca.answer_batch(reply, b"masked"), 0)
+@pytest.mark.parametrize("has_source", [True, False], ids=["as it was read", "from its row alone"])
+def test_a_reply_comes_through_the_bus_as_it_was(reply: Reply, has_source: bool) -> None:
+    outcome = seneca.outcome_of(answer_row(reply, source=has_source), 0)
     assert plain(outcome.custom) == plain(reply.custom)
     assert (outcome.hops and json.loads(bytes(outcome.hops))) == (reply.hops and told(reply.hops))  # type: ignore[arg-type]
     if reply.failure is not None:
@@ -166,7 +174,7 @@ def test_a_reply_comes_through_the_bus_as_it_was(reply: Reply) -> None:
 def test_calls_that_a_web_service_made_come_through_too() -> None:
     trace = b'[{"desc":["p","m2/c1","B","-","v",1,2,true,"x"],"trace":[]}]'
     reply = seneca.read_http_answer(Dialect.WEB, 200, {}, b'{"x":1,"meta$":{"id":"m1/c1","trace":%b}}' % trace)
-    outcome = seneca.outcome_of(seneca.answer_batch(reply, b"m1"), 0)
+    outcome = seneca.outcome_of(answer_row(reply), 0)
     assert isinstance(outcome, Result)
     assert outcome.trace == trace
     hops = seneca.filled_hops((Hop(sid="A", mid="m1", tms=(0,)),), "A", "m1", reply, Stamp("B", 5, 6))
@@ -180,22 +188,22 @@ def test_a_responder_that_keeps_its_history_is_believed() -> None:
 
 def test_the_row_of_an_answer() -> None:
     reply = Reply(b'{"x":1}', rid="B", custom=seneca.raw_members({"t": "1"}), hops=(Hop(sid="A", mid="m"),))
-    row = seneca.answer_batch(reply, b"masked").row(0)
+    row = answer_row(reply).row(0)
     assert (row.wire, row.message_id, row.producer, row.encoding, row.error) == ("seneca", "masked", "B", "json", None)
     assert (row.attributes, row.hops, row.payload) == ({"t": "1"}, reply.hops, b'{"x":1}')
-    failed = seneca.answer_batch(Reply(failure=Failure("c", "m")), b"masked").row(0)
+    failed = answer_row(Reply(failure=Failure("c", "m"))).row(0)
     assert (failed.error, json.loads(failed.payload)) == ("c", {"message": "m", "code": "c"})
 
 
 def test_an_answer_with_too_much_custom_data_is_a_failure() -> None:
-    row = seneca.answer_batch(Reply(b"{}", custom=seneca.raw_members({"a": "x" * 70_000})), b"m").row(0)
+    row = answer_row(Reply(b"{}", custom=seneca.raw_members({"a": "x" * 70_000}))).row(0)
     assert (row.error, row.attributes) == ("too_large", {})
 
 
 def test_an_answer_for_another_wire_is_what_its_request_was() -> None:
-    assert seneca.answer_batch(Reply(b'{"data":[1]}'), b"m", Form.JSON).row(0).payload == b"[1]"
-    assert seneca.answer_batch(Reply(b'{"data":[1]}'), b"m", Form.DOCUMENT).row(0).payload == b'{"data":[1]}'
-    assert seneca.answer_batch(Reply(b'{"data_base64":"/w=="}'), b"m").row(0).payload == b'{"data_base64":"/w=="}'
+    assert answer_row(Reply(b'{"data":[1]}'), Form.JSON).row(0).payload == b"[1]"
+    assert answer_row(Reply(b'{"data":[1]}'), Form.DOCUMENT).row(0).payload == b'{"data":[1]}'
+    assert answer_row(Reply(b'{"data_base64":"/w=="}')).row(0).payload == b'{"data_base64":"/w=="}'
 
 
 def answered(wire: bytes, payload: bytes, error: bytes | None = None, **columns: Any) -> Outcome:

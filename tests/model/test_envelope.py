@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.model import envelope
-from raceway.model.envelope import Batch, Envelope, Hop
+from raceway.model.envelope import Batch, Envelope, Hop, agreed
 
 TEXT = st.none() | st.text(max_size=20)
 NUMBER = st.none() | st.integers(-(2**63), 2**63 - 1)
@@ -91,15 +91,15 @@ def test_text_is_utf8_in_columns() -> None:
     assert Batch.of([Envelope(topic="gepäck")]).topic == ["gepäck".encode()]
 
 
-def test_joined_batches_have_all_rows_in_order() -> None:
-    one = Batch(2, wire=b"mb", topic=b"a", message_id=[b"1", b"2"], payload=[b"x", b"y"], error=[None, b"e"])
-    other = Batch(1, wire=b"mb", topic=b"b", message_id=[b"3"], payload=[b"z"], timeout_ms=7)
-    one.source, other.source = ["s1", "s2"], "s3"
-    joined = Batch.joined([one, other])
-    assert (joined.count, joined.wire, joined.topic) == (3, b"mb", [b"a", b"a", b"b"])
-    assert (joined.message_id, joined.payload) == ([b"1", b"2", b"3"], [b"x", b"y", b"z"])
-    assert (joined.error, joined.timeout_ms, joined.source) == ([None, b"e", None], [None, None, 7], ["s1", "s2", "s3"])
-    assert Batch.joined([one]) is one
+def test_values_that_agree_are_one_for_all_rows() -> None:
+    assert (agreed([b"a", b"a"]), agreed([b"a", b"b"]), agreed([None, None])) == (b"a", [b"a", b"b"], None)
+
+
+def test_a_column_is_set_if_a_row_uses_it() -> None:
+    batch = Batch(2)
+    batch.set_if_used("error", [None, None])
+    batch.set_if_used("reply_to", [None, b"r"])
+    assert batch.__dict__ == {"count": 2, "reply_to": [None, b"r"]}
 
 
 def test_the_source_of_a_batch_is_no_column() -> None:
@@ -107,3 +107,19 @@ def test_the_source_of_a_batch_is_no_column() -> None:
     batch.source = object()
     assert "source" not in batch.__dict__
     assert batch.keep([0]).source is None
+
+
+def test_columns_that_come_later_are_filled_in_once() -> None:
+    filled: list[Batch] = []
+    batch = Batch(2, payload=[b"a", b"b"])
+    batch.later = filled.append
+    batch.complete()
+    batch.complete()
+    assert filled == [batch]
+
+
+def test_rows_that_are_kept_of_a_batch_are_complete() -> None:
+    batch = Batch(2, payload=[b"a", b"b"])
+    batch.later = lambda whole: setattr(whole, "hops", [b"[1]", b"[2]"])
+    kept = batch.keep([1])
+    assert (kept.payload, kept.hops, kept.later) == ([b"b"], [b"[2]"], None)

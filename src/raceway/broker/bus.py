@@ -67,6 +67,7 @@ class Bus:
         Rows whose commit nobody waits for (one-way publishes, requests, answers) may collect for `linger_ms`: the
         writer thread then does not take the interpreter from an answer that is on its way.
         """
+        batch.complete()
         first = self.journal.append(batch, done, awaited=awaited)
         self._owe_journal()
         return first
@@ -101,8 +102,18 @@ class Bus:
 
     def admit(self, kind: str, peer: Peer, batch: Batch) -> None:
         """Count a batch that came in. Raises DrainingError once the bus is stopping: answers only are still taken."""
-        if self.draining and kind != "response":
+        if kind != "response":
+            self.check_open()
+        self.count(kind, peer, batch)
+
+    def check_open(self) -> None:
+        """Raises DrainingError once the bus is stopping."""
+        if self.draining:
             raise DrainingError("The bus is stopping")
+
+    def count(self, kind: str, peer: Peer, batch: Batch) -> None:
+        """A batch that came in."""
+        batch.complete()
         assert type(batch.payload) is list
         self.meter.count_batch(kind, peer.wire, batch.payload)  # type: ignore[arg-type]
 

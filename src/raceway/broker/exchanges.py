@@ -12,7 +12,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from raceway.broker.bus import Bus
 from raceway.broker.correlation import Correlation
@@ -32,7 +32,7 @@ from raceway.errors import (
     UnmatchedAnswerError,
 )
 from raceway.journal.contract import Done
-from raceway.model.envelope import LATE, RESPONSE, Batch
+from raceway.model.envelope import LATE, RESPONSE, Batch, agreed
 from raceway.model.intents import AskAll, Asked, Reply, Request, Respond, Taken
 
 
@@ -48,6 +48,22 @@ class Opened(NamedTuple):
 Matched = tuple[int, Pending, bytes | None]
 
 
+class _Facts:
+    """What is remembered of each row of a batch of requests that has its time."""
+
+    __slots__ = ("message_ids", "reply_tos", "roots", "time_us", "timeouts_ms", "versions")
+
+    def __init__(self, batch: Batch) -> None:
+        column = batch.column
+        self.message_ids, self.timeouts_ms, self.versions = (
+            column("message_id"),
+            column("timeout_ms"),
+            column("version"),
+        )
+        self.roots, self.reply_tos = column("correlation_id"), column("reply_to")
+        self.time_us: int = batch.time_us  # type: ignore[assignment]  # one value
+
+
 class Exchanges:
     def __init__(self, bus: Bus, queues: QueueTable, schema_door: SchemaDoor) -> None:
         self._bus = bus
@@ -61,8 +77,14 @@ class Exchanges:
     # ---- requests ----------------------------------------------------------------------------------------------------
 
     def request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
+        self._bus.check_open()
+        try:
+            return self._request(peer, intent, done)
+        finally:  # counted last: for that nobody waits
+            self._bus.count("request", peer, intent.batch)
+
+    def _request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
-        bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case)
         spans = bus.security.admit(peer.principal, "Produce", spans, refused)
         spans = self._schema_door.admit(peer, batch, spans, refused)
@@ -78,12 +100,16 @@ class Exchanges:
         if batch.count:
             askers: Sequence[Peer] = intent.askers or (peer,) * batch.count
             batch.producer = peer.producer if intent.askers is None else [asker.producer for asker in askers]
-            bus.chains.unmask_parents(batch)
+            has_parents = batch.parent_id is not None
+            if has_parents:
+                bus.chains.unmask_parents(batch)
             masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             bus.journal.check_writable()
             opened = list(self._open(askers, batch, spans, chosen, masked))
             self._forward(opened, batch)
+            if not has_parents:  # then roots are remembered, no more
+                bus.chains.unmask_parents(batch)
             self._keep(batch, spans, opened, done)
         return Taken(tuple(refused))
 
@@ -104,7 +130,8 @@ class Exchanges:
         bus.chains.unmask_parents(batch)
         bus.journal.check_writable()
         batch.time_us = self._now_us()
-        opened = [self._opened(peer, batch, spans[0], 0, responder, random_id()) for responder in asked]
+        facts = _Facts(batch)
+        opened = [self._opened(peer, facts, spans[0], 0, responder, random_id()) for responder in asked]
         self._forward(opened, batch)
         self._keep(batch, spans, opened, done)
         if not asked:
@@ -129,32 +156,38 @@ class Exchanges:
     ) -> Iterator[Opened]:
         """The requests that have a responder. They have no position yet."""
         batch.time_us = self._now_us()
+        facts = _Facts(batch)
         for span in spans:
             for row in range(span.start, span.stop):
                 responder, masked_id = chosen[row], masked[row]
                 if responder is not None and masked_id is not None:
-                    yield self._opened(askers[row], batch, span, row, responder, masked_id)
+                    yield self._opened(askers[row], facts, span, row, responder, masked_id)
 
-    def _opened(self, peer: Peer, batch: Batch, span: Span, row: int, responder: Responder, masked_id: bytes) -> Opened:
-        message_id: bytes = batch.message_id[row]  # type: ignore[index,assignment]  # every request has one
-        timeout_ms = batch.item("timeout_ms", row)
+    def _opened(
+        self, peer: Peer, facts: _Facts, span: Span, row: int, responder: Responder, masked_id: bytes
+    ) -> Opened:
+        message_id, timeout_ms = facts.message_ids[row], facts.timeouts_ms[row]
         if timeout_ms is None:
             timeout_ms = peer.timeout_ms(responder, self._bus.settings.request_timeout_ms)
         request = Pending(
-            peer, responder, span.topic, span.sent, batch.item("version", row), message_id, masked_id,
-            batch.item("correlation_id", row) or message_id,
-            batch.time_us, batch.item("reply_to", row),  # type: ignore[arg-type]  # one value, just set
+            peer, responder, span.topic, span.sent, facts.versions[row], message_id, masked_id,
+            facts.roots[row] or message_id, facts.time_us, facts.reply_tos[row],
         )  # fmt: skip
         return Opened(row, request, timeout_ms)
 
     def _forward(self, opened: list[Opened], batch: Batch) -> None:
         """To peers at once; a queue hands out what is committed."""
         for row, request, _ in opened:
-            self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
-            if not isinstance(request.responder, QueueResponder):
-                request.responder.forward(request, batch, row)
+            responder = request.responder
+            if not isinstance(responder, QueueResponder):
+                if not responder.reads_source:
+                    batch.complete()
+                responder.forward(request, batch, row)
                 request.handed_us = max(self._bus.clock_us(), request.accepted_us)
         self._bus.turn.hasten()
+        remember = self._bus.chains.remember
+        for _, request, _ in opened:
+            remember(request.forwarded_id, request.message_id, request.correlation_id)
 
     def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> None:
         bus, settle = self._bus, partial(self._settle, opened, done)
@@ -176,8 +209,13 @@ class Exchanges:
 
     def respond(self, peer: Peer, intent: Respond, done: Done | None) -> Taken:
         """Late and second answers are stored and refused; an answer to a request that never was is only refused."""
+        try:
+            return self._respond(peer, intent, done)
+        finally:
+            self._bus.count("response", peer, intent.batch)
+
+    def _respond(self, peer: Peer, intent: Respond, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
-        bus.admit("response", peer, batch)
         refused: Refused = []
         rows: list[Matched] = []
         for row in range(batch.count):
@@ -233,11 +271,14 @@ class Exchanges:
         return verdict
 
     def _hand_back(self, batch: Batch, answered: list[tuple[int, Pending]], refusal: RacewayError | None) -> None:
+        if batch.error is not None:
+            failures = [batch.item("error", row) for row, _ in answered]
+            self._bus.meter.counts["router.response.error"] += len(failures) - failures.count(None)
         for row, request in answered:
-            failure = batch.item("error", row)
-            self._bus.meter.counts["router.response.error"] += failure is not None
             if not request.requester.open:
                 continue
+            if not request.requester.reads_source:
+                batch.complete()
             if refusal is None:
                 request.requester.answer(request, batch, row)
             else:
@@ -280,31 +321,42 @@ class Exchanges:
             request.release()
 
     def _answer_rows(self, peer: Peer, batch: Batch, rows: list[Matched]) -> Batch:
-        now = self._now_us()
+        batch.complete()
+        if len(rows) < batch.count:
+            batch = batch.keep([row for row, _, _ in rows])
         requests = [request for _, request, _ in rows]
-        errors = [verdict or batch.item("error", row) for row, _, verdict in rows]
+        verdicts = [verdict for _, _, verdict in rows]
         ids = [request.message_id for request in requests]
         return Batch(
             len(rows),
             wire=peer.wire,
             kind=RESPONSE,
-            producer=_maybe_column(batch, "producer", rows) or peer.producer,
-            topic=requests[0].topic.encoded if len(rows) == 1 else [request.topic.encoded for request in requests],
-            version=batch.version if len(rows) == batch.count else [batch.item("version", row) for row, _, _ in rows],
+            producer=batch.producer or peer.producer,
+            topic=agreed([request.topic.encoded for request in requests]),
+            version=batch.version,
             message_id=ids,
             parent_id=ids,
             correlation_id=[request.correlation_id for request in requests],
             answers=[request.sequence for request in requests],
-            hops=[
-                batch.item("hops", row)
-                or answer_hop(r.sid, peer.sid, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
-                for row, r, _ in rows
-            ],
-            error=errors if any(errors) else None,
-            encoding=_maybe_column(batch, "encoding", rows),
-            attributes=_maybe_column(batch, "attributes", rows),
-            payload=[batch.item("payload", row) for row, _, _ in rows],
+            hops=self._hops(peer, batch, requests),
+            error=[verdict or batch.item("error", row) for row, verdict in enumerate(verdicts)]
+            if any(verdicts)
+            else batch.error,
+            encoding=batch.encoding,
+            attributes=batch.attributes,
+            payload=batch.payload,
         )
+
+    def _hops(self, peer: Peer, batch: Batch, requests: list[Pending]) -> list[bytes]:
+        """Where a responder does not tell how its request went, we do."""
+        told: list[bytes | None] = batch.hops if type(batch.hops) is list else [batch.hops] * batch.count  # type: ignore[list-item]
+        if None not in told:
+            return told  # type: ignore[return-value]
+        now = self._now_us()
+        return [
+            hops or answer_hop(r.sid, peer.sid, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
+            for hops, r in zip(told, requests, strict=True)
+        ]
 
     def _fail(self, request: Pending, error: RacewayError) -> None:
         """A request ends without an answer: its deadline, eviction, or a journal that takes nothing."""
@@ -355,7 +407,3 @@ def _without_queued(masked: list[bytes | None], chosen: list[Responder | None]) 
         None if isinstance(responder, QueueResponder) else masked_id
         for masked_id, responder in zip(masked, chosen, strict=True)
     ]
-
-
-def _maybe_column(batch: Batch, name: str, rows: list[Matched]) -> list[Any] | None:
-    return None if getattr(batch, name) is None else [batch.item(name, row) for row, _, _ in rows]

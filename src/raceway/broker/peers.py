@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from typing import ClassVar, Protocol
 
 from raceway.broker.runs import Run
@@ -36,13 +37,23 @@ class Subscriber(Party, Protocol):
 
 
 class Responder(Party, Protocol):
-    """Who may be asked: a peer, or something that stands for several, such as a queue with its consumers."""
+    """Who may be asked: a peer, or something that stands for several, such as a queue with its consumers.
+
+    `reads_source`: it looks at the source of a batch, and completes the batch itself where it needs more.
+    """
+
+    reads_source: ClassVar[bool]
 
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
         """Hand over a request to answer: that row, as its requester sent it. The answer comes later, never at once."""
 
     def members(self) -> Sequence[Responder]:
         """Whom it stands for, each of whom may be asked by itself."""
+
+
+@cache
+def _anonymous(wire: bytes) -> Principal:
+    return Principal(ANONYMOUS, wire.decode())
 
 
 class Peer(ABC):
@@ -53,23 +64,25 @@ class Peer(ABC):
     folds_case: ClassVar[bool] = False
     # Must a message say which schema it follows, on a topic that wants one? Elsewhere the latest version is meant.
     names_schema: ClassVar[bool] = False
+    # Does it look at the source of a batch where there is one, and complete the batch itself where it needs more?
+    reads_source: ClassVar[bool] = False
     # Does what a schema refuses go to `raceway.rejected`? Not if it was taken from there.
     keeps_refused: ClassVar[bool] = True
+
+    name = description = ""
+    errors = error_rate = 0
+    open = True
 
     def __init__(self, peer_id: str, encoder: Encoder, time_us: int) -> None:
         self.id = peer_id
         # Under which name it stands in hops.
         self.sid = peer_id
         self.encoder = encoder
-        self.name = ""
-        self.description = ""
         self.producer = peer_id.encode()
         self.connected_us = self.heard_us = self.registered_us = time_us
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
-        self.errors = self.error_rate = 0
-        self.open = True
         # Who it is, as far as security goes. A wire whose calls say so sets it before each.
-        self.principal = Principal(ANONYMOUS, self.wire.decode())
+        self.principal = _anonymous(self.wire)
 
     @abstractmethod
     def answer(self, request: Pending, batch: Batch, row: int) -> None:

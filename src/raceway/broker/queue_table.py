@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import hmac
 from collections.abc import Iterator, Sequence
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -62,6 +62,8 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
 
 class QueueResponder:
     """Stands for a queue among the responders of its topic while a consumer is connected."""
+
+    reads_source: ClassVar[bool] = False
 
     def __init__(self, queue: Queue) -> None:
         self.id = random_id().decode()

@@ -133,8 +133,12 @@ def _closed_up(spans: list[Span]) -> list[Span]:
 
 def _keep_spelling(batch: Batch, spans: list[Span], wire: bytes) -> None:
     """A spelling that the canonical name loses is kept as an attribute, for the way back to the same wire."""
-    if all(span.sent == span.topic.encoded for span in spans):
+    for span in spans:
+        if span.sent != span.topic.encoded:
+            break
+    else:
         return
+    batch.complete()
     key = _SPELLINGS.get(wire) or f"{wire.decode()}.topic"
     kept: list[bytes | None] = []
     for topic, sent, start, stop in spans:

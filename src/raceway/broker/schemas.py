@@ -140,8 +140,12 @@ class SchemaDoor:
 
         Raises UnavailableError before anything is done if refused rows cannot be put down.
         """
-        if not any(span.topic.contract for span in spans):
+        for span in spans:
+            if span.topic.contract is not None:
+                break
+        else:
             return spans
+        batch.complete()
         broken: dict[int, tuple[Topic, SchemaRefusedError]] = {}
         named: dict[int, tuple[int, int]] = {}
         for topic, _, start, stop in spans:

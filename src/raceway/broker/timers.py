@@ -26,17 +26,17 @@ class TimerWheel(Generic[K]):
         self._size = 0
         self._next = 0  # the first tick that has not been swept
 
-    def add(self, deadline_ms: float, now_ms: float, key: K) -> float:
-        """When it will be due: its tick is over then."""
+    def add(self, deadline_ms: float, now_ms: float, *keys: K) -> float:
+        """When they will be due: their tick is over then."""
         if not self._buckets:
             self._next = int(now_ms // self._tick_ms)
         tick = max(int(deadline_ms // self._tick_ms), self._next)
         bucket = self._buckets.get(tick)
         if bucket is None:
-            self._buckets[tick] = [key]
+            self._buckets[tick] = [*keys]
         else:
-            bucket.append(key)
-        self._size += 1
+            bucket += keys
+        self._size += len(keys)
         return (tick + 1) * self._tick_ms
 
     def due(self, now_ms: float) -> Iterator[K]:

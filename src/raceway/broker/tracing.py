@@ -107,8 +107,7 @@ class Chains:
     def _remember_roots(self, batch: Batch) -> None:
         """Senders that say themselves to which chain a message belongs. Some wires hand on its own id, not a masked
         one, and whoever names it as parent belongs there too."""
-        for row in range(batch.count):
-            message_id, root = batch.item("message_id", row), batch.item("correlation_id", row)
+        for message_id, root in zip(batch.column("message_id"), batch.column("correlation_id"), strict=True):
             if message_id is not None and root is not None:
                 self._single[message_id.lower()] = (message_id, root)
         self._trim_single()

@@ -4,7 +4,8 @@ While a turn lasts, whoever has something to say only adds to its own list. Peer
 looked after once, when everything that was ready to be read has been read. A socket write costs more than ten messages,
 so this is where most of the speed comes from.
 
-Some work is cheaper done for many at once (`gather`): it waits for the end of the turn too, and comes first there.
+Some work is cheaper done for many at once (`gather`): it waits for the end of the turn too, and comes first there. When
+enough of it has come together it need not wait any longer (`advance`), so that others can begin while we go on reading.
 
 A small read on a quiet bus is answered at once instead: waiting for the end of the turn would gather nothing and cost
 another round of the loop. The bus counts as quiet if no turn ended within the last moment.
@@ -60,10 +61,17 @@ class Turn:
         self._prompt = small and not self._scheduled and time.monotonic() - self._ended > QUIET_S
 
     def hasten(self) -> None:
-        """What peers are owed leaves before the work goes on that nobody waits for, if the turn is to end here."""
+        """What peers are owed leaves before the work goes on that nobody waits for, if the turn ends here or now."""
         if self._prompt:
             owing, self._owing = self._owing, []
             _flush(owing)
+
+    def advance(self) -> None:
+        """So much has been gathered that others should begin with it: it is done, and what peers are owed leaves."""
+        prompt, self._prompt = self._prompt, True
+        self._work()
+        self.hasten()
+        self._prompt = prompt
 
     def end_read(self) -> None:
         """The bytes are taken."""
@@ -83,9 +91,9 @@ class Turn:
         self.call_soon(self._end_scheduled)
 
     def _end_scheduled(self) -> None:
-        self._reading = True  # what is done now is owed now: no other turn need be scheduled for it
+        self._reading = self._prompt = True  # what is done now is owed now: no other turn need be scheduled for it
         self._work()
-        self._scheduled = self._reading = False
+        self._scheduled = self._reading = self._prompt = False
         self._end()
 
     def _work(self) -> None:

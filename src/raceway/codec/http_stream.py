@@ -3,11 +3,14 @@ and the end of a connection are ours.
 
 A reader belongs to one connection. What breaks HTTP or a limit comes as an `HttpRefusal`, and nothing comes after it:
 where one message has no known end the next has no known begin.
+
+Programs repeat their heads: from call to call only the length changes, and once a second a date. So a message that is
+alone in its read, under the head of the one before, goes by the parser.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import httptools
 
@@ -62,8 +65,32 @@ class _Refused(Exception):  # noqa: N818 - leaves a callback of the parser, neve
         self.refusal = HttpRefusal(status, reason)
 
 
-class _Reader:
-    """Callbacks of the parser that requests and responses share."""
+M = TypeVar("M", Request, Response)
+# Longer heads are not worth their place.
+MAX_HEAD_BYTES = 1024
+# The end of the name of the length, however it is written.
+_LENGTH, _LENGTH_LINE, _LENGTH_NAME = b"ength: ", b"\r\ncontent-length: ", b"content-length"
+# What a head may not say if the next one like it is to pass unread.
+_SPECIAL = (b"transfer-encoding", b"expect", b"upgrade")
+
+
+def _maybe_cut(data: bytes) -> tuple[bytes, bytes] | None:
+    """The head before the digits of its length, and behind them; None if it says more than a length."""
+    begin = data.find(_LENGTH, 0, MAX_HEAD_BYTES) + len(_LENGTH)
+    end = data.find(b"\r\n", begin)
+    stop = data.find(b"\r\n\r\n", end, MAX_HEAD_BYTES) + 4
+    head = data[:stop].lower()
+    is_plain = head.endswith(_LENGTH_LINE, 0, begin) and head.count(_LENGTH_NAME) == 1
+    if stop < 4 or not is_plain or any(word in head for word in _SPECIAL):
+        return None
+    return data[:begin], data[end:stop]
+
+
+class _Reader(Generic[M]):
+    """Callbacks of the parser that requests and responses share.
+
+    `_last` is the last message whose like may pass unread, `_before` and `_behind` its head without the length.
+    """
 
     _parser: Any
 
@@ -71,6 +98,8 @@ class _Reader:
         self._head_limit, self._body_limit = head_limit, body_limit
         self._out: list[Any] = []
         self._in_body = False
+        self._last: M | None = None
+        self._before = self._behind = b""
         self._begin()
 
     def _begin(self) -> None:
@@ -85,6 +114,41 @@ class _Reader:
         return self._head_size + self._body_size
 
     def _feed(self, data: bytes) -> list[Any]:
+        if self._head_size or self._in_body:
+            return self._parsed(data)
+        message = self._maybe_again(data)
+        if message is not None:
+            return [message]
+        out = self._parsed(data)
+        if len(out) == 1 and not self._head_size and not isinstance(out[0], HttpRefusal | Continue):
+            self._remember(data, out[0])
+        return out
+
+    def _maybe_again(self, data: bytes) -> M | None:
+        """A whole message under the head of the one before. Between messages the parser waits for a head, and it does
+        not miss one that it is not shown."""
+        if self._last is None or not data.startswith(self._before):
+            return None
+        end = data.find(b"\r\n", len(self._before))
+        if not data.startswith(self._behind, end):
+            return None
+        length, body = data[len(self._before) : end], data[end + len(self._behind) :]
+        if not length.isdigit() or len(body) != int(length) or len(body) > self._body_limit:
+            return None
+        return self._with_body(self._last, {**self._last.headers, _LENGTH_NAME: length}, body)
+
+    def _with_body(self, last: M, headers: dict[bytes, bytes], body: bytes) -> M:
+        """The last message with another body."""
+        raise NotImplementedError
+
+    def _remember(self, data: bytes, message: M) -> None:
+        """`data` was this message and nothing else."""
+        cut = _maybe_cut(data)
+        if cut is not None and message.keep_alive and data.endswith(cut[1] + message.body):
+            self._before, self._behind = cut
+            self._last = message._replace(body=b"")
+
+    def _parsed(self, data: bytes) -> list[Any]:
         refusal = self._maybe_refusal(data)
         if refusal is None and not self._in_body and self._head_size:
             refusal = self._check_unfinished_head(len(data))
@@ -143,13 +207,16 @@ class _Reader:
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-class RequestReader(_Reader):
+class RequestReader(_Reader[Request]):
     def __init__(self, body_limit: int, head_limit: int = HEAD_LIMIT) -> None:
         super().__init__(head_limit, body_limit)
         self._parser = httptools.HttpRequestParser(self)
 
     def receive_data(self, data: bytes) -> list[Request | Continue | HttpRefusal]:
         return self._feed(data)
+
+    def _with_body(self, last: Request, headers: dict[bytes, bytes], body: bytes) -> Request:
+        return Request(last.method, last.target, headers, body, True)
 
     def on_url(self, target: bytes) -> None:
         self._head_size += len(target)
@@ -168,7 +235,7 @@ class RequestReader(_Reader):
         self._out.append(Request(parser.get_method(), self._target, self._headers, body, keep_alive))
 
 
-class ResponseReader(_Reader):
+class ResponseReader(_Reader[Response]):
     def __init__(self, body_limit: int, head_limit: int = HEAD_LIMIT) -> None:
         super().__init__(head_limit, body_limit)
         self._parser = httptools.HttpResponseParser(self)
@@ -183,6 +250,9 @@ class ResponseReader(_Reader):
             size = max(self._head_size + self._body_size, int(self._headers.get(b"content-length", b"0")))
             raise TooLargeError("an HTTP response", size, self._body_limit)
         return out
+
+    def _with_body(self, last: Response, headers: dict[bytes, bytes], body: bytes) -> Response:
+        return Response(last.status, headers, body, True)
 
     def on_message_complete(self) -> None:
         status = self._parser.get_status_code()

@@ -22,7 +22,7 @@ from raceway.codec.seneca_answer import (
     several_http,
     several_line,
 )
-from raceway.codec.seneca_call import UNKNOWN_SENDER, Call, Dialect, Fresh, Headers, batch_of
+from raceway.codec.seneca_call import UNKNOWN_SENDER, Call, Dialect, Fresh, Headers, batch_of, batch_of_all
 from raceway.codec.seneca_document import Members, raw_members, raw_of, read_members
 from raceway.codec.seneca_failure import Failure, failure_of, not_found
 from raceway.codec.seneca_line import LineReceiver, LineRefused, read_line
@@ -40,13 +40,23 @@ from raceway.codec.seneca_outgoing import (
 )
 from raceway.codec.seneca_pattern import parse_pattern, parse_pins, pattern_of, pins_text
 from raceway.codec.seneca_request import Refused, read_http, too_large
-from raceway.codec.seneca_rows import Form, answer_batch, document_of, outcome_of, outgoing_of, payload_of, with_keys
+from raceway.codec.seneca_rows import (
+    Answer,
+    Form,
+    answer_batch,
+    document_of,
+    outcome_of,
+    outgoing_of,
+    payload_of,
+    with_keys,
+)
 from raceway.codec.seneca_trk import answered, closed, limited, received, started, with_children
 
 __all__ = [
-    "UNKNOWN_SENDER", "Call", "Dialect", "Failure", "Form", "Fresh", "Headers", "HttpAnswer", "HttpRequest",
+    "UNKNOWN_SENDER", "Answer", "Call", "Dialect", "Failure", "Form", "Fresh", "Headers", "HttpAnswer", "HttpRequest",
     "LineReceiver", "LineRefused", "Members", "Outcome", "Outgoing", "Refused", "Reply", "Result", "Stamp",
-    "accepted_http", "answer_batch", "answer_http", "answer_line", "answered", "batch_of", "call_http", "call_line",
+    "accepted_http", "answer_batch", "answer_http", "answer_line", "answered", "batch_of", "batch_of_all", "call_http",
+    "call_line",
     "closed", "document_of", "failure_of", "filled_hops", "http_bytes", "http_request_bytes", "limited", "not_found",
     "outcome_of", "outgoing_of", "parse_pattern", "parse_pins", "pattern_of", "payload_of", "pins_text", "raw_members",
     "raw_of", "read_answer_line", "read_http", "read_http_answer", "read_line", "read_members", "read_returned",

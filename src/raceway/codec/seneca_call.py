@@ -11,12 +11,23 @@ A key ending in `$` is never data: a stranger's directives are not honoured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache, partial
 
 import msgspec
 
-from raceway.codec.seneca_custom import HOPS_CUT, MULTIPLE, PARENTS, PAT, RTN, VIN, encoded_attributes, split_schema
+from raceway.codec.seneca_custom import (
+    HOPS_CUT,
+    MULTIPLE,
+    PARENTS,
+    PAT,
+    RTN,
+    SCHEMA_COLUMNS,
+    VIN,
+    encoded_attributes,
+    split_schema,
+)
 from raceway.codec.seneca_document import Members, maybe_members, maybe_text, text_of
 from raceway.codec.seneca_trk import Hops, limited, maybe_own, started
 from raceway.model.envelope import (
@@ -25,6 +36,7 @@ from raceway.model.envelope import (
     SENECA,
     Batch,
     Hop,
+    agreed,
     decode_attributes,
     encode_attributes,
     encode_hops,
@@ -36,6 +48,8 @@ Fresh = Callable[[], str]
 
 UNKNOWN_SENDER = "UNKNOWN"
 VERSION_INCREMENT = 1
+# Patterns that are not worth to be kept.
+LONG = " " * 256
 JSON_ENCODING = b"json"
 
 
@@ -54,13 +68,21 @@ LEGACY, WEB, SEED, BARE, TCP, SEED_LINE, ANY = Dialect
 
 
 class Echo(msgspec.Struct):
-    """What the answer repeats as it came: header values in L, JSON in T and W."""
+    """What the answer repeats as it came: header values in L, JSON in T and W. `chain` makes the call chain of W, when
+    it is first asked for."""
 
     id: bytes = b""
     origin: bytes | None = None
     track: bytes | None = None
     client_sent: bytes | None = None
-    parents: bytes = b"[]"
+    chain: Callable[[], bytes] | None = None
+    made: bytes = b"[]"
+
+    @property
+    def parents(self) -> bytes:
+        if self.chain is not None:
+            self.made, self.chain = self.chain(), None
+        return self.made
 
 
 class Told(msgspec.Struct):
@@ -85,7 +107,8 @@ class Told(msgspec.Struct):
 
 
 class Call(msgspec.Struct):
-    """One request. `members` is its data, `payload` the same as one document; `hops` has the request's own entry."""
+    """One request. `members` is its data, `payload` the same as one document, made when it is first asked for; `hops`
+    has the request's own entry. `came_bytes` is how large all of it was on the wire, if that is known."""
 
     dialect: Dialect
     mid: str
@@ -93,7 +116,6 @@ class Call(msgspec.Struct):
     sid: str
     sync: bool
     members: Members
-    payload: bytes
     custom: Members
     hops: Hops
     hops_cut: int = 0
@@ -104,11 +126,18 @@ class Call(msgspec.Struct):
     vin: int = VERSION_INCREMENT
     pattern: str | None = None
     unknown: Members = {}
-    track: tuple[str, ...] = ()
     echo: Echo = msgspec.field(default_factory=Echo)
     attributes: bytes | None = None
     schema: dict[str, int] = {}
     looked: dict[str, str] = {}
+    came_bytes: int | None = None
+    document: bytes | None = None
+
+    @property
+    def payload(self) -> bytes:
+        if self.document is None:
+            self.document = encode_json(self.members)
+        return self.document
 
     @property
     def id(self) -> str:
@@ -132,19 +161,24 @@ class Call(msgspec.Struct):
         return maybe_text(self.members.get(key))
 
 
-def make_call(
-    dialect: Dialect, document: Members, told: Told, echo: Echo | None = None, track: tuple[str, ...] = ()
-) -> Call:
+def make_call(dialect: Dialect, document: Members, told: Told, echo: Echo | None = None) -> Call:
     """From a document and what it (or its envelope) tells. Raises TooLargeError for too much custom data."""
-    members = {name: value for name, value in document.items() if name[-1:] != "$"}
-    custom = told.custom if told.custom is not None else maybe_members(document.get("custom$")) or {}
+    beside = document.pop("custom$", None)
+    members = _data_of(document)
+    custom = told.custom if told.custom is not None else maybe_members(beside) or {}
     plain, schema = split_schema(custom) if custom else (custom, {})
     hops, cut, sent_ms = _own_hops(told)
     return Call(
-        dialect, told.mid, told.cid, told.sid, told.sync, members, encode_json(members), custom, hops, cut, sent_ms,
-        told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, track, echo or Echo(),
-        encoded_attributes(plain, told.unknown, _remembered(told, cut)), schema,
+        dialect, told.mid, told.cid, told.sid, told.sync, members, custom, hops, cut, sent_ms,
+        told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, echo or Echo(),
+        _own_attributes(plain, told, cut), schema,
     )  # fmt: skip
+
+
+def _data_of(document: Members) -> Members:
+    if "$" not in "".join(document):
+        return document
+    return {name: value for name, value in document.items() if name[-1:] != "$"}
 
 
 def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
@@ -157,6 +191,19 @@ def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
         hops, own = started(hops, told.sid, told.mid, told.sent_ms), -1
     times = hops[own].tms
     return *limited(hops, told.mid), times[0] if times else None
+
+
+def _own_attributes(custom: Members, told: Told, hops_cut: int) -> bytes | None:
+    """Raises TooLargeError."""
+    remembered = _remembered(told, hops_cut)
+    if (
+        not custom
+        and not told.unknown
+        and len(remembered) == 1
+        and len(pattern := remembered.get(PAT, LONG)) < len(LONG)
+    ):
+        return _pattern_attribute(pattern)
+    return encoded_attributes(custom, told.unknown, remembered)
 
 
 def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
@@ -178,29 +225,64 @@ def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
 
 def batch_of(call: Call, topic: bytes, pattern: str | None = None) -> Batch:
     """The row of a call. `pattern` is the one that matched, for a call that names none itself."""
-    batch = Batch(
-        1,
-        wire=SENECA,
-        kind=REQUEST if call.sync else PUBLISH,
-        topic=topic,
-        producer=call.sid.encode(),
-        message_id=[call.mid.encode()],
-        correlation_id=[call.cid.encode()],
-        encoding=JSON_ENCODING,
-        hops=[encode_hops(call.hops)],
-        payload=[call.payload],
-        **call.schema,
-    )
-    if (parent_id := call.parent_id) is not None:
-        batch.parent_id = [parent_id.encode()]
-    if call.reply_to is not None:
-        batch.reply_to = [call.reply_to.encode()]
-    if (attributes := call.attributes) is not None or pattern is not None:
-        if call.pattern is None and pattern is not None:
-            attributes = encode_attributes(decode_attributes(attributes) | {PAT: pattern})
-        batch.attributes = [attributes]
-    batch.sent_ms, batch.timeout_ms = call.sent_ms, call.timeout_ms
+    batch = batch_of_all([call], topic, [pattern], [call.timeout_ms])
+    batch.complete()
     return batch
+
+
+def batch_of_all(
+    calls: Sequence[Call], topic: bytes, patterns: Sequence[str | None], timeouts_ms: list[int | None]
+) -> Batch:
+    """The rows of calls of one topic: either all want an answer, or none does. Not completed yet."""
+    batch = Batch(
+        len(calls),
+        wire=SENECA,
+        kind=REQUEST if calls[0].sync else PUBLISH,
+        topic=topic,
+        message_id=[call.mid.encode() for call in calls],
+        correlation_id=[call.cid.encode() for call in calls],
+        encoding=JSON_ENCODING,
+        timeout_ms=agreed(timeouts_ms),
+    )
+    batch.later = partial(_complete, calls, patterns)
+    if any(len(call.hops) > 1 or call.reply_to is not None or call.schema for call in calls):
+        _fill_rare_columns(batch, calls)
+    return batch
+
+
+def _complete(calls: Sequence[Call], patterns: Sequence[str | None], batch: Batch) -> None:
+    batch.payload = [call.payload for call in calls]
+    batch.hops = [encode_hops(call.hops) for call in calls]
+    batch.sent_ms = agreed([call.sent_ms for call in calls])
+    batch.set_if_used("attributes", [_attributes(call, pattern) for call, pattern in zip(calls, patterns, strict=True)])
+    if batch.producer is None:
+        batch.producer = agreed([call.sid.encode() for call in calls])
+    for call in calls:
+        _ = call.echo.parents  # nobody waits just now, and somebody will when the answer has come
+
+
+def _fill_rare_columns(batch: Batch, calls: Sequence[Call]) -> None:
+    batch.set_if_used("parent_id", [_maybe_encoded(call.parent_id) for call in calls])
+    batch.set_if_used("reply_to", [_maybe_encoded(call.reply_to) for call in calls])
+    for name in SCHEMA_COLUMNS:
+        batch.set_if_used(name, [call.schema.get(name) for call in calls])
+
+
+def _maybe_encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _attributes(call: Call, pattern: str | None) -> bytes | None:
+    if call.pattern is not None or pattern is None:
+        return call.attributes
+    if call.attributes is None:
+        return _pattern_attribute(pattern)
+    return encode_attributes(decode_attributes(call.attributes) | {PAT: pattern})
+
+
+@lru_cache(256)
+def _pattern_attribute(pattern: str) -> bytes | None:
+    return encode_attributes({PAT: pattern})
 
 
 def split_id(identity: str, fresh: Fresh) -> tuple[str, str]:

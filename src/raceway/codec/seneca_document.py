@@ -152,9 +152,11 @@ def maybe_decoded(decode: Any, value: Raw | None) -> Any:
 
 def maybe_whole(value: object, least: int = 0) -> int | None:
     """A whole number that a column holds, in digits or not: JavaScript does not tell 1 from 1.0."""
+    if type(value) is int:
+        return value if least <= value <= INT64_MAX else None
     if type(value) is float and math.isfinite(value) and value.is_integer():
-        value = int(value)
-    return value if type(value) is int and least <= value <= INT64_MAX else None
+        return maybe_whole(int(value), least)
+    return None
 
 
 def raw_of(value: object) -> Raw:

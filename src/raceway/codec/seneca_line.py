@@ -21,12 +21,13 @@ from raceway.codec.seneca_document import (
     not_message,
     read_members,
 )
-from raceway.codec.seneca_meta import Wrapper, seed_meta, side, wrapper
-from raceway.codec.seneca_request import maybe_meta, read_seed, read_time, read_track, version_of
+from raceway.codec.seneca_meta import Side, Wrapper, seed_meta, wrapper
+from raceway.codec.seneca_request import maybe_meta, read_seed, read_time, version_of
 from raceway.errors import TooLargeError
 from raceway.model.envelope import encode_json
 
 _BLANK = b" \t\r"
+NO_SIDE = Side()
 
 
 class LineReceiver:
@@ -81,13 +82,19 @@ def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
         check_text(line)
         wrapped = wrapper.maybe_strict(line)
         if wrapped is not None and wrapped.kind:
-            return _wrapped(wrapped, encode_json(wrapped.id), fresh)
+            return _sized(_wrapped(wrapped, encode_json(wrapped.id), fresh), line)
         document = read_members(line)
     except DocumentError:
         return LineRefused(close=True)
     except TooLargeError as error:
         return LineRefused(_refusal(error.code, f"seneca: {error}"))
     return _read_document(document, fresh)
+
+
+def _sized(call: Call | LineRefused, line: bytes) -> Call | LineRefused:
+    if isinstance(call, Call):
+        call.came_bytes = len(line)
+    return call
 
 
 def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:
@@ -113,13 +120,17 @@ def _wrapped(line: Wrapper, identity: bytes, fresh: Fresh) -> Call | LineRefused
     fault = _maybe_fault(line)
     if fault is not None or line.act is None:
         return LineRefused(_wrapped_refusal(echo, fault or not_message().reason) if line.sync else None)
-    beside, _ = side.read(line.side)
+    beside = line.side or NO_SIDE
     mid, cid = split_id(line.id, fresh)
     told = Told(
-        mid, cid, maybe_text(line.origin) or beside.sid or UNKNOWN_SENDER, line.sync, sent_ms=read_time(sent),
-        vin=version_of(beside.vin), pattern=beside.pat,
+        mid, cid, maybe_text(line.origin) or _maybe_str(beside.sid) or UNKNOWN_SENDER, line.sync,
+        sent_ms=read_time(sent), vin=version_of(beside.vin), pattern=_maybe_str(beside.pat),
     )  # fmt: skip
-    return make_call(TCP, line.act, told, echo, read_track(line.track))
+    return make_call(TCP, line.act, told, echo)
+
+
+def _maybe_str(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def _maybe_fault(line: Wrapper) -> str | None:

@@ -3,6 +3,8 @@
 Each form is a Struct. Almost every message is read by one call of its strict decoder; one with a field of another type,
 or with a field that nobody knows, is read field by field: what cannot be read is as good as absent, what is unknown is
 given beside. So nothing a sender writes there is ever a reason to refuse its message.
+
+Fields stand in the order in which npm's `seneca` writes them: a decoder looks for the next one behind the last.
 """
 
 from __future__ import annotations
@@ -20,40 +22,41 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
-    """Long names. The second half is what a sender only tells of itself, and directives, which are not honoured."""
+    """Long names. What has any type, or stays raw, is what a sender only tells of itself, and directives, which are not
+    honoured. The former are mostly null, which costs nothing to read."""
 
-    id: str = ""
+    start: Number = None
     mi: str = ""
     tx: str = ""
+    id: str = ""
+    version: Raw = ABSENT
+    sync: bool = True
+    remote: Any = None
+    timeout: Number = None
+    instance: str = ""
+    tag: Raw = ABSENT
+    seneca: Raw = ABSENT
+    custom: Members | None = None
+    plugin: Raw = ABSENT
+    parents: Raw = ABSENT
+    trace: Raw = ABSENT
+    sub: Any = None
+    data: Any = None
+    err: Any = None
+    err_trace: Any = None
+    error: Any = None
+    empty: Any = None
+    pattern: str | None = None
+    action: Raw = ABSENT
+    end: Any = None
     mid: str = ""
     cid: str = ""
-    sync: bool = True
-    custom: Members | None = None
-    parents: Raw = ABSENT
-    instance: str = ""
-    start: Number = None
-    timeout: Number = None
-    pattern: str | None = None
-    tag: Raw = ABSENT
-    version: Raw = ABSENT
-    action: Raw = ABSENT
-    seneca: Raw = ABSENT
-    plugin: Raw = ABSENT
-    remote: Raw = ABSENT
-    trace: Raw = ABSENT
-    sub: Raw = ABSENT
-    data: Raw = ABSENT
-    err: Raw = ABSENT
-    err_trace: Raw = ABSENT
-    error: Raw = ABSENT
-    empty: Raw = ABSENT
-    end: Raw = ABSENT
-    explain: Raw = ABSENT
-    gate: Raw = ABSENT
-    fatal: Raw = ABSENT
-    local: Raw = ABSENT
-    closing: Raw = ABSENT
-    dflt: Raw = ABSENT
+    explain: Any = None
+    gate: Any = None
+    fatal: Any = None
+    local: Any = None
+    closing: Any = None
+    dflt: Any = None
     prior: Raw = ABSENT
     caller: Raw = ABSENT
 
@@ -84,54 +87,61 @@ class SeedMeta(msgspec.Struct, forbid_unknown_fields=True):
 class ReplyMeta(msgspec.Struct):
     """Of an answer, long names and three-letter ones alike."""
 
-    mid: str = ""
+    start: Number = None
     mi: str = ""
-    cid: str = ""
     tx: str = ""
-    rid: str = ""
     instance: str = ""
-    res: bool | None = None
+    custom: Members | None = None
+    trace: Raw = ABSENT
     error: bool | None = None
     empty: bool | None = None
+    end: Number = None
+    rid: str = ""
+    res: bool | None = None
+    mid: str = ""
+    cid: str = ""
+    trk: Raw = ABSENT
     multiple: bool | None = None
-    custom: Members | None = None
     ctm: Members | None = None
     usr: Members | None = None
-    start: Number = None
-    end: Number = None
-    trk: Raw = ABSENT
-    trace: Raw = ABSENT
+
+
+class Side(msgspec.Struct):
+    """`msg$` of a line. Of any type, so that none of them is a reason to read the line once more."""
+
+    sid: Any = None
+    vin: Any = None
+    pat: Any = None
 
 
 class Wrapper(msgspec.Struct):
     """A line of the legacy dialect. Its `msg$` is all that real traffic has of the three-letter names."""
 
-    kind: str = ""
     id: str = ""
+    kind: str = ""
     origin: Raw = ABSENT
     track: Raw = ABSENT
     time: Members | None = None
     act: Members | None = None
     sync: bool = False
     error: Raw = ABSENT
-    side: Raw = msgspec.field(default=ABSENT, name="msg$")
+    side: Side | None = msgspec.field(default=None, name="msg$")
+
+
+class ListenTimes(msgspec.Struct):
+    listen_recv: Any = None
+    listen_sent: Any = None
 
 
 class WrappedReply(msgspec.Struct):
     """A line that answers one."""
 
-    kind: str = ""
     id: str = ""
+    kind: str = ""
     accept: str = ""
-    time: Members | None = None
+    time: ListenTimes | None = None
     res: Raw = ABSENT
     error: Raw = ABSENT
-
-
-class Side(msgspec.Struct):
-    sid: str = ""
-    vin: Any = None
-    pat: str | None = None
 
 
 class MetaReader(Generic[S]):
@@ -172,4 +182,4 @@ class MetaReader(Generic[S]):
 
 
 web_meta, seed_meta, reply_meta = MetaReader(WebMeta), MetaReader(SeedMeta), MetaReader(ReplyMeta)
-wrapper, wrapped_reply, side = MetaReader(Wrapper), MetaReader(WrappedReply), MetaReader(Side)
+wrapper, wrapped_reply = MetaReader(Wrapper), MetaReader(WrappedReply)

@@ -48,7 +48,8 @@ _NO_ERRORS = (b"null", b'""', b"false", b"0")
 
 class Outgoing(msgspec.Struct):
     """A request to send. `hops` has its own entry at the end. `parents` is the web dialect's call chain as it came;
-    None: made from the hops. `unknown` is meta data of a newer version that goes on as it is."""
+    None: made from the hops. `unknown` is meta data of a newer version that goes on as it is. `document_bytes` is how
+    large its data is at most, as a document, if that is known."""
 
     mid: str
     cid: str
@@ -65,6 +66,7 @@ class Outgoing(msgspec.Struct):
     vin: int = VERSION_INCREMENT
     unknown: Members = {}
     parents: str | None = None
+    document_bytes: int | None = None
 
     @property
     def id(self) -> str:
@@ -74,6 +76,10 @@ class Outgoing(msgspec.Struct):
     def data_bytes(self) -> int:
         """How large its data is: names and values."""
         return sum([len(name) + memoryview(value).nbytes for name, value in self.members.items()])
+
+    def is_larger_than(self, limit: int) -> bool:
+        """As a document it is larger than names and values alone."""
+        return (self.document_bytes is None or self.document_bytes > limit) and self.data_bytes > limit
 
 
 class HttpRequest(NamedTuple):
@@ -333,8 +339,8 @@ def _wrapped_reply(line: WrappedReply) -> Reply:
     reply.mid, reply.cid = _maybe_ids(line.id)
     reply.rid = line.accept or None
     if line.time is not None:
-        reply.received_ms = read_time(line.time.get("listen_recv"))
-        reply.answered_ms = read_time(line.time.get("listen_sent"))
+        reply.received_ms = maybe_whole(line.time.listen_recv) or None
+        reply.answered_ms = maybe_whole(line.time.listen_sent) or None
     return reply
 
 

@@ -6,6 +6,8 @@ as an alias where `meta$` is absent.
 
 from __future__ import annotations
 
+from functools import partial
+
 import msgspec
 from msgspec import Raw
 
@@ -50,8 +52,6 @@ _MAX_PARAMETERS = 1000
 # Of a call chain that goes on as it came: several times what 33 callers, the most that a real one has, can be.
 _MAX_PARENTS_BYTES = 32 * 1024
 
-_texts = msgspec.json.Decoder(tuple[str, ...]).decode
-
 
 class Refused(msgspec.Struct, frozen=True):
     """What cannot be a call. `lines` are headers by which a client of L finds its call again."""
@@ -71,9 +71,9 @@ def read_http(headers: Headers, body: bytes, fresh: Fresh, query: bytes = b"") -
     try:
         document = _with_query(body, query) if query else read_members(body)
         agent = headers.get(b"user-agent", b"").decode("utf-8", "replace") or UNKNOWN_SENDER
-        if b"seneca-id" in headers:
-            return _legacy(headers, document, fresh, agent)
-        return _modern(document, fresh, agent)
+        call = _legacy(headers, document, fresh, agent) if b"seneca-id" in headers else _modern(document, fresh, agent)
+        call.came_bytes = None if query else len(body)
+        return call
     except DocumentError as error:
         return Refused(400, error.seneca_code, error.reason, legacy_lines(headers))
     except TooLargeError as error:
@@ -123,7 +123,7 @@ def _legacy(headers: Headers, document: Members, fresh: Fresh, agent: str) -> Ca
     mid, cid = split_id(identity.decode("utf-8", "replace"), fresh)
     track, sent = headers.get(b"seneca-track"), headers.get(b"seneca-time-client-sent")
     told = Told(mid, cid, (origin or b"").decode("utf-8", "replace") or agent, sent_ms=read_time(_maybe_raw(sent)))
-    return make_call(LEGACY, document, told, Echo(identity, origin, track, sent), read_track(_maybe_raw(track)))
+    return make_call(LEGACY, document, told, Echo(identity, origin, track, sent))
 
 
 def _maybe_raw(value: bytes | None) -> Raw | None:
@@ -135,16 +135,13 @@ def read_time(value: Raw | None) -> int | None:
     return maybe_whole(maybe_decoded(decode_any, value)) or None
 
 
-def read_track(value: Raw | None) -> tuple[str, ...]:
-    return maybe_decoded(_texts, value) or ()
-
-
 # ---- meta data in the document --------------------------------------------------------------------------------------
 
 
 def _modern(document: Members, fresh: Fresh, agent: str) -> Call:
     value = document.get("meta$")
     if (web := web_meta.maybe_strict(value)) is not None and (web.id or web.mi or web.tx):
+        del document["meta$"]
         return _web(document, web, {}, fresh, agent)
     if (seed := seed_meta.maybe_strict(value)) is not None and seed.mid:
         return read_seed(SEED, document, seed, {}, fresh, agent)
@@ -189,7 +186,9 @@ def read_seed(dialect: Dialect, document: Members, meta: SeedMeta, unknown: Memb
 def merged_custom(*named: Members | None) -> Members | None:
     """One thing under several names; where they disagree the last one wins, key by key. None if there is none."""
     found = [custom for custom in named if custom is not None]
-    return {key: value for custom in found for key, value in custom.items()} if found else None
+    if len(found) < 2:
+        return found[0] if found else None
+    return {key: value for custom in found for key, value in custom.items()}
 
 
 def version_of(value: object) -> int:
@@ -217,7 +216,7 @@ def _web(document: Members, meta: WebMeta, unknown: Members, fresh: Fresh, agent
     )
     if parents and len(meta.parents) <= _MAX_PARENTS_BYTES:
         told.parents = bytes(meta.parents).decode()
-    return make_call(WEB, document, told, Echo(parents=_with_sender(meta, told)))
+    return make_call(WEB, document, told, Echo(chain=partial(_with_sender, meta, told)))
 
 
 def _with_sender(meta: WebMeta, told: Told) -> bytes:

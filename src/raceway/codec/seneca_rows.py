@@ -14,7 +14,11 @@ from __future__ import annotations
 
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
+from types import MappingProxyType
+from typing import NamedTuple
 
 from msgspec import Raw
 
@@ -43,7 +47,7 @@ from raceway.codec.seneca_document import (
 )
 from raceway.codec.seneca_failure import Failure, failure_of, failure_payload, read_failure_payload
 from raceway.codec.seneca_outgoing import Outgoing, Reply
-from raceway.codec.seneca_trk import started
+from raceway.codec.seneca_trk import Hops, started
 from raceway.errors import TooLargeError
 from raceway.model.envelope import (
     MB,
@@ -52,6 +56,7 @@ from raceway.model.envelope import (
     Batch,
     decode_attributes,
     decode_hops,
+    encode_attributes,
     encode_hops,
     encode_json,
 )
@@ -113,8 +118,13 @@ def _maybe_bytes(value: Raw) -> bytes | None:
 
 
 def outcome_of(batch: Batch, row: int) -> Outcome:
-    """The answer in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder."""
-    payload, error, wire = batch.item("payload", row) or b"", batch.item("error", row), batch.item("wire", row)
+    """The answer in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder, if the batch is
+    complete."""
+    reply: Reply | None = batch.item("source", row)
+    payload, error = batch.item("payload", row) or b"", None if batch.error is None else batch.item("error", row)
+    if reply is not None and error is None:
+        return Result(payload, reply.custom or None, _maybe_raw(batch.item("hops", row)), reply.trace)
+    wire = batch.item("wire", row)
     if wire != SENECA:
         custom = _foreign_custom(batch, row) or None
         if error is None:
@@ -122,8 +132,9 @@ def outcome_of(batch: Batch, row: int) -> Outcome:
         failure = _foreign_failure(wire, error.decode("utf-8", "replace"), payload)
         failure.custom = custom
         return failure
+    hops = _maybe_raw(batch.item("hops", row))
     attributes = decode_attributes(batch.item("attributes", row))
-    custom, hops = custom_of(attributes) or None, _maybe_raw(batch.item("hops", row))
+    custom = custom_of(attributes) or None
     if error is None:
         trace = attributes.get(TRACE)
         return Result(payload, custom, hops, None if trace is None else trace.encode())
@@ -152,30 +163,58 @@ def _foreign_custom(batch: Batch, row: int) -> Members:
     return custom
 
 
-def answer_batch(reply: Reply, message_id: bytes, form: Form | None = None) -> Batch:
-    """A service's reply as the row that answers. `form` is that of a request from another wire, None: from Seneca.
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
-    `hops` are only those of a responder that keeps them: the caller fills in what others do not tell.
-    """
-    failure = reply.failure
-    trace = {} if reply.trace is None else {TRACE: reply.trace.decode()}
-    try:
-        attributes = encoded_attributes(reply.custom or {}, {}, trace)
-    except TooLargeError as error:
-        attributes, failure = None, failure_of(error, {})
-    payload = reply.payload if failure is None else failure_payload(failure)
-    if form is not None and failure is None:
-        payload = payload_of(payload, form)
-    batch = Batch(1, wire=SENECA, message_id=[message_id], payload=[payload], encoding=JSON_ENCODING)
-    if failure is not None:
-        batch.error = [failure.code.encode()]
-    if attributes is not None:
-        batch.attributes = [attributes]
-    if reply.hops:
-        batch.hops = [encode_hops(reply.hops)]
-    if reply.rid:
-        batch.producer = [reply.rid.encode()]
+
+class Answer(NamedTuple):
+    """What becomes a row that answers. `form` is that of a request from another wire, None: from Seneca. `noted` are
+    further attributes."""
+
+    reply: Reply
+    message_id: bytes
+    hops: Callable[[], Hops | None]
+    form: Form | None = None
+    noted: Mapping[str, str] = NOTHING
+
+
+def answer_batch(answers: Sequence[Answer]) -> Batch:
+    """Replies of services as the rows that answer, which have them as their source. Not completed yet."""
+    cells = [_answer_cells(answer) for answer in answers]
+    batch = Batch(
+        len(answers),
+        wire=SENECA,
+        message_id=[answer.message_id for answer in answers],
+        payload=[payload for payload, _, _ in cells],
+    )
+    batch.set_if_used("error", [error for _, error, _ in cells])
+    batch.source = [answer.reply for answer in answers]
+    batch.later = partial(_complete, answers, cells)
     return batch
+
+
+_Cells = tuple[bytes, bytes | None, bytes | None]
+
+
+def _answer_cells(answer: Answer) -> _Cells:
+    """Payload, error, attributes."""
+    reply, failure, attributes = answer.reply, answer.reply.failure, None
+    if reply.custom or reply.trace is not None or answer.noted:
+        noted = {**answer.noted} if reply.trace is None else {**answer.noted, TRACE: reply.trace.decode()}
+        try:
+            attributes = encoded_attributes(reply.custom or {}, {}, noted)
+        except TooLargeError as error:
+            attributes, failure = encode_attributes(dict(answer.noted)), failure_of(error, {})
+    if failure is not None:
+        return failure_payload(failure), failure.code.encode(), attributes
+    form = answer.form
+    return reply.payload if form is None else payload_of(reply.payload, form), None, attributes
+
+
+def _complete(answers: Sequence[Answer], cells: Sequence[_Cells], batch: Batch) -> None:
+    batch.encoding = JSON_ENCODING
+    batch.set_if_used("attributes", [attributes for _, _, attributes in cells])
+    batch.set_if_used("hops", [encode_hops(answer.hops() or ()) for answer in answers])
+    batch.set_if_used("producer", [rid.encode() if (rid := answer.reply.rid) else None for answer in answers])
 
 
 # ---- requests and publishes to services -----------------------------------------------------------------------------

@@ -150,7 +150,7 @@ _FIELDS = 7
 def read_parents(value: Raw | None) -> Hops:
     """`parents` is newest first, entries are oldest first. Two calls with the same id and different instance are one
     hop: the older sent it, the newer received it."""
-    if value is None or value is ABSENT:
+    if value is None or value is ABSENT or bytes(value) == b"[]":
         return ()
     hops: list[Hop] = []
     for call in reversed(maybe_decoded(_entries, value) or ()):
@@ -167,7 +167,7 @@ def read_parents(value: Raw | None) -> Hops:
 
 def read_trace(value: Raw | None) -> Hops:
     """`trace`: the calls an action made, each `{"desc": call, "trace": […]}`, in order, descendants behind each."""
-    if value is None or value is ABSENT:
+    if value is None or value is ABSENT or bytes(value) == b"[]":
         return ()
     hops: list[Hop] = []
     waiting = list(reversed(maybe_decoded(_entries, value) or ()))

@@ -177,16 +177,16 @@ class HttpPool:
         if is_too_much:
             self._refuse(exchange)
             return
-        self._open_exchanges[exchange.number] = exchange
-        now_ms = self._loop.time() * 1000
-        self._wheel.add(now_ms + timeout_s * 1000, now_ms, exchange.number)
-        self._sweep_later()
         connection = self._maybe_free()
         if connection is not None:
             exchange.is_reused = True
             connection.send(exchange)
         else:
             self._send_on_new(exchange)
+        self._open_exchanges[exchange.number] = exchange
+        now_ms = self._loop.time() * 1000
+        self._wheel.add(now_ms + timeout_s * 1000, now_ms, exchange.number)
+        self._sweep_later()
 
     def ended(self, exchange: _Exchange) -> None:
         self.held_bytes -= len(exchange.data)

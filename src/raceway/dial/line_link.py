@@ -7,9 +7,10 @@ is told so; what had not been sent yet waits for the new one.
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
 from collections.abc import Callable
+from itertools import count, groupby
+from operator import attrgetter
 from typing import NamedTuple, cast
 
 from raceway.broker.timers import TICK_MS, TimerWheel
@@ -38,16 +39,19 @@ class LineLimits(NamedTuple):
 
 
 class _Call:
-    __slots__ = ("answered", "is_over", "key", "line", "number")
+    __slots__ = ("answered", "is_over", "key", "line", "number", "timeout_s")
 
-    def __init__(self, number: int, key: str, line: bytes, answered: Answered) -> None:
-        self.number, self.key, self.line, self.answered = number, key, line, answered
+    def __init__(self, number: int, key: str, line: bytes, answered: Answered, timeout_s: float) -> None:
+        self.number, self.key, self.line, self.answered, self.timeout_s = number, key, line, answered, timeout_s
         self.is_over = False
 
     def end(self, result: Reply | RacewayError) -> None:
         if not self.is_over:
             self.is_over = True
             self.answered(result)
+
+
+_timeout_s = attrgetter("timeout_s")
 
 
 class _Connection(asyncio.Protocol):
@@ -104,8 +108,10 @@ class LineLink:
         self._open: dict[str, _Call] = {}
         # Those with a deadline, sent or not, by a number of their own: an id may come again.
         self._expiring: dict[int, _Call] = {}
-        self._numbers = itertools.count()
+        self._numbers = count()
         self._wheel: TimerWheel[int] = TimerWheel()
+        # Those whose deadline has not been noted yet.
+        self._timed: list[_Call] = []
         self._outbox: list[bytes] = []
         self._untold: list[Callable[[RacewayError | None], None]] = []
         self._sweeping = self._closed = self.is_paused = False
@@ -117,19 +123,17 @@ class LineLink:
     def send(self, key: str, line: bytes, timeout_s: float, answered: Answered) -> None:
         """`key` is the call's `mid/cid`. `answered` gets the reply, or UnreachableError (nothing was sent),
         ConnectionLostError, BusyError or RequestTimeoutError; never before this returns."""
-        call = _Call(next(self._numbers), key, line, answered)
+        call = _Call(next(self._numbers), key, line, answered, timeout_s)
         if key in self._open or self._is_full(len(line)):
             self._loop.call_soon(call.end, BusyError(f"too many calls wait for {self.target}"))
             return
-        now_ms = self._loop.time() * 1000
-        self._expiring[call.number] = call
-        self._wheel.add(now_ms + timeout_s * 1000, now_ms, call.number)
-        self._sweep_later()
+        self._timed.append(call)
         if self._connection is not None:
             self._open[key] = call
             self._write(line)
         else:
             self._wait(call)
+            self._note_deadlines()
 
     def tell(self, line: bytes, told: Callable[[RacewayError | None], None]) -> None:
         """A line that has no answer; `told` is called when it was written, or could not be. While a receiver does not
@@ -145,7 +149,7 @@ class LineLink:
         def settle(result: Reply | RacewayError) -> None:
             told(result if isinstance(result, RacewayError) else None)
 
-        self._wait(_Call(next(self._numbers), "", line, settle))
+        self._wait(_Call(next(self._numbers), "", line, settle, 0))
 
     def _wait(self, call: _Call) -> None:
         """For a connection."""
@@ -177,6 +181,7 @@ class LineLink:
         outbox, self._outbox = self._outbox, []
         if outbox and self._connection is not None and self._connection.transport is not None:
             self._connection.transport.write(b"".join(outbox))
+        self._note_deadlines()
 
     def take(self, reply: Reply) -> None:
         call = self._open.pop(f"{reply.mid}/{reply.cid}", None)
@@ -240,8 +245,18 @@ class LineLink:
 
     # ---- deadlines ---------------------------------------------------------------------------------------------------
 
+    def _note_deadlines(self) -> None:
+        """Of calls that came since; when they have left, because for this nobody waits."""
+        timed, self._timed = [call for call in self._timed if not call.is_over], []
+        now_ms = self._loop.time() * 1000
+        for timeout_s, calls in groupby(timed, _timeout_s):
+            expiring = {call.number: call for call in calls}
+            self._expiring |= expiring
+            self._wheel.add(now_ms + timeout_s * 1000, now_ms, *expiring)
+        self._sweep_later()
+
     def _sweep_later(self) -> None:
-        if not self._sweeping:
+        if self._wheel and not self._sweeping:
             self._sweeping = True
             self._loop.call_later(TICK_MS / 1000, self._sweep)
 
@@ -252,7 +267,7 @@ class LineLink:
             if call is not None:
                 self._open.pop(call.key, None)
                 self._end(call, RequestTimeoutError("", str(self.target)))
-        if self._wheel and not self._closed:
+        if not self._closed:
             self._sweep_later()
 
     def close(self) -> None:

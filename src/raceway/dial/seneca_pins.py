@@ -13,7 +13,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import msgspec
 
@@ -23,6 +23,7 @@ from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.runs import Run
 from raceway.broker.tracing import random_id
 from raceway.codec.seneca import (
+    Answer,
     Call,
     Failure,
     Form,
@@ -37,24 +38,28 @@ from raceway.codec.seneca import (
 )
 from raceway.codec.seneca_custom import PARENTS
 from raceway.codec.seneca_failure import ACT_EXECUTE
+from raceway.codec.seneca_rows import NOTHING
 from raceway.codec.seneca_trk import Hops
 from raceway.dial.courier import Courier, NotTaken, Parcel, Tried
 from raceway.dial.seneca_service import ServiceLine
 from raceway.errors import (
     BusyError,
+    ConnectionLostError,
     RacewayError,
     RequestTimeoutError,
     TooLargeError,
     UnavailableError,
     UnreachableError,
 )
-from raceway.model.envelope import SENECA, Batch, Hop, decode_attributes, encode_attributes, encode_hops
+from raceway.model.envelope import SENECA, Batch, Hop
 from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
 
+# Answers that are handed on together at most: while the next are read, their callers can go on.
+AT_ONCE = 16
 # An answer after the deadline is still worth a row, so a service is listened to a little longer.
 GRACE_MS = 1000
-TIMES, BY_BUS = "seneca.times", "bus"
+_TIMED_BY_BUS = {"seneca.times": "bus"}
 PARENTS_KEY = PARENTS.encode()
 
 
@@ -67,16 +72,24 @@ def _no_copies(run: Run) -> bytes:
     return b""
 
 
+class SentCall(Protocol):
+    """A call that came in, with the pattern that it was found to match."""
+
+    sent: Call
+    pattern: str | None
+
+
 class Answerer(Peer):
     """Somebody behind a pin who answers."""
 
     wire: ClassVar[bytes] = SENECA
+    reads_source: ClassVar[bool] = True
 
     def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int) -> None:
         super().__init__(random_id().decode(), _no_copies, broker.clock_us())
         self.broker, self.pin = broker, pin
         self._timeout_ms, self._message_limit = timeout_ms, message_limit
-        self._answers: list[Batch] = []
+        self._answers: list[Answer] = []
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         raise AssertionError("it asks nothing")
@@ -84,21 +97,22 @@ class Answerer(Peer):
     def fail(self, request: Pending, error: RacewayError) -> None:
         raise AssertionError("it asks nothing")
 
-    def respond(self, batch: Batch) -> None:
+    def respond(self, answer: Answer) -> None:
         """Answers that came together are one batch."""
         if not self._answers:
             self.broker.turn.gather(self._respond)
-        self._answers.append(batch)
+        self._answers.append(answer)
+        if len(self._answers) == AT_ONCE:
+            self.broker.turn.advance()
 
     def _respond(self) -> None:
         answers, self._answers = self._answers, []
-        with contextlib.suppress(UnavailableError):  # the requesters were told
-            self.broker.perform(self, Respond(Batch.joined(answers)))
+        self.put_down(answers)
 
-    def refuse(self, batch: Batch, refusal: RacewayError) -> None:
-        """Nobody was asked, and this is why."""
-        with contextlib.suppress(UnavailableError):
-            self.broker.perform(self, Respond(batch, refusal))
+    def put_down(self, answers: list[Answer], refusal: RacewayError | None = None) -> None:
+        """`refusal`: nobody was asked, and this is why."""
+        with contextlib.suppress(UnavailableError):  # the requesters were told
+            self.broker.perform(self, Respond(answer_batch(answers), refusal))
 
     @abstractmethod
     def in_turn(self) -> list[Service]:
@@ -119,33 +133,35 @@ class Answerer(Peer):
 
     def _ask(self, request: Pending, batch: Batch, row: int, services: list[Service]) -> None:
         timeout_ms = max(batch.item("timeout_ms", row) or 0, self._timeout_ms) + GRACE_MS
-        outgoing, form = self._maybe_same(batch, row), None
-        if outgoing is None:
-            outgoing, form = self.outgoing(batch, row, request.forwarded_id)
-        if batch.item("wire", row) == SENECA:
-            form, hops = None, outgoing.hops
+        outgoing, form = self._maybe_same(batch.item("source", row)), None
+        if outgoing is not None:
+            hops = outgoing.hops
         else:
-            hops = (Hop(request.sid, "", request.message_id.decode(), (request.accepted_us // 1000,)),)
+            batch.complete()
+            outgoing, form = self.outgoing(batch, row, request.forwarded_id)
+            if batch.item("wire", row) == SENECA:
+                form, hops = None, outgoing.hops
+            else:
+                hops = (Hop(request.sid, "", request.message_id.decode(), (request.accepted_us // 1000,)),)
         attempt = Attempt(self, request, outgoing, form, hops, iter(services), timeout_ms / 1000)
-        size = outgoing.data_bytes
-        if size > self._message_limit:
-            attempt.refuse(TooLargeError(f"a message to {self.pin.text}", size, self._message_limit))
+        if outgoing.is_larger_than(self._message_limit):
+            what = f"a message to {self.pin.text}"
+            attempt.refuse(TooLargeError(what, outgoing.data_bytes, self._message_limit))
         else:
             attempt.go_on(None)
 
-    def _maybe_same(self, batch: Batch, row: int) -> Outgoing | None:
+    def _maybe_same(self, call: SentCall | None) -> Outgoing | None:
         """A call that this very pin has matched goes on as it came: it need not be read from its row. Only a chain of
         calls in the web dialect is kept there and nowhere else."""
-        call = batch.item("source", row)
         if call is None or call.pattern != self.pin.text:
             return None
-        sent: Call = call.sent
+        sent = call.sent
         if sent.attributes is not None and PARENTS_KEY in sent.attributes:
             return None
         sent_ms = self.broker.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
         return Outgoing(
             sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
-            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown,
+            sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, document_bytes=sent.came_bytes,
         )  # fmt: skip
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
@@ -188,7 +204,7 @@ class Attempt:
         self._outgoing, self._form, self._hops = outgoing, form, hops
         self._services, self._timeout_s = services, timeout_s
         self._service: Service | None = None
-        self._handed_ms = self._now_ms()
+        self._handed_ms = 0
 
     def go_on(self, because: RacewayError | None) -> None:
         """To the next service; `because` says why the last one was not it."""
@@ -197,7 +213,8 @@ class Attempt:
             self._service, self._handed_ms = service, self._now_ms()
             service.line.call(self._outgoing, self._timeout_s, self._answered)
         elif because is not None:
-            self._respond(_failed(because), because)
+            told = self._named(because)
+            self._respond(_failed(told), told)
         else:
             self.refuse(UnreachableError(f"every service of {self._answerer.pin.text}", "none has answered yet"))
 
@@ -209,26 +226,34 @@ class Attempt:
         if isinstance(reply, UnreachableError | BusyError):
             self.go_on(reply)
         else:
-            self._respond(_failed(reply) if isinstance(reply, RacewayError) else reply)
+            self._respond(_failed(self._named(reply)) if isinstance(reply, RacewayError) else reply)
+
+    def _named(self, error: RacewayError) -> RacewayError:
+        """As the caller is told it: by the pin. Where its services are is for the log."""
+        pin = self._answerer.pin.text
+        if isinstance(error, UnreachableError):
+            return UnreachableError(pin, "no service takes connections")
+        if isinstance(error, ConnectionLostError):
+            return ConnectionLostError(pin, "the service ended it before it answered")
+        return BusyError(f"too much waits for {pin} already") if isinstance(error, BusyError) else error
 
     def _respond(self, reply: Reply, refusal: RacewayError | None = None) -> None:
-        batch = answer_batch(reply, self._masked_id, self._form)
-        rid = reply.rid or (self._service.line.address.url if self._service is not None else self._answerer.id)
-        batch.producer = [rid.encode()]
-        if reply.hops is None and (reply.received_ms is None or reply.answered_ms is None):
+        if not reply.rid:
+            reply.rid = self._service.line.address.url if self._service is not None else self._answerer.id
+        is_timed = reply.hops is not None or (reply.received_ms is not None and reply.answered_ms is not None)
+        if not is_timed:
             reply.received_ms, reply.answered_ms = self._handed_ms, self._now_ms()
-            _mark(batch)
-        stamp = Stamp(rid, reply.received_ms or 0, reply.answered_ms or 0)
-        hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, stamp)
-        batch.hops = [encode_hops(self._with_own_id(hops))]
-        batch.source = reply
+        hops = partial(self._filled_hops, reply)
+        answer = Answer(reply, self._masked_id, hops, self._form, NOTHING if is_timed else _TIMED_BY_BUS)
         if refusal is None:
-            self._answerer.respond(batch)
+            self._answerer.respond(answer)
         else:
-            self._answerer.refuse(batch, refusal)
+            self._answerer.put_down([answer], refusal)
 
-    def _with_own_id(self, hops: Hops) -> Hops:
+    def _filled_hops(self, reply: Reply) -> Hops:
         """A service knows a request of another wire by its masked id; the journal by its own."""
+        stamp = Stamp(reply.rid or "", reply.received_ms or 0, reply.answered_ms or 0)
+        hops = filled_hops(self._hops, self._outgoing.sid, self._mid, reply, stamp)
         masked = self._outgoing.mid
         if masked == self._mid:
             return hops
@@ -243,11 +268,6 @@ def _failed(error: RacewayError) -> Reply:
     if isinstance(error, BusyError | RequestTimeoutError):
         return Reply(failure=failure_of(error, {}))
     return Reply(failure=Failure(ACT_EXECUTE, f"seneca: {error}", is_seneca=True))
-
-
-def _mark(batch: Batch) -> None:
-    attributes = decode_attributes(batch.item("attributes", 0))
-    batch.attributes = [encode_attributes(attributes | {TIMES: BY_BUS})]
 
 
 class Service(Answerer):
@@ -266,9 +286,8 @@ class Service(Answerer):
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
         outgoing, _ = self.outgoing(parcel.batch, parcel.row, parcel.data)
         outgoing.sync = False
-        size = outgoing.data_bytes
-        if size > self._message_limit:
-            reason = TooLargeError("the message", size, self._message_limit)
+        if outgoing.is_larger_than(self._message_limit):
+            reason = TooLargeError("the message", outgoing.data_bytes, self._message_limit)
             self.broker.loop.call_soon(partial(tried, NotTaken(str(reason), again=False)))
         else:
             self.line.tell(outgoing, self._timeout_ms / 1000, tried)

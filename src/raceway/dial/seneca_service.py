@@ -37,6 +37,8 @@ log = structlog.get_logger("raceway.dial")
 
 Answered = Callable[[Reply | RacewayError], None]
 State = Literal["up", "down", "unknown"]
+# The log tells of failed calls so often at most.
+LOG_S = 1.0
 
 # Every instance has this for itself; a listener that does not answer it says so, and that tells its dialect too.
 PROBE = Outgoing("probe", "probe", "raceway", raw_members({"role": "seneca", "cmd": "ping"}))
@@ -140,6 +142,7 @@ class ServiceLine:
         self.state: State = "unknown"
         self.reason = ""
         self.calls = self.failures = 0
+        self._logged_s = float("-inf")
         self._settings, self._loop = settings, loop
         over = OverHttp if address.is_http else OverLines
         self._transport: Transport = over(address, settings, loop, turn)
@@ -170,10 +173,18 @@ class ServiceLine:
                 self._went_down(str(reply))
             elif self.state != "up":
                 self._is_up()
-            self.failures += isinstance(reply, RacewayError)
+            if isinstance(reply, RacewayError):
+                self._note_failure(reply)
             answered(reply)
 
         self._transport.call(self.dialect, outgoing, timeout_s, note)
+
+    def _note_failure(self, error: RacewayError) -> None:
+        """Not more often than once a second: a service may fail thousands of calls at once."""
+        self.failures += 1
+        if self._loop.time() - self._logged_s >= LOG_S:
+            self._logged_s = self._loop.time()
+            log.warning("a call failed", url=self.address.url, reason=str(error), failures=self.failures)
 
     def tell(self, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
         """A message without an answer."""

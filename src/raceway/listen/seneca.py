@@ -1,8 +1,6 @@
 """The Seneca wire's gate: a received document becomes a request or a publish of the bus.
 
-Attached pins are looked at first, by the rule of Seneca's own router; the pin that wins says under which topic the
-message goes. Without one the topic is made of the keys that commonly name an action. Whoever answers that topic, on any
-wire, answers the call.
+Whoever answers its topic, on any wire, answers the call.
 """
 
 from __future__ import annotations
@@ -18,16 +16,20 @@ from typing import Any, ClassVar
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Pending
-from raceway.codec.seneca import Dialect, batch_of
+from raceway.codec.seneca import Call, batch_of, batch_of_all
+from raceway.codec.seneca_call import LEGACY, SEED
 from raceway.errors import NoRouteError, RacewayError
 from raceway.listen.gate import Gate
 from raceway.listen.seneca_calls import ReturnPath, SenecaCall, no_copies
+from raceway.listen.seneca_names import Names
 from raceway.listen.seneca_repeats import Repeats
 from raceway.listen.session import Session
 from raceway.model.envelope import SENECA, Batch
 from raceway.model.intents import AskAll, Asked, Outcome, Publish, Request, Taken
-from raceway.model.patterns import KEY_ORDER, PinTable, canonical_text, is_internal, maybe_topic
+from raceway.model.patterns import PinTable
 
+# Calls that are handed on together at most: while the next are read, others can begin with them.
+AT_ONCE = 16
 ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ID_LENGTH = 12
 
@@ -112,8 +114,8 @@ class SenecaGate(Gate[SenecaSession]):
         self.repeats = Repeats(
             settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: loop.time() * 1000
         )
-        self._pins = pins
-        self._asking: dict[bytes, list[tuple[SenecaCall, Batch]]] = {}
+        self._names = Names(pins)
+        self._asking: dict[bytes, list[SenecaCall]] = {}
         self._call_later = loop.call_later
 
     def now_ms(self) -> int:
@@ -128,67 +130,66 @@ class SenecaGate(Gate[SenecaSession]):
             self.broker.meter.counts["bus.repeated"] += 1
             return
         try:
-            self._perform(call, self._name(call).encode())
+            topic, call.pattern, call.pattern_keys = self._names.of(call.sent)
+            self._perform(call, topic)
         except RacewayError as error:
             call.refuse(error)
 
-    def _name(self, call: SenecaCall) -> str:
-        """The topic of its document. Raises NoRouteError if nothing names one, and the errors of names."""
-        sent = call.sent
-        if is_internal(sent.look):
-            raise NoRouteError("")
-        found = self._pins.maybe_find(sent.look)
-        if found is not None:
-            call.pattern, call.pattern_keys = found[0].text, found[0].pattern.keys()
-            return found[0].topic_for(sent.look)
-        topic = maybe_topic(sent.text)
-        if topic is None:
-            raise NoRouteError("")
-        named = {key: text for key in KEY_ORDER if (text := sent.text(key)) is not None}
-        call.pattern, call.pattern_keys = canonical_text(named), named.keys()
-        return topic
-
     def _perform(self, call: SenecaCall, topic: bytes) -> None:
-        sent, broker = call.sent, self.broker
-        batch = batch_of(sent, topic, call.pattern)
+        sent = call.sent
         if not sent.sync:
+            batch = batch_of(sent, topic, call.pattern)
             # A topic that nobody listens on just now is no fault: the message is kept.
-            _check(broker.perform(call, Publish(batch), call.committed), NoRouteError)
-            return
-        returns = sent.dialect is Dialect.SEED and sent.reply_to is not None
-        batch.timeout_ms = self._timeout_ms(call, returns)
-        batch.source = call
-        if sent.multiple:
-            asked = broker.perform(call, AskAll(batch, self.settings.several_limit))
-            assert isinstance(asked, Asked)
-            call.expect(asked.count)
-            if returns:
-                call.let_go()
-            return
+            _check(self.broker.perform(call, Publish(batch), call.committed), NoRouteError)
+        elif sent.multiple:
+            self._ask_all(call, topic)
+        else:
+            self._gather(call, topic)
+            if _returns(sent):
+                self._call_later(self.settings.hold_ms / 1000, call.let_go)
+
+    def _gather(self, call: SenecaCall, topic: bytes) -> None:
         if not self._asking:
-            broker.turn.gather(self._ask)
-        self._asking.setdefault(topic, []).append((call, batch))
-        if returns:
-            self._call_later(self.settings.hold_ms / 1000, call.let_go)
+            self.broker.turn.gather(self._ask)
+        calls = self._asking.setdefault(topic, [])
+        calls.append(call)
+        if len(calls) == AT_ONCE:
+            self.broker.turn.advance()
+
+    def _ask_all(self, call: SenecaCall, topic: bytes) -> None:
+        asked = self.broker.perform(call, AskAll(self._rows([call], topic), self.settings.several_limit))
+        assert isinstance(asked, Asked)
+        call.expect(asked.count)
+        if _returns(call.sent):
+            call.let_go()
 
     def _ask(self) -> None:
         """Calls that came together, and are of one topic, are one batch."""
         asking, self._asking = self._asking, {}
-        for calls in asking.values():
-            askers = [call for call, _ in calls]
-            batch = Batch.joined([batch for _, batch in calls])
+        for topic, calls in asking.items():
             try:
-                _check(self.broker.perform(askers[0], Request(batch, askers=askers)))
+                _check(self.broker.perform(calls[0], Request(self._rows(calls, topic), askers=calls)))
             except RacewayError as error:
-                for call in askers:
+                for call in calls:
                     call.refuse(error)
 
-    def _timeout_ms(self, call: SenecaCall, returns: bool) -> int:
-        if call.sent.dialect is Dialect.LEGACY:
+    def _rows(self, calls: list[SenecaCall], topic: bytes) -> Batch:
+        sent, patterns = [call.sent for call in calls], [call.pattern for call in calls]
+        batch = batch_of_all(sent, topic, patterns, [self._timeout_ms(each) for each in sent])
+        batch.source = calls
+        return batch
+
+    def _timeout_ms(self, sent: Call) -> int:
+        if sent.dialect is LEGACY:
             return self.settings.legacy_timeout_ms
-        if returns and self.returns.allows(call.sent.reply_to or ""):
+        if _returns(sent) and self.returns.allows(sent.reply_to or ""):
             return self.settings.return_timeout_ms
         return self.settings.request_timeout_ms
+
+
+def _returns(sent: Call) -> bool:
+    """Does it name where its answer may go?"""
+    return sent.reply_to is not None and sent.dialect is SEED
 
 
 def _check(outcome: Outcome, but: type[RacewayError] | None = None) -> None:

@@ -22,11 +22,15 @@ from raceway.broker.peers import Peer, Pending
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.codec.seneca import Call, Failure, Outcome, Reply, Stamp, failure_of, outcome_of, response_document
+from raceway.codec.seneca_call import SEED, SEED_LINE
 from raceway.codec.seneca_failure import ACT_EXECUTE
 from raceway.codec.seneca_trk import maybe_own
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.listen.seneca_repeats import Repeats, Settled
 from raceway.model.envelope import SENECA, Batch, decode_hops, encode_json
+
+# Their answers tell the whole history.
+_WITH_HOPS = (SEED, SEED_LINE)
 
 
 class Door(Protocol):
@@ -71,20 +75,22 @@ class SenecaCall(Peer):
     """`place` is the door's own: where in its output the answer goes. `pattern` is set when a pin has matched."""
 
     wire: ClassVar[bytes] = SENECA
+    reads_source: ClassVar[bool] = True
+
+    pattern: str | None = None
+    pattern_keys: Collection[str] = ()
+    # Does its answer, or do its answers, go to the return path?
+    is_returning = False
+    _expected = 1
+    _is_settled = False
 
     def __init__(self, desk: Desk, door: Door, sent: Call, place: Any = None) -> None:
         self.received_ms = desk.now_ms()
         super().__init__(door.id, no_copies, self.received_ms * 1000)
         self.sid, self.producer = sent.sid, sent.sid.encode()
         self.sent, self.key, self.place = sent, sent.id, place
-        self.pattern: str | None = None
-        self.pattern_keys: Collection[str] = ()
-        # Does its answer, or do its answers, go to the return path?
-        self.is_returning = False
         self._desk, self._door = desk, door
-        self._expected = 1
         self._gathered: list[tuple[Outcome, Stamp]] = []
-        self._is_settled = False
 
     def judged(self, topic: Topic, payload: bytes) -> bytes:
         """Keys that say where a message goes are no part of what a schema describes."""
@@ -94,17 +100,23 @@ class SenecaCall(Peer):
     # ---- what the broker says ----------------------------------------------------------------------------------------
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        rid, times = request.responder_id, None
-        if batch.item("wire", row) == SENECA:
-            rid = (batch.item("producer", row) or b"").decode("utf-8", "replace") or rid
-            times = self._maybe_times(batch.item("source", row), batch.item("hops", row))
-        received_ms, answered_ms = times or (request.handed_us // 1000, self._desk.now_ms())
-        self._gather((outcome_of(batch, row), Stamp(rid, received_ms, answered_ms, self.pattern)))
+        reply: Reply | None = batch.item("source", row)
+        if reply is None or self.sent.dialect in _WITH_HOPS:
+            batch.complete()
+        self._gather((outcome_of(batch, row), self._stamp_of(request, batch, row, reply)))
 
-    def _maybe_times(self, reply: Reply | None, column: bytes | None) -> tuple[int, int] | None:
-        """When the responder got the call and answered it, by its own clock, if it says so."""
+    def _stamp_of(self, request: Pending, batch: Batch, row: int, reply: Reply | None) -> Stamp:
+        """`reply` is that of a service of this wire."""
         if reply is not None and reply.received_ms is not None and reply.answered_ms is not None:
-            return reply.received_ms, reply.answered_ms
+            return Stamp(reply.rid or request.responder_id, reply.received_ms, reply.answered_ms, self.pattern)
+        batch.complete()
+        times = None if reply is None else self._maybe_times(batch.item("hops", row))
+        received_ms, answered_ms = times or (request.handed_us // 1000, self._desk.now_ms())
+        rid = request.responder_id if reply is None else reply.rid or request.responder_id
+        return Stamp(rid, received_ms, answered_ms, self.pattern)
+
+    def _maybe_times(self, column: bytes | None) -> tuple[int, int] | None:
+        """When the responder got the call and answered it, by its own clock, if it says so."""
         hops = decode_hops(column)
         own = maybe_own(hops, self.sent.mid)
         times = () if own is None else hops[own].tms[1:3]

@@ -55,6 +55,8 @@ class Repeats:
         self._monotonic_ms = monotonic_ms
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._size = 0
+        # So long no entry is too old.
+        self._fresh_until = 0.0
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -100,11 +102,14 @@ class Repeats:
     def _drop_old(self, now: float) -> None:
         """Entries lie in order of age."""
         entries = self._entries
+        if now < self._fresh_until and len(entries) < self._max_ids and self._size <= self._max_bytes:
+            return
         while entries:
             key = next(iter(entries))
             entry = entries[key]
             fresh = now - entry.begun_ms < self._window_ms
             if fresh and len(entries) < self._max_ids and self._size <= self._max_bytes:
+                self._fresh_until = entry.begun_ms + self._window_ms
                 return
             if entry.settled is None and entry.waiting:
                 self._reopen(key, entry, now)

@@ -16,7 +16,7 @@ A root of a causal chain leaves `correlation_id` empty in its batch: readers of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, TypeVar
 
 import msgspec
@@ -109,6 +109,11 @@ def decode_hops(column: bytes | None) -> tuple[Hop, ...]:
     return _hops_decoder.decode(column) if column else ()
 
 
+def agreed(values: list[T]) -> T | list[T]:
+    """A column: one value for all rows if they agree."""
+    return values[0] if values.count(values[0]) == len(values) else values
+
+
 _PER_ROW = (list, range)
 
 
@@ -117,11 +122,15 @@ class Batch:
 
     `source` is no column: what a codec read the rows from, for a receiver who speaks the same language and need not
     read them again. Nobody else looks at it, and it is gone once the rows are on disk.
+
+    `later` fills in columns that such a receiver does not look at. It has its message by then: on a quiet bus somebody
+    waits for that, and for the rest nobody. Whoever else reads columns of a batch that has a source calls `complete`.
     """
 
-    __slots__ = ("__dict__", "source")
+    __slots__ = ("__dict__", "later", "source")
 
     source: Any
+    later: Callable[[Batch], None] | None
     count: int
     topic: Column[bytes] = None
     wire: Column[bytes] = None
@@ -150,36 +159,38 @@ class Batch:
 
     def __init__(self, count: int, **columns: Any) -> None:
         self.count = count
-        self.source = None
+        self.source = self.later = None
         self.__dict__.update(columns)
+
+    def complete(self) -> None:
+        """All columns are filled in."""
+        later, self.later = self.later, None
+        if later is not None:
+            later(self)
 
     def item(self, name: str, row: int) -> Any:
         """The value of one column in one row."""
         column = getattr(self, name)
         return column[row] if type(column) in _PER_ROW else column
 
+    def column(self, name: str) -> Sequence[Any]:
+        """One column, row by row."""
+        column = getattr(self, name)
+        return column if type(column) in _PER_ROW else (column,) * self.count
+
     def keep(self, rows: list[int]) -> Batch:
         """A batch of these rows only."""
+        self.complete()
         kept = Batch(len(rows))
         for name, column in self.__dict__.items():
             if name != "count":
                 setattr(kept, name, [column[row] for row in rows] if type(column) in _PER_ROW else column)
         return kept
 
-    @classmethod
-    def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """One batch of the rows of all of them, in order."""
-        if len(batches) == 1:
-            return batches[0]
-        joined = cls(sum(batch.count for batch in batches))
-        for name in dict.fromkeys(name for batch in batches for name in batch.__dict__ if name != "count"):
-            first = batches[0].__dict__.get(name)
-            if type(first) not in _PER_ROW and all(batch.__dict__.get(name) == first for batch in batches):
-                setattr(joined, name, first)
-            else:
-                setattr(joined, name, [batch.item(name, row) for batch in batches for row in range(batch.count)])
-        joined.source = [batch.item("source", row) for batch in batches for row in range(batch.count)]
-        return joined
+    def set_if_used(self, name: str, column: list[Any]) -> None:
+        """A column that no row uses stays unused."""
+        if column.count(None) < len(column):
+            setattr(self, name, column)
 
     def row(self, row: int) -> Envelope:
         """One row as an envelope, without position. For slow paths."""
@@ -207,15 +218,10 @@ class Batch:
         batch = cls(len(rows))
         for name in TEXT_COLUMNS:
             column = [None if (v := getattr(row, name)) is None else v.encode() for row in rows]
-            _set_if_used(batch, name, column)
+            batch.set_if_used(name, column)
         for name in NUMBER_COLUMNS:
-            _set_if_used(batch, name, [getattr(row, name) for row in rows])
-        _set_if_used(batch, "attributes", [encode_attributes(row.attributes) for row in rows])
-        _set_if_used(batch, "hops", [encode_hops(row.hops) for row in rows])
+            batch.set_if_used(name, [getattr(row, name) for row in rows])
+        batch.set_if_used("attributes", [encode_attributes(row.attributes) for row in rows])
+        batch.set_if_used("hops", [encode_hops(row.hops) for row in rows])
         batch.payload = [row.payload for row in rows]
         return batch
-
-
-def _set_if_used(batch: Batch, name: str, column: list[Any]) -> None:
-    if any(value is not None for value in column):
-        setattr(batch, name, column)

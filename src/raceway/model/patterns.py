@@ -29,6 +29,7 @@ MaybeLook: TypeAlias = Callable[[str], str | None]
 KEY_ORDER = ("sys", "role", "plugin", "base", "area", "aim", "cmd")
 # Actions every Seneca instance has for itself. They are never exposed to the network.
 _INTERNAL_ROLES, _INTERNAL_SYSTEM = ("seneca", "transport"), "seneca"
+INTERNAL_KEYS = ("role", "sys")
 
 ANY_VALUE = "*"
 _GLOB = re.compile(r"[*?]")
@@ -331,9 +332,10 @@ def maybe_topic(text: MaybeLook) -> str | None:
 
 
 class PinTable(Generic[V]):
-    """Attached pins: found by message, told apart by name."""
+    """Attached pins: found by message, told apart by name. `changes` counts what was added and removed."""
 
     def __init__(self) -> None:
+        self.changes = 0
         self._router: PatternRouter[tuple[Pin, V]] = PatternRouter()
         self._names: dict[str, Pin] = {}
 
@@ -344,6 +346,7 @@ class PinTable(Generic[V]):
         holder = self._names.get(fold(pin.topic)) or (known[0] if known is not None else None)
         if holder is not None and holder != pin:
             raise PinTakenError(pin.text, pin.topic, holder.text, holder.topic)
+        self.changes += 1
         self._names[fold(pin.topic)] = pin
         self._router.add(pin.pattern, (pin, value))
 
@@ -351,6 +354,7 @@ class PinTable(Generic[V]):
         """False if it was not there."""
         if self.maybe_get(pin) is None:
             return False
+        self.changes += 1
         del self._names[fold(pin.topic)]
         return self._router.remove(pin.pattern)
 

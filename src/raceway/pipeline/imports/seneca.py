@@ -148,7 +148,8 @@ def _topic(call: Call) -> str:
 
 def _answer(line: bytes, reply: Reply) -> Batch:
     """An answer names its request by id only; several in one document stay one."""
-    batch = codec.answer_batch(reply, (reply.mid or "").encode())
+    batch = codec.answer_batch([codec.Answer(reply, (reply.mid or "").encode(), lambda: reply.hops)])
+    batch.complete()
     batch.kind, batch.topic = RESPONSE, b""
     batch.message_id = None if reply.mid is None else reply.mid.encode()
     batch.correlation_id = None if reply.cid is None else reply.cid.encode()
