@@ -91,6 +91,15 @@ def test_text_is_utf8_in_columns() -> None:
     assert Batch.of([Envelope(topic="gepäck")]).topic == ["gepäck".encode()]
 
 
+def test_joined_batches_have_all_rows_in_order() -> None:
+    one = Batch(2, wire=b"mb", topic=b"a", message_id=[b"1", b"2"], payload=[b"x", b"x"], error=[None, b"e"])
+    other = Batch(1, wire=b"mb", topic=b"b", message_id=[b"3"], payload=[b"x"], timeout_ms=7)
+    joined = Batch.joined([one, other])
+    assert (joined.count, joined.wire, joined.topic) == (3, b"mb", [b"a", b"a", b"b"])
+    assert (joined.message_id, joined.payload) == ([b"1", b"2", b"3"], [b"x", b"x", b"x"])
+    assert (joined.error, joined.timeout_ms) == ([None, b"e", None], [None, None, 7])
+
+
 def test_values_that_agree_are_one_for_all_rows() -> None:
     assert (agreed([b"a", b"a"]), agreed([b"a", b"b"]), agreed([None, None])) == (b"a", [b"a", b"b"], None)
 

@@ -187,6 +187,16 @@ class Batch:
                 setattr(kept, name, [column[row] for row in rows] if type(column) in _PER_ROW else column)
         return kept
 
+    @classmethod
+    def joined(cls, batches: Sequence[Batch]) -> Batch:
+        """One batch of the rows of all of them, in order. For slow paths."""
+        joined = cls(sum(batch.count for batch in batches))
+        for name in dict.fromkeys(name for batch in batches for name in batch.__dict__ if name != "count"):
+            values = [value for batch in batches for value in batch.column(name)]
+            per_row = any(type(getattr(batch, name)) in _PER_ROW for batch in batches)
+            setattr(joined, name, values if per_row else agreed(values))
+        return joined
+
     def set_if_used(self, name: str, column: list[Any]) -> None:
         """A column that no row uses stays unused."""
         if column.count(None) < len(column):
