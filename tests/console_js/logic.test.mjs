@@ -9,7 +9,7 @@ const { EventParser } = await load("events.js");
 const format = await load("format.js");
 const { layout } = await load("layers.js");
 const { link, parse } = await load("route.js");
-const { area, line, nearest, ticks } = await load("scale.js");
+const { area, heightAt, line, nearest, ticks } = await load("scale.js");
 const { described, instants, place, wires } = await load("waterfall.js");
 
 test("an address says page, argument and query, whatever is in them", () => {
@@ -87,6 +87,9 @@ test("the axis of a chart has few round numbers and reaches the largest", () => 
   assert.equal(line([0, 10], [5, 6]), "M0.0 5.0L10.0 6.0");
   assert.equal(area([0, 10], [5, 6], 9), "M0.0 5.0L10.0 6.0L10.0 9L0.0 9Z");
   assert.equal(area([], [], 9), "");
+  const heights = [0, 25, 50, 75, 100].map((x) => heightAt([0, 10], [100, 30], x));
+  assert.deepEqual(heights.map(Math.round), [10, 12, 20, 28, 30], "level at both ends, halfway in the middle");
+  assert.deepEqual([100, 50, 0].map((x) => Math.round(heightAt([100, 10], [0, 30], x))), [10, 20, 30], "also to the left");
   assert.deepEqual([-5, 4, 6, 99].map((wanted) => nearest([0, 5, 10], wanted)), [0, 1, 1, 2]);
 });
 

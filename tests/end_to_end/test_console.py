@@ -40,7 +40,7 @@ def port() -> Iterator[Airport]:
             finished(found.server.data, "run", "--once", "--master", "local[2]", "--memory", "1g")
         else:
             found.write_pipeline()
-        wait_until(lambda: len(found.ask("/api/history")["samples"]) > 120, 200)
+        wait_until(lambda: len(found.ask("/api/history")["samples"]) > 70, 300)
         yield found
 
 
@@ -281,7 +281,6 @@ def test_peers_tables_and_the_journal(visitor: Visitor, port: Airport) -> None:
     visitor.picture("peers")
     page = visitor.go("journal")
     expect(page.get_by_role("table", name="Segments")).to_contain_text("active")
-    visitor.picture("journal")
     page = visitor.go("api")
     expect(page.get_by_role("table", name="Operations")).to_contain_text("/api/messages")
 

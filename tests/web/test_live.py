@@ -28,6 +28,8 @@ def test_rates_are_those_of_the_last_second(bench: Bench) -> None:
     live.sample()
     overview = live.overview()
     assert (overview.rates["mb"], overview.totals["mb"]) == (0, 7)
+    bench.loop.advance(0.5)
+    assert live.overview().rates_us == live.samples[-1].time_us, "a second that is over, whenever it is asked for"
     assert [sample.wires["mb"] for sample in live.samples] == [7, 0]
 
 

@@ -44,7 +44,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """How the bus is. Counters are since its start, `rates` are of the last full second."""
+    """How the bus is. Counters are since its start, `rates` are of the last full second, which ended at `rates_us`."""
 
     version: str
     time_us: int
@@ -52,6 +52,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     status: str
     reason: str
     rates: dict[str, int]
+    rates_us: int
     totals: dict[str, int]
     kinds: dict[str, int]
     delivered: int
@@ -122,7 +123,8 @@ class Live:
         return Overview(
             version=__version__, time_us=broker.clock_us(), uptime_s=(broker.clock_us() - self._began_us) // 1_000_000,
             status="draining" if broker.draining else health.status, reason=health.reason,
-            rates=last.wires if last else dict.fromkeys(totals, 0), totals=totals, kinds=kinds,
+            rates=last.wires if last else dict.fromkeys(totals, 0), rates_us=last.time_us if last else 0,
+            totals=totals, kinds=kinds,
             delivered=delivered, delivered_rate=last.delivered if last else 0, bytes=size, errors=errors,
             peers=len(broker.peers), topics=len(broker.topics), subscriptions=sum(1 for _ in broker.subscriptions),
             queues=sum(1 for _ in broker.queues), open_requests=len(broker.correlation),

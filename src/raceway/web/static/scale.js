@@ -35,6 +35,25 @@ export function area(xs, ys, ground) {
 }
 
 /**
+ * How high a curve is that leaves one point and reaches the other level, halfway bent, at some x between them.
+ * @param {[number, number]} from
+ * @param {[number, number]} to
+ * @param {number} x
+ */
+export function heightAt([x1, y1], [x2, y2], x) {
+  const part = x2 === x1 ? 0.5 : (x - x1) / (x2 - x1);
+  let low = 0;
+  let high = 1;
+  for (let round = 0; round < 20; round += 1) {
+    const t = (low + high) / 2;
+    const reached = 1.5 * (1 - t) * (1 - t) * t + 1.5 * (1 - t) * t * t + t * t * t;
+    if (reached < part) low = t;
+    else high = t;
+  }
+  return y1 + (y2 - y1) * low * low * (3 - 2 * low);
+}
+
+/**
  * Which of the sorted numbers is nearest.
  * @param {number[]} sorted
  * @param {number} wanted

@@ -46,8 +46,8 @@ export async function show(view) {
   const topTopics = async () => busiest.update(withShares((await get("/api/topics", { order: "rate", limit: TOPICS }, view.signal)).topics));
   await topTopics();
   view.live((now) => {
-    if (samples[samples.length - 1]?.time_us !== now.time_us) {
-      samples.push({ time_us: now.time_us, wires: now.rates });
+    if (now.rates_us > (samples[samples.length - 1]?.time_us ?? 0)) {
+      samples.push({ time_us: now.rates_us, wires: now.rates });
       if (samples.length > KEPT) samples.shift();
     }
     update(now);

@@ -4,6 +4,7 @@ import { badge, choices, empty, h, heading, replace, s, wireMark } from "../dom.
 import { count, duration, time } from "../format.js";
 import { layout } from "../layers.js";
 import { link } from "../route.js";
+import { heightAt } from "../scale.js";
 import { Table } from "../table.js";
 
 const BOX = { width: 158, height: 46, least: 262, most: 340, down: 74, margin: 10 };
@@ -107,7 +108,9 @@ function draw(flows, listeners, room) {
     return { x: BOX.margin + place.column * across, y: BOX.margin + place.row * BOX.down };
   };
   const heaviest = Math.max(...edges.map((edge) => edge.weight));
-  const lines = edges.map((edge) => arrow(edge, corner(edge.from), corner(edge.to), heaviest));
+  /** @type {Corner[]} */
+  const taken = [];
+  const lines = edges.map((edge) => arrow(edge, corner(edge.from), corner(edge.to), heaviest, across - BOX.width, taken));
   const boxes = [...nodes.values()].map((each) => box(each, corner(each.id)));
   return s("svg", { class: "graph", width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": `${nodes.size} services and topics, ${edges.length} connections; the tables below list them` }, lines, boxes);
 }
@@ -118,8 +121,10 @@ function draw(flows, listeners, room) {
  * @param {Corner} from
  * @param {Corner} to
  * @param {number} heaviest
+ * @param {number} gap  between columns
+ * @param {Corner[]} taken  where names stand already
  */
-function arrow(edge, from, to, heaviest) {
+function arrow(edge, from, to, heaviest, gap, taken) {
   const back = to.x < from.x;
   const beside = to.x === from.x;
   const side = back ? -1 : 1;
@@ -128,17 +133,26 @@ function arrow(edge, from, to, heaviest) {
   const [x2, y2] = [back || beside ? to.x + BOX.width : to.x, to.y + BOX.height / 2 + lower];
   const bend = beside ? 60 : Math.abs(x2 - x1) / 2;
   const d = `M${x1} ${y1}C${x1 + side * bend} ${y1} ${beside ? x2 + bend : x2 - side * bend} ${y2} ${x2} ${y2}`;
+  // In the first gap or the last one: between them there may be boxes before the line.
+  const middles = beside ? [x1 + 45] : [x1 + (side * gap) / 2, x2 - (side * gap) / 2];
+  const spot = middles.map((x) => ({ x, y: beside ? (y1 + y2) / 2 : heightAt([x1, y1], [x2, y2], x) })).find((each) => isFree(each, taken));
+  if (spot && edge.weight) taken.push(spot);
   const thick = 1.2 + 2.8 * (Math.log(1 + edge.weight) / Math.log(1 + heaviest));
-  return s("g", { class: `edge ${/^[a-z]+$/.test(edge.wire) ? edge.wire : ""}` }, s("path", { d, class: edge.failing ? "failing" : "", "stroke-width": thick.toFixed(1) }),
-    s("path", { d: `M${x2} ${y2}l${beside ? 8 : -8 * side} -4v8z`, class: "tip" }), label(edge, (x1 + x2) / 2 + (beside ? 45 : 0), (y1 + y2) / 2, back));
+  return s("g", { class: `edge ${/^[a-z]+$/.test(edge.wire) ? edge.wire : ""}` }, s("path", { d, "stroke-width": thick.toFixed(1) }),
+    s("path", { d: `M${x2} ${y2}l${beside ? 8 : -8 * side} -4v8z`, class: "tip" }), spot ? label(edge, spot, back) : null);
 }
 
-/** @param {Edge} edge @param {number} x @param {number} y @param {boolean} below */
-function label(edge, x, y, below) {
+/** Names that would lie upon others are left out; the table has them. @param {Corner} spot @param {Corner[]} taken */
+function isFree(spot, taken) {
+  return taken.every((other) => Math.abs(other.x - spot.x) > 90 || Math.abs(other.y - spot.y) > 11);
+}
+
+/** @param {Edge} edge @param {Corner} spot @param {boolean} below */
+function label(edge, { x, y }, below) {
   if (!edge.weight) return null;
   const first = below ? y + 14 : y - (edge.label ? 18 : 6);
-  const lines = [edge.label ? s("tspan", { x, dy: 0 }, clipped(edge.label, LABEL)) : null, s("tspan", { x, dy: edge.label ? 12 : 0, class: "counted" }, count(edge.weight))];
-  return s("text", { x, y: first, "text-anchor": "middle" }, lines, s("title", {}, `${edge.label} ${count(edge.weight)}`.trim()));
+  const lines = [edge.label ? s("tspan", { x, dy: 0 }, clipped(edge.label, LABEL)) : null, s("tspan", { x, dy: edge.label ? 12 : 0, class: edge.failing ? "counted failing" : "counted" }, count(edge.weight))];
+  return s("text", { x, y: first, "text-anchor": "middle" }, lines, s("title", {}, `${edge.label} ${count(edge.weight)}${edge.failing ? ", some failed" : ""}`.trim()));
 }
 
 /** @param {{name: string, kind: string, under: string}} node @param {Corner} at */
