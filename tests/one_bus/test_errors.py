@@ -162,7 +162,7 @@ def full(tmp_path: Path) -> Iterator[tuple[Server, Path]]:
 def _made_by_danube(server: Server) -> str:
     with danube_wire(server) as wire:
         try:
-            wire.ask("danube_admin.TopicAdmin/CreateTopic", NewTopicRequest(name="/default/new"), TopicResponse)
+            wire.ask("danube_admin.TopicAdmin/CreateTopic", NewTopicRequest(name="/default/newer"), TopicResponse)
         except RefusedError as refused:
             return refused.status
     return ""
