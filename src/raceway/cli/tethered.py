@@ -7,6 +7,7 @@ and the command stops in order, as after SIGTERM: nothing is left running.
 from __future__ import annotations
 
 import os
+import runpy
 import signal
 import sys
 import threading
@@ -32,7 +33,5 @@ def stop_at_eof() -> None:
 
 
 if __name__ == "__main__":
-    from raceway.cli.app import main
-
     stop_at_eof()
-    main()
+    runpy.run_module("raceway", run_name="__main__", alter_sys=True)  # an import would be a ring: commands start us
