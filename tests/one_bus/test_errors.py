@@ -182,7 +182,7 @@ CHANGES: dict[str, Callable[[Server], str]] = {
     "zbus": _made_by_zbus,
     "danube": _made_by_danube,
     "registry": _called("POST", "/subjects/new/versions", {"schema": '"string"'}),
-    "schema": _called("POST", "/api/schemas/new/versions", {"type": "string", "definition": "x"}),
+    "schema": _called("POST", "/api/schemas/newer/versions", {"type": "string", "definition": "x"}),
     "limits": _called("PUT", "/api/policies/namespaces/default", {"max_producers_per_topic": 9}),
     "seneca": _called("POST", "/api/seneca/services", {"pin": "role:new", "url": "http://127.0.0.1:9/act"}),
 }
