@@ -100,16 +100,12 @@ class Exchanges:
         if batch.count:
             askers: Sequence[Peer] = intent.askers or (peer,) * batch.count
             batch.producer = peer.producer if intent.askers is None else [asker.producer for asker in askers]
-            has_parents = batch.parent_id is not None
-            if has_parents:
-                bus.chains.unmask_parents(batch)
+            bus.chains.unmask_parents(batch)
             masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             bus.journal.check_writable()
             opened = list(self._open(askers, batch, spans, chosen, masked))
             self._forward(opened, batch)
-            if not has_parents:  # then roots are remembered, no more
-                bus.chains.unmask_parents(batch)
             self._keep(batch, spans, opened, done)
         return Taken(tuple(refused))
 
@@ -178,6 +174,7 @@ class Exchanges:
     def _forward(self, opened: list[Opened], batch: Batch) -> None:
         """To peers at once; a queue hands out what is committed."""
         for row, request, _ in opened:
+            self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
             responder = request.responder
             if not isinstance(responder, QueueResponder):
                 if not responder.reads_source:
@@ -185,9 +182,6 @@ class Exchanges:
                 responder.forward(request, batch, row)
                 request.handed_us = max(self._bus.clock_us(), request.accepted_us)
         self._bus.turn.hasten()
-        remember = self._bus.chains.remember
-        for _, request, _ in opened:
-            remember(request.forwarded_id, request.message_id, request.correlation_id)
 
     def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> None:
         bus, settle = self._bus, partial(self._settle, opened, done)
