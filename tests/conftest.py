@@ -8,7 +8,11 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile("default", deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow])
+from tests.rounds import SOAKING
+
+# Few examples in `make test`, many in `make soak`.
+EXAMPLES = 200 if SOAKING else 50
+settings.register_profile("default", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
 
 # On the server a test that cannot run is a failure: a missing tool must not pass for a proof.

@@ -93,13 +93,13 @@ def kill_and_start(server: Server, client: DanubeProcess, chosen: random.Random,
     server.start(START_S)
 
 
-@pytest.mark.timeout(120 + 30 * rounds(10))
+@pytest.mark.timeout(120 + 30 * rounds(4))
 def test_a_client_that_keeps_working_never_notices(tmp_path: Path) -> None:
     chosen = seeded("danube kill")
     with running_server(tmp_path / "data") as server, danube_process(danube_url(server)) as client:
         for scene in SCENES:
             scene.begin(client)
-        for number in range(rounds(10)):
+        for number in range(rounds(4)):
             kill_and_start(server, client, chosen, number)
         at_last = client.progress()
         wait_until(lambda: is_at_work(client, at_last, 20), 60, "all to be at work after the last start")
