@@ -35,8 +35,8 @@ def import_captures(
     """
     chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
     from raceway.journal.lock import FolderLock
-    from raceway.pipeline.imports.capture import capture_files, capture_of
-    from raceway.pipeline.imports.importing import import_capture
+    from raceway.pipeline.imports.capture import capture_files
+    from raceway.pipeline.imports.importing import import_file
     from raceway.pipeline.opening import open_lake
     from raceway.pipeline.recompute import refresh
 
@@ -49,7 +49,7 @@ def import_captures(
         with progress("files", len(files)) as bar:
             done = []
             for file in files:
-                done.append(import_capture(lake, capture_of(wire, file), chosen.config))
+                done.append(import_file(lake, wire, file, chosen.config))
                 bar.advance(bar.task_ids[0])
         if any(each.state == "imported" for each in done):
             note("bringing the tables up to date")

@@ -47,7 +47,8 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 
 
 def capture_of(wire: str, path: Path) -> Capture:
+    """The file as it is now; whoever reads it later compares size and time."""
+    facts = path.stat()
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    facts = path.stat()
     return Capture(wire, path.absolute(), digest, facts.st_size, facts.st_mtime_ns // 1000)
