@@ -23,8 +23,7 @@ from bench.pipeline_results import IMPORT, POLARS, UDF
 from raceway.codec.frames import LENGTH
 from raceway.codec.mb_header import MbLimits, Refused, read_message
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.imports.capture import capture_of
-from raceway.pipeline.imports.importing import import_capture
+from raceway.pipeline.imports.importing import import_file
 from raceway.pipeline.lake import ParquetLake
 
 FIELDS = (
@@ -68,7 +67,7 @@ def ours(spark: SparkSession, file: Path, folder: Path) -> float:
     shutil.rmtree(folder, ignore_errors=True)
     lake = ParquetLake(spark, Folders(folder))
     began = time.monotonic()
-    import_capture(lake, capture_of("mb", file))
+    import_file(lake, "mb", file)
     return time.monotonic() - began
 
 

@@ -34,7 +34,7 @@ def verdicts(found: Capture, settings: config.Config | None = None) -> list[Verd
     settings = settings or config.Config()
     form = form_of(found.wire, settings, found.path)
     told: dict[int, Verdict] = {}
-    for piece in cut(found, form):
+    for piece in cut(found.path, form):
         messages, rejected, is_broken = piece_rows(found, form, piece)
         for row in messages.to_pylist(maps_as_pydicts="strict"):
             assert row["sequence"] not in told

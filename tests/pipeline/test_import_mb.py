@@ -221,7 +221,7 @@ def test_wherever_a_file_is_cut_into_pieces_its_rows_are_the_same(
     assert verdicts(found) == whole
     monkeypatch.setattr(mb if not is_lines else lines, "PIECE_BYTES", 100)
     assert verdicts(found) == whole
-    assert len(cut(found, form_of("mb", config.Config(), found.path))) > 10
+    assert len(cut(found.path, form_of("mb", config.Config(), found.path))) > 10
 
 
 @given(

@@ -11,8 +11,8 @@ import pytest
 
 from raceway.errors import ConfigError, PipelineError
 from raceway.pipeline.imports import importing, mb, pieces
-from raceway.pipeline.imports.capture import capture_files, capture_of
-from raceway.pipeline.imports.importing import Imported, import_capture
+from raceway.pipeline.imports.capture import Capture, capture_files, capture_of
+from raceway.pipeline.imports.importing import Imported, import_file
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
 from tests.pipeline.drivers import QUICKLY, finished, finished_in_turn
@@ -36,8 +36,8 @@ def test_a_capture_becomes_rows_of_both_tables_once_whatever_its_name(
     monkeypatch.setattr(mb, "PIECE_MESSAGES", 400)
     (tmp_path / "one.mb").write_bytes(frames(1000, bad=30))
     (tmp_path / "again.mb").write_bytes(frames(1000, bad=30))
-    first = import_capture(lake, capture_of("mb", tmp_path / "one.mb"))
-    again = import_capture(lake, capture_of("mb", tmp_path / "again.mb"))
+    first = import_file(lake, "mb", tmp_path / "one.mb")
+    again = import_file(lake, "mb", tmp_path / "again.mb")
     assert first == Imported(str(tmp_path / "one.mb"), 1000, 30, "imported", "mb")
     assert again == Imported(str(tmp_path / "again.mb"), 1000, 30, "imported before", "mb")
     rows = lake.frame(MESSAGES).orderBy("sequence").select("sequence", "payload", "source", "time_us").collect()
@@ -57,13 +57,13 @@ def test_several_files_and_an_empty_one_are_sources_of_their_own(lake: ParquetLa
     contents = {"a": frames(3), "b": frames(4, bad=1), "none": b"", "bad": frame(b"")}
     for name, content in contents.items():
         (tmp_path / name).write_bytes(content)
-    done = [import_capture(lake, capture_of("mb", tmp_path / name)) for name in contents]
+    done = [import_file(lake, "mb", tmp_path / name) for name in contents]
     assert [each[1:4] for each in done] == [
         (3, 0, "imported"), (4, 1, "imported"), (0, 0, "imported"), (0, 1, "imported"),
     ]  # fmt: skip
     counts = {row[0]: row[1] for row in lake.frame(MESSAGES).groupBy("source").count().collect()}
     assert sorted(counts.values()) == [3, 4]
-    again = [import_capture(lake, capture_of("mb", tmp_path / name)) for name in contents]
+    again = [import_file(lake, "mb", tmp_path / name) for name in contents]
     assert [each.state for each in again] == ["imported before"] * 4
 
 
@@ -71,7 +71,6 @@ def test_a_crash_before_the_last_step_changes_nothing_and_the_next_try_does_all(
     lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "one.mb").write_bytes(frames(5, bad=2))
-    found = capture_of("mb", tmp_path / "one.mb")
 
     def killed(self: ParquetLake, table: str, part: str, files: list[Path]) -> None:
         if table == MESSAGES:
@@ -81,21 +80,27 @@ def test_a_crash_before_the_last_step_changes_nothing_and_the_next_try_does_all(
     append = ParquetLake.append
     monkeypatch.setattr(ParquetLake, "append", killed)
     with pytest.raises(KeyboardInterrupt):
-        import_capture(lake, found)
+        import_file(lake, "mb", tmp_path / "one.mb")
     monkeypatch.undo()
     assert lake.frame(MESSAGES).count() == 0
     lake.sweep()
-    assert import_capture(lake, found) == Imported(str(tmp_path / "one.mb"), 5, 2, "imported", "mb")
+    assert import_file(lake, "mb", tmp_path / "one.mb") == Imported(str(tmp_path / "one.mb"), 5, 2, "imported", "mb")
     assert (lake.frame(MESSAGES).count(), lake.frame(REJECTED_MESSAGES).count()) == (5, 2)
 
 
-def test_a_file_that_is_written_to_meanwhile_is_not_imported(lake: ParquetLake, tmp_path: Path) -> None:
+def test_a_file_that_is_written_to_meanwhile_is_not_imported(
+    lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named_and_written_to(wire: str, path: Path) -> Capture:
+        found = capture_of(wire, path)
+        with path.open("ab") as file:
+            file.write(frames(1))
+        return found
+
     (tmp_path / "one.mb").write_bytes(frames(5))
-    found = capture_of("mb", tmp_path / "one.mb")
-    with (tmp_path / "one.mb").open("ab") as file:
-        file.write(frames(1))
+    monkeypatch.setattr(importing, "capture_of", named_and_written_to)
     with pytest.raises(PipelineError, match="written to while"):
-        import_capture(lake, found)
+        import_file(lake, "mb", tmp_path / "one.mb")
     assert lake.parts(MESSAGES) == []
 
 
@@ -103,7 +108,7 @@ def test_behind_broken_framing_rows_of_later_pieces_are_left_out(lake: ParquetLa
     good = b"POST /q?cmd=produce HTTP/1.1\r\n\r\n"
     content = good * 10 + b"POST / HTTP/1.1\r\nx y: z\r\n\r\n" + good * (pieces.PIECE_MESSAGES + 10)
     (tmp_path / "one.zbus").write_bytes(content)
-    done = import_capture(lake, capture_of("zbus", tmp_path / "one.zbus"))
+    done = import_file(lake, "zbus", tmp_path / "one.zbus")
     assert (done.messages, done.rejected) == (10, 1)
     (row,) = lake.frame(REJECTED_MESSAGES).select("sequence", "reason", "attributes").collect()
     assert (row[0], row[1]) == (10, "Bad format: header name")
@@ -140,7 +145,7 @@ def test_times_go_on_from_piece_to_piece(tmp_path: Path) -> None:
 def imported(lake: ParquetLake, wire: str, path: Path, content: bytes) -> list[Row]:
     """Rows of `bronze.messages` after the import, in order."""
     path.write_bytes(content)
-    import_capture(lake, capture_of(wire, path))
+    import_file(lake, wire, path)
     return [row.asDict() for row in lake.frame(MESSAGES).orderBy("sequence").collect()]
 
 

@@ -10,9 +10,8 @@ from pyspark.sql import functions as F
 
 from raceway.errors import ConfigError
 from raceway.pipeline.folders import Folders
-from raceway.pipeline.imports.capture import capture_of
 from raceway.pipeline.imports.imported import known_captures, named_captures, remove_capture
-from raceway.pipeline.imports.importing import import_capture
+from raceway.pipeline.imports.importing import import_file
 from raceway.pipeline.lake import Lake, ParquetLake
 from raceway.pipeline.recompute import refresh
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
@@ -45,7 +44,7 @@ def test_what_was_taken_out_is_in_no_table_and_can_be_imported_as_another_wire(
 ) -> None:
     kept, unwanted, mistaken = (captured(tmp_path, name, "{}", "[]") for name in ("kept", "unwanted", "mistaken"))
     for wire, path in (("mb", kept), ("mb", unwanted), ("zbus", mistaken)):
-        import_capture(lake, capture_of(wire, path))
+        import_file(lake, wire, path)
     refresh(lake, TABLES)
     assert [(each.wire, each.messages, each.rejected) for each in named_captures(lake, [str(mistaken)])] == [
         ("zbus", 0, 1)
@@ -55,13 +54,13 @@ def test_what_was_taken_out_is_in_no_table_and_can_be_imported_as_another_wire(
     # The process ends here, before any table was computed anew.
     again = ParquetLake(lake.spark, lake.folders)
     assert [each.path for each in known_captures(again)] == [str(kept)]
-    done = import_capture(again, capture_of("mb", mistaken))
+    done = import_file(again, "mb", mistaken)
     assert (done.messages, done.rejected, done.state, done.wire) == (2, 0, "imported", "mb")
     refresh(again, TABLES)
 
     never = ParquetLake(lake.spark, Folders(tmp_path / "never"))
     for path in (kept, mistaken):
-        import_capture(never, capture_of("mb", path))
+        import_file(never, "mb", path)
     refresh(never, TABLES)
     assert content(again) == content(never)
     assert again.notes.parts(MESSAGES) == never.notes.parts(MESSAGES)

@@ -41,15 +41,15 @@ def import_captures(
     A file is known by its content: importing it again changes nothing. `unimport` takes it out again.
     """
     chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
-    from raceway.pipeline.imports.capture import capture_files, capture_of
-    from raceway.pipeline.imports.importing import import_capture
+    from raceway.pipeline.imports.capture import capture_files
+    from raceway.pipeline.imports.importing import import_file
 
     files = capture_files(paths)
     chosen.folders.root.mkdir(parents=True, exist_ok=True)
     with _changing(chosen) as lake, progress("files", len(files)) as bar:
         done = []
         for file in files:
-            done.append(import_capture(lake, capture_of(wire, file), chosen.config))
+            done.append(import_file(lake, wire, file, chosen.config))
             bar.advance(bar.task_ids[0])
     for each in done:
         if each.wire != wire:

@@ -47,8 +47,9 @@ def _is_hidden(file: Path, folder: Path) -> bool:
 
 
 def capture_of(wire: str, path: Path) -> Capture:
-    digest = sha256_of(path)
+    """The file as it is now; whoever reads it later compares size and time."""
     facts = path.stat()
+    digest = sha256_of(path)
     return Capture(wire, path.absolute(), digest, facts.st_size, facts.st_mtime_ns // 1000)
 
 

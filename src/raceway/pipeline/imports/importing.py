@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
@@ -12,9 +13,9 @@ import pyarrow.parquet as pq
 
 from raceway import config
 from raceway.pipeline.columns import BRONZE, TIMESTAMP
-from raceway.pipeline.imports.capture import Capture
+from raceway.pipeline.imports.capture import Capture, capture_of
 from raceway.pipeline.imports.chains import complete
-from raceway.pipeline.imports.pieces import Told, cut, form_of, parse_pieces
+from raceway.pipeline.imports.pieces import Piece, Told, cut, form_of, parse_pieces
 from raceway.pipeline.lake import IMPORT_PART, Lake
 from raceway.pipeline.staged import open_writer
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
@@ -30,20 +31,26 @@ class Imported(NamedTuple):
     wire: str
 
 
-def import_capture(lake: Lake, capture: Capture, settings: config.Config | None = None) -> Imported:
-    """Parse one file into the bronze tables; one that is there already is left as it is."""
+def import_file(lake: Lake, wire: str, path: Path, settings: config.Config | None = None) -> Imported:
+    """Parse one file into the bronze tables; one that is there already, under whatever name, is left as it is.
+
+    Its name in the tables and its borders are found at the same time: both take a look at every byte.
+    """
+    chosen = settings or config.Config()
+    with ThreadPoolExecutor(1) as pool:
+        cutting = pool.submit(cut, path, form_of(wire, chosen, path))
+        capture = capture_of(wire, path)
+        pieces = cutting.result()
     is_new = not lake.has_capture(capture.sha256)
     if is_new:
-        _import(lake, capture, settings or config.Config())
+        _import(lake, capture, pieces, chosen)
     part = IMPORT_PART + capture.sha256
     good, refused = (lake.notes.of(table, part) for table in (MESSAGES, REJECTED_MESSAGES))
     state = "imported" if is_new else "imported before"
     return Imported(str(capture.path), good.rows, refused.rows, state, good.wire or capture.wire)
 
 
-def _import(lake: Lake, capture: Capture, settings: config.Config) -> None:
-    form = form_of(capture.wire, settings, capture.path)
-    pieces = cut(capture, form)
+def _import(lake: Lake, capture: Capture, pieces: list[Piece], settings: config.Config) -> None:
     folder = lake.stage("import")
     told = parse_pieces(lake.spark, capture, pieces, settings, folder) if pieces else []
     raise_times(told)

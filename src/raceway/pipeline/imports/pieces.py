@@ -107,11 +107,11 @@ def form_of(wire: str, settings: config.Config, path: Path) -> Form:
     return form
 
 
-def cut(capture: Capture, form: Form) -> list[Piece]:
+def cut(path: Path, form: Form) -> list[Piece]:
     """The pieces of a file, in order."""
-    if not capture.size:
+    if not path.stat().st_size:
         return []
-    with capture.path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
+    with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         return list(_pieces(data, form))
 
 
