@@ -1,12 +1,13 @@
 """Raw MB frames into bronze: ours, a Python UDF called row by row, and Polars in one process.
 
-All three end with a Parquet file of the same fields; all three check action, topic, version, ids and timeout. The UDF
-is given frames that are cut already, which is to its advantage. Polars cuts them by the same loop as we do. There are
-no answers among the frames: an import pairs them with their requests, and the others do not.
+All three begin with the file of a capture and end with Parquet files of the same fields; all three check action, topic,
+version, ids and timeout. Frames are cut by a loop for the UDF, which gets them as Parquet, and for Polars. There are no
+answers among the frames: an import pairs them with their requests, and the others do not.
 """
 
 from __future__ import annotations
 
+import os
 import shutil
 import time
 from collections.abc import Callable
@@ -71,10 +72,12 @@ def ours(spark: SparkSession, file: Path, folder: Path) -> float:
     return time.monotonic() - began
 
 
-def row_by_row(spark: SparkSession, cut: Path, folder: Path) -> float:
+def row_by_row(spark: SparkSession, file: Path, folder: Path) -> float:
     shutil.rmtree(folder, ignore_errors=True)
-    parse = F.udf(_parse, FIELDS, useArrow=False)
+    parse, cut = F.udf(_parse, FIELDS, useArrow=False), file.with_suffix(".parquet")
     began = time.monotonic()
+    frames = frames_of(file)
+    pq.write_table(pa.table({"sequence": range(len(frames)), "frame": frames}), cut, row_group_size=65_536)
     rows = spark.read.parquet(str(cut)).select("sequence", parse("frame").alias("message"))
     rows.select("sequence", "message.*").write.option("compression", "zstd").parquet(str(folder))
     return time.monotonic() - began
@@ -122,17 +125,17 @@ def with_polars(file: Path, folder: Path) -> float:
 def measure(spark: SparkSession, folder: Path, count: int, rounds: int) -> dict[str, list[float]]:
     """Alternating runs over one file: frames per second of each way, round by round."""
     folder.mkdir(exist_ok=True)
-    file, cut = folder / "frames.mb", folder / "cut.parquet"
+    file = folder / "frames.mb"
     write_frames(file, count)
-    pq.write_table(pa.table({"sequence": range(count), "frame": frames_of(file)}), cut, row_group_size=65_536)
     ways: dict[str, Callable[[], float]] = {
         IMPORT: lambda: ours(spark, file, folder / "ours"),
-        UDF: lambda: row_by_row(spark, cut, folder / "udf"),
+        UDF: lambda: row_by_row(spark, file, folder / "udf"),
         POLARS: lambda: with_polars(file, folder / "polars"),
     }
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
+            os.sync()  # or whoever syncs, which is ours alone, waits for what the others have written
             seconds = way()
             if number:  # the first round warms up
                 found[name].append(count / seconds)
