@@ -97,7 +97,7 @@ def _alive_workers(port: int) -> int:
     try:
         with opener.open(f"http://127.0.0.1:{port}/json/", timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])
-    except OSError:
+    except (OSError, json.JSONDecodeError):  # a master still starting answers every path with its home page
         return 0
 
 
