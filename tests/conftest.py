@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -14,6 +15,9 @@ from tests.rounds import SOAKING
 EXAMPLES = 200 if SOAKING else 50
 settings.register_profile("default", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("default")
+
+# A shell without job control starts what runs in its background deaf to Ctrl-C, and so would be all that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # On the server a test that cannot run is a failure: a missing tool must not pass for a proof.
 SKIPS_FAIL = os.environ.get("CI") == "true"

@@ -29,9 +29,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from raceway.pipeline.spark import QUICK_JAVA
 from tests.blank_page import console_lines
 from tests.node_peers import installed as npm_folder
+from tests.pipeline.quick_spark import quick_java
 from tests.ports import free_port_base
 from tests.server import DOORS, running_server, wait_until
 
@@ -176,7 +176,7 @@ class PageRun:
         env["NO_PROXY"] = env["no_proxy"] = "127.0.0.1"
         env["PATH"] = f"{Path(sys.executable).parent}:{env['PATH']}"
         # Spark would look up this machine's name, and its JVM would take every core to compile what runs once.
-        env |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": QUICK_JAVA}
+        env |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_SUBMIT_OPTS": quick_java()}
         if any(block.language == "js" and block.mark != "browser" for block in blocks(self._page)):
             env["NODE_PATH"] = str(npm_folder() / "node_modules")
         return env

@@ -46,6 +46,15 @@ def wait_until(condition: Callable[[], T | None], deadline_s: float = 10.0, what
     return value
 
 
+def has_members(group: int) -> bool:
+    """Whether any process of a group is there still."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 class Server:
     """One data folder and port base; the process on them can be stopped, killed and started again."""
 

@@ -47,9 +47,11 @@ def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         item for item in request.session.items if isinstance(item, pytest.Function) and "runs" in item.fixturenames
     ]
     wanted = [Path(str(item.callspec.params["page"])) for item in asking]
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    going_on = [page for page in wanted if maybe_before(page) is not None]
+    # A page that waits for the one before it takes a thread, but no core.
+    with ThreadPoolExecutor((os.cpu_count() or 1) + len(going_on)) as pool:
         runs = Runs(pool, tmp_path_factory)
-        for page in sorted(wanted, key=lambda page: maybe_before(page) is not None):
+        for page in [*going_on, *wanted]:  # the longest way first
             runs.begin(page)
         yield runs
         pool.shutdown(cancel_futures=True)

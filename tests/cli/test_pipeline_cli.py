@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from raceway.pipeline.progress import maybe_read
-from tests.pipeline.drivers import QUICKLY, command, driver, finished, finished_in_turn
+from tests.pipeline.drivers import command, driver, finished, finished_in_turn
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import add, journal
+from tests.pipeline.quick_spark import QUICKLY
 from tests.server import wait_until
 
 

@@ -18,7 +18,6 @@ from raceway.cli import beside, bus
 from raceway.cli.bus import is_alive
 from raceway.client.sync import connect
 from raceway.pipeline.progress import maybe_read
-from raceway.pipeline.spark import QUICK_JAVA
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
 from tests.ports import free_port_base
@@ -27,7 +26,7 @@ from tests.server import wait_until
 START_S, TABLES_S, STOP_S = 20, 150, 60
 # Small, and quick to start.
 SPARK = {
-    "RACEWAY_PIPELINE__MEMORY": "1g", "RACEWAY_PIPELINE__MASTER": "local[2]", "JDK_JAVA_OPTIONS": QUICK_JAVA
+    "RACEWAY_PIPELINE__MEMORY": "1g", "RACEWAY_PIPELINE__MASTER": "local[2]"
 }  # fmt: skip
 
 

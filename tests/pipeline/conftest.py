@@ -5,6 +5,7 @@ It knows Delta Lake where the jar is there or can be fetched; elsewhere those te
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +20,14 @@ from raceway.pipeline.lake import Lake, ParquetLake
 from raceway.pipeline.spark import session
 from tests.pipeline import delta
 from tests.pipeline.java import maybe_missing
+from tests.pipeline.quick_spark import quick_java
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     if missing := maybe_missing():
         pytest.skip(missing)
+    os.environ["SPARK_SUBMIT_OPTS"] = quick_java()
     with tempfile.TemporaryDirectory(prefix="raceway-spark-") as folder:
         try:
             started = session(Folders(folder), master="local[2]", memory="1g", quick=True, delta=True)

@@ -15,18 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from raceway.pipeline.spark import QUICK, QUICK_JAVA
+from raceway.pipeline.spark import QUICK_JAVA
+from tests.pipeline.quick_spark import quick_java
 from tests.rounds import SOAKING
 
 RUN_S = 900 if SOAKING else 240
-# For commands that start Spark.
-QUICKLY = (
-    "--master",
-    "local[2]",
-    "--memory",
-    "1g",
-    *(word for pair in QUICK.items() for word in ("--conf", "=".join(pair))),
-)
 # Commands one after the other in one process, which starts a JVM once; a line with this sign ends what each prints.
 _END = "\x1e"
 _IN_TURN = f"""
@@ -50,7 +43,7 @@ def command(folder: Path, *arguments: str) -> list[str]:
 def environment() -> dict[str, str]:
     """Ours without settings of a bus. Spark hands the two variables to the JVMs that it starts."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
-    return kept | {"SPARK_SUBMIT_OPTS": QUICK_JAVA, "SPARK_LAUNCHER_OPTS": QUICK_JAVA}
+    return kept | {"SPARK_SUBMIT_OPTS": quick_java(), "SPARK_LAUNCHER_OPTS": QUICK_JAVA}
 
 
 def finished(folder: Path, *arguments: str, status: int | None = 0) -> subprocess.CompletedProcess[str]:

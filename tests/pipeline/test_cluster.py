@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
-from raceway.pipeline.spark import QUICK_JAVA
 from tests.pipeline.drivers import environment, finished_in_turn
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import expected_positions, journal
+from tests.pipeline.quick_spark import quick_java
 from tests.ports import free_port_base
 from tests.rounds import SOAKING
-from tests.server import wait_until
+from tests.server import has_members, wait_until
 
 DEPLOY = "org.apache.spark.deploy"
 START_S = 90
@@ -59,7 +59,7 @@ def _start(folder: Path, *command: str) -> subprocess.Popen[bytes]:
         "SPARK_HOME": str(home),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_JAVA,
+        "SPARK_DAEMON_JAVA_OPTS": quick_java(),
     }
     with (folder / "cluster.log").open("ab") as log:
         return subprocess.Popen(
@@ -72,19 +72,11 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(20)
-        wait_until(lambda: not _has_members(process.pid), 20, "the executors' end")
+        wait_until(lambda: not has_members(process.pid), 20, "the executors' end")
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(20)
-
-
-def _has_members(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
 
 
 def _is_open(port: int) -> bool:
@@ -108,7 +100,7 @@ TABLES = () if SOAKING else ("--bronze-only",)
 @needs_java
 @pytest.mark.timeout(300)  # six processes of Java on two cores
 def test_a_run_on_a_cluster_of_two_workers_takes_in_everything(tmp_path: Path) -> None:
-    executors = {"memory": "512m", "cores": "1", "extraJavaOptions": QUICK_JAVA}
+    executors = {"memory": "512m", "cores": "1", "extraJavaOptions": quick_java()}
     conf = [word for name, value in executors.items() for word in ("--conf", f"spark.executor.{name}={value}")]
     with journal(tmp_path / "data", 9000) as rig, cluster(tmp_path) as url:
         run = ("run", "--once", "--master", url, "--memory", "1g", *conf, *TABLES, "--json")

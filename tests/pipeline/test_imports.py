@@ -15,9 +15,10 @@ from raceway.pipeline.imports.capture import Capture, capture_files, capture_of
 from raceway.pipeline.imports.importing import Imported, import_file
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
-from tests.pipeline.drivers import QUICKLY, finished, finished_in_turn
+from tests.pipeline.drivers import finished, finished_in_turn
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import journal
+from tests.pipeline.quick_spark import QUICKLY
 from tests.pipeline.rows import Row, bronze, message
 from tests.rounds import SOAKING
 from tests.wire.mb import frame

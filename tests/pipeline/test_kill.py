@@ -20,8 +20,9 @@ from pyspark.sql import SparkSession
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.tables import MESSAGES
 from tests.pipeline.delta import skip_without_delta
-from tests.pipeline.drivers import QUICKLY, driver, finished_in_turn
+from tests.pipeline.drivers import driver, finished_in_turn
 from tests.pipeline.journals import add, converse, expected_positions, journal
+from tests.pipeline.quick_spark import QUICKLY
 from tests.rounds import SOAKING, rounds, seeded
 from tests.server import wait_until
 

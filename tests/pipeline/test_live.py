@@ -19,7 +19,8 @@ from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.progress import maybe_read
 from raceway.pipeline.query import open_tables
 from raceway.pipeline.verify import verify
-from tests.pipeline.drivers import QUICKLY, driver
+from tests.pipeline.drivers import driver
+from tests.pipeline.quick_spark import QUICKLY
 from tests.pipeline.schemas import V1, V2, datum
 from tests.schema_rest import bind, register
 from tests.server import Server, running_server, wait_until
