@@ -10,6 +10,8 @@ ROUNDS ?= 30
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+# Where the shell tells Python to keep no bytecode, each of the hundreds of servers of the tests would compile the bus anew.
+export PYTHONDONTWRITEBYTECODE :=
 UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --generate-hashes --no-header \
               --no-emit-index-url --no-emit-find-links --no-annotate
 
