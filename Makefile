@@ -10,7 +10,7 @@ ROUNDS ?= 30
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
-# Where the shell tells Python to keep no bytecode, each of the hundreds of servers of the tests would compile the bus anew.
+# Where the shell tells Python to keep no bytecode, each server that a test starts would compile the whole bus anew.
 export PYTHONDONTWRITEBYTECODE :=
 UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --generate-hashes --no-header \
               --no-emit-index-url --no-emit-find-links --no-annotate
