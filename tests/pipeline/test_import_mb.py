@@ -7,6 +7,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -16,8 +17,9 @@ from raceway.codec.frames import LENGTH
 from raceway.codec.mb_calls import is_system, read_call, subscribe_payload
 from raceway.codec.mb_failure import maybe_failure_code
 from raceway.codec.mb_header import SUBSCRIBE, MbLimits, Refused, as_request, read_message
+from raceway.pipeline.columns import BRONZE, REJECTED
 from raceway.pipeline.imports import lines, mb
-from raceway.pipeline.imports.pieces import cut, form_of
+from raceway.pipeline.imports.pieces import cut, form_of, parse_piece, piece_rows
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.wire.mb import HEADERS, VECTORS, I, P, frame
 
@@ -238,3 +240,19 @@ def test_frames_end_where_a_walk_over_their_lengths_says(bodies: list[bytes], re
     assert found.stops.tolist() == ends.tolist()
     assert found.starts.tolist() == [end - len(body) for end, body in zip(ends.tolist(), bodies, strict=True)]
     assert (found.fault is not None) == (bool(rest) and not bodies)
+
+
+def test_columns_of_codes_are_columns_of_text_in_the_file(tmp_path: Path) -> None:
+    spoken = [b"publish:a.b:1.0.0", b"Request:a.b:2.0.0:%b" % I.encode(), b"publish:\xff:1.0.0", b"PUBLISH:c:1.0.0"]
+    found = capture(tmp_path, "mb", b"".join(frame(header + b"\n{}") for header in spoken))
+    form = form_of("mb", config.Config(), found.path)
+    (piece,) = cut(found.path, form)
+    told = parse_piece(found, form, 0, piece, tmp_path / "files")
+    rows, refused = pq.read_table(told.messages_file), pq.read_table(told.rejected_file)
+    assert (rows.schema, refused.schema) == (BRONZE, REJECTED)
+    assert rows.equals(piece_rows(found, form, piece)[0].cast(BRONZE))
+    assert [*zip(*(rows[name].to_pylist() for name in ("kind", "topic", "version")), strict=True)] == [
+        ("publish", "a.b", "1.0.0"), ("request", "a.b", "2.0.0"), ("publish", "c", "1.0.0"),
+    ]  # fmt: skip
+    kinds = pq.read_metadata(told.messages_file).row_group(0).column(BRONZE.get_field_index("kind")).statistics
+    assert (kinds.min, kinds.max) == ("publish", "request"), "others skip by them"

@@ -34,7 +34,7 @@ def frames(count: int, bad: int = 0) -> bytes:
 def test_a_capture_becomes_rows_of_both_tables_once_whatever_its_name(
     lake: ParquetLake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mb, "PIECE_MESSAGES", 400)
+    monkeypatch.setattr(mb, "PIECE_MESSAGES", 20)  # more pieces than tasks
     (tmp_path / "one.mb").write_bytes(frames(1000, bad=30))
     (tmp_path / "again.mb").write_bytes(frames(1000, bad=30))
     first = import_file(lake, "mb", tmp_path / "one.mb")

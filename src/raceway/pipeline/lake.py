@@ -155,13 +155,13 @@ class Lake(ABC):
             return False
         part = IMPORT_PART + capture
         refused, good = list(rejected), list(messages) or [self._staged_nothing(self.stage(MESSAGES), MESSAGES)]
-        bad_rows, rows = _rows_of(refused), _rows_of(good)
+        bad_rows, footers = _rows_of(refused), [pq.read_metadata(file) for file in good]
         self.drop(REJECTED_MESSAGES, part)
         self.notes.drop(REJECTED_MESSAGES, part)
         if bad_rows:
             self.notes.put(REJECTED_MESSAGES, part, Note(rows=bad_rows))
             self.append(REJECTED_MESSAGES, part, refused)
-        last_us = max((pc.max(pq.read_table(file, columns=["time_us"]).column(0)).as_py() or 0) for file in good)
+        rows, last_us = sum(each.num_rows for each in footers), max(map(_last_us, footers))
         note = Note(rows=rows, source=IMPORT + capture, last_us=last_us, wire=wire, path=path)
         self.notes.put(MESSAGES, part, note)
         self.append(MESSAGES, part, good)
@@ -212,6 +212,13 @@ class Lake(ABC):
 
 def _rows_of(files: Iterable[Path]) -> int:
     return sum(pq.read_metadata(file).num_rows for file in files)
+
+
+def _last_us(footer: pq.FileMetaData) -> int:
+    """The greatest `time_us` of a file; 0 if it has no rows."""
+    at = footer.schema.names.index("time_us")
+    greatest = (footer.row_group(number).column(at).statistics.max for number in range(footer.num_row_groups))
+    return max(greatest, default=0)
 
 
 def _trimmed(staged: Staged, end: int) -> Staged:

@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from raceway.config import MIB
 from raceway.errors import PipelineError
 from raceway.pipeline.folders import Folders
 
@@ -35,6 +36,12 @@ _DELTA = {
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 # Compiling a query and planning it anew between its stages pays for many rows only.
 QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
+# A worker takes and frees tens of megabytes for each piece of work. Left to itself the C library gives them back to the
+# system each time, and a sixth of the work is to get them again page by page.
+_KEEP_MEMORY = {
+    "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
+    "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 * MIB),
+}
 _LOG4J = """\
 status = error
 appender.file.type = File
@@ -173,6 +180,7 @@ def _settings(folders: Folders, master: str, memory: str, quick: bool) -> dict[s
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.streaming.stopTimeout": "30s",
+        **_KEEP_MEMORY,
         **(QUICK if quick else {}),
         **(loopback if is_on_loopback(master) else {}),
     }

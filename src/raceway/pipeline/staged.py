@@ -37,6 +37,8 @@ DICTIONARY = [
     for name in BRONZE.names
     if name not in _UNLIKE | {"answers", "correlation_id", "attributes", "hops", "producer_id"}
 ]
+# The least and the greatest of these tell nobody where to look.
+_UNORDERED = {"message_id", "forwarded_id", "parent_id", "correlation_id", "payload"}
 
 
 def write_staged(path: Path, batches: Iterable[pa.RecordBatch], span: Span, gaps: list[Gap]) -> pa.RecordBatch:
@@ -70,5 +72,7 @@ def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         compression="zstd",
         compression_level=1,
         use_dictionary=[name for name in DICTIONARY if name in schema.names],
+        write_statistics=[name for name in schema.names if name not in _UNORDERED],
         write_page_checksum=True,
+        store_schema=False,  # whoever gives codes for values (`imports`) means the values
     )

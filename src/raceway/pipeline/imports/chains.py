@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
 from raceway.pipeline.columns import BRONZE, ddl
-from raceway.pipeline.imports.pieces import Told
+from raceway.pipeline.imports.pieces import Told, task_count
 from raceway.pipeline.imports.verdicts import spread
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 
@@ -54,7 +54,8 @@ def complete(spark: SparkSession, wire: str, told: Sequence[Told], folder: Path)
     found = str(folder / "links")
     _links(rows, wire).write.parquet(found)
     work = partial(_work, files, found)
-    spark.range(0, len(files), 1, numPartitions=len(files)).mapInArrow(work, ddl(_DONE)).collect()
+    tasks = task_count(spark, len(files))
+    spark.range(0, len(files), 1, numPartitions=tasks).mapInArrow(work, ddl(_DONE)).collect()
 
 
 def _links(rows: DataFrame, wire: str) -> DataFrame:

@@ -23,7 +23,7 @@ from raceway.pipeline.imports.lines import split_lines, unescaped
 from raceway.pipeline.imports.mb_rules import KINDS, MESSAGE_ID, PARENT_ID, Messages
 from raceway.pipeline.imports.parsed import Borders, Content, Fault, Parsed
 from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES, Form
-from raceway.pipeline.imports.slices import Bytes, as_mask, sentence
+from raceway.pipeline.imports.slices import Bytes, as_mask, coded, sentence
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -137,17 +137,21 @@ def _parsed(messages: Messages) -> Parsed:
     kinds, payload = messages.kinds[rows], messages.payloads(rows)
     columns = {
         "topic": messages.topics(rows),
-        "kind": KINDS.take(pa.array(kinds)),
+        "kind": coded(kinds.astype(np.int32), KINDS),
         "message_id": message_id,
         "parent_id": parent_id,
         # The nearest ancestor, which is all that a message names; `chains` finds the first where the file has it.
-        "correlation_id": pc.coalesce(parent_id, message_id),
+        "correlation_id": message_id if _is_nothing(parent_id) else pc.coalesce(parent_id, message_id),
         "timeout_ms": messages.timeouts(rows),
         "version": messages.versions(rows),
         "error": _errors(payload, kinds == ACTIONS.index(RESPONSE)),
         "payload": payload,
     }
     return Parsed(rows, columns, messages.refusals())
+
+
+def _is_nothing(column: pa.Array) -> bool:
+    return bool(column.null_count == len(column))
 
 
 def _errors(payload: pa.Array, is_answer: Mask) -> pa.Array:

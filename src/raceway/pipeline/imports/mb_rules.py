@@ -11,6 +11,7 @@ talk of a connection's beginning, not its traffic.
 
 from __future__ import annotations
 
+from string import hexdigits
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,10 +36,12 @@ from raceway.codec.mb_header import (
 )
 from raceway.model.topics import MAX_MB_LEVELS, MAX_NAME_LENGTH
 from raceway.pipeline.imports.parsed import Refusals
-from raceway.pipeline.imports.slices import Bytes, as_mask, first_from, matches, replaced_text, sentence
+from raceway.pipeline.imports.slices import Bytes, as_mask, coded, matches, replaced_text, sentence
 from raceway.pipeline.imports.verdicts import Verdicts, where
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from raceway.pipeline.imports.slices import Mask, Places
 
 _REQUEST, _SUBSCRIBE = ACTIONS.index(REQUEST), ACTIONS.index(SUBSCRIBE)
@@ -51,11 +54,9 @@ _PATTERN = rf"\A(?:(?:{_LEVEL}|\+)\.){{0,{MAX_MB_LEVELS - 1}}}(?:{_LEVEL}|\+|#)\
 _NUMBER = "0|[1-9][0-9]*"
 _VERSION = rf"\A(?P<major>{_NUMBER})\.(?P<minor>{_NUMBER})\.(?P<patch>{_NUMBER})\z"
 
-# A UUID by the kind of its characters: 1 a hexadecimal digit, 2 a hyphen.
-_CLASSES = np.zeros(256, np.uint8)
-_CLASSES[list(b"0123456789abcdefABCDEF")] = 1
-_CLASSES[ord("-")] = 2
-_UUID = np.array([1] * 8 + ([2] + [1] * 4) * 3 + [2] + [1] * 12, np.uint8)
+# A UUID by the kind of its characters: x for a hexadecimal digit, a hyphen, anything else a blank.
+_CLASSES = bytes(ord("x" if chr(n) in hexdigits else "-" if chr(n) == "-" else " ") for n in range(256))
+_UUID = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
 _VERSION_PLACE, _VARIANT_PLACE = 14, 19
 
 
@@ -66,16 +67,25 @@ class _Starts:
     """
 
     def __init__(self, starts: pa.Array, rows: Places, count: int) -> None:
-        coded = starts.dictionary_encode()
-        fields = pc.split_pattern(pa.concat_arrays([coded.dictionary, pa.array([b"::"])]), b":")
+        spelled = starts.dictionary_encode()
+        fields = pc.split_pattern(pa.concat_arrays([spelled.dictionary, pa.array([b"::"])]), b":")
         self.action, self.topic, self.version = (pc.list_element(fields, number) for number in range(3))
-        self.codes = np.full(count, len(coded.dictionary))
-        self.codes[rows] = coded.indices.to_numpy()
+        self.codes = np.full(count, len(spelled.dictionary))
+        self.codes[rows] = spelled.indices.to_numpy()
 
     def has(self, verdict: Mask) -> Mask:
         """What is said of a spelling is said of the messages that have it."""
         found: Mask = verdict[self.codes]
         return found
+
+    def values(self, field: pa.Array, rows: Places) -> pa.Array:
+        """A field of these messages, as text; that of messages that were refused need not be text."""
+        codes = self.codes[rows]
+        used = np.flatnonzero(np.bincount(codes, minlength=len(field)))
+        values = field.take(pa.array(used)).cast(pa.string()).dictionary_encode()
+        numbers = np.zeros(len(field), np.int32)
+        numbers[used] = values.indices.to_numpy()
+        return coded(numbers[codes], values.dictionary)
 
 
 class Messages:
@@ -100,17 +110,19 @@ class Messages:
 
     def _cut(self) -> None:
         """Finds the end of each header, and the end of each of its fields: a colon, or else the end of the header."""
-        newlines = first_from(self.data.places_of(b"\n"), self.starts, len(self.data.codes))
-        self._has_header = (newlines < self.stops) & (newlines - self.starts <= self.limits.header_limit)
-        self._newlines = np.where(self._has_header, newlines, self.starts)
         # One more at the end, so that "the next one" is always somewhere.
-        colons = np.append(self.data.places_of(b":"), len(self.data.codes))
-        first = np.searchsorted(colons, self.starts)
-        self._colon_count = np.searchsorted(colons, self._newlines) - first
+        marks = np.append(self.data.places_of(b"\n", b":"), len(self.data.codes))
+        is_newline = np.append(self.data.codes[marks[:-1]] == ord("\n"), True)
+        first = np.searchsorted(marks, self.starts)
+        newlines = np.flatnonzero(is_newline)[(np.cumsum(is_newline) - is_newline)[first]]
+        length = marks[newlines] - self.starts
+        self._has_header = (marks[newlines] < self.stops) & (length <= self.limits.header_limit)
+        self._newlines = np.where(self._has_header, marks[newlines], self.starts)
+        self._colon_count = np.where(self._has_header, newlines - first, 0)
         most = self._colon_count.max(initial=0)
         self._ends = []
         for number in range(TIMEOUT + 1):
-            there = colons[np.minimum(first + number, len(colons) - 1)] if number < most else self._newlines
+            there = marks[np.minimum(first + number, len(marks) - 1)] if number < most else self._newlines
             self._ends.append(np.where(self._colon_count > number, there, self._newlines))
 
     def _borders(self, number: int) -> tuple[Places, Places]:
@@ -132,10 +144,11 @@ class Messages:
         return where(starts < stops, self.data.parts(starts, stops).cast(pa.string()))
 
     def topics(self, rows: Places) -> pa.Array:
-        return self._with_calls(rows, self._starts.topic.take(pa.array(self._starts.codes[rows])), 0).cast(pa.string())
+        topics = self._starts.values(self._starts.topic, rows)
+        return self._with_calls(rows, topics.cast(pa.binary()), 0).cast(pa.string()) if self._calls else topics
 
     def versions(self, rows: Places) -> pa.Array:
-        return self._starts.version.take(pa.array(self._starts.codes[rows])).cast(pa.string())
+        return self._starts.values(self._starts.version, rows)
 
     def timeouts(self, rows: Places) -> pa.Array:
         return self.maybe_text(TIMEOUT, rows).cast(pa.int64())
@@ -219,7 +232,7 @@ class Messages:
         if found.any():
             ids = self.data.parts(starts[found], stops[found])
             characters = np.frombuffer(ids.buffers()[2], np.uint8, len(ids) * ID_LENGTH).reshape(-1, ID_LENGTH)
-            good = (_CLASSES[characters] == _UUID).all(axis=1)
+            good = _are_uuids(characters)
             if of_version_4:
                 variants = np.isin(characters[:, _VARIANT_PLACE], list(b"89abAB"))
                 good &= variants & (characters[:, _VERSION_PLACE] == ord("4"))
@@ -261,3 +274,13 @@ class Messages:
             self._calls[row] = head.topic, payload
         call = read_call(head, payload)
         return call if isinstance(call, Refused) else None
+
+
+def _are_uuids(characters: NDArray[np.uint8]) -> Mask:
+    """Rows of 36 characters; they are looked at one by one only where not all are good."""
+    kinds = characters.tobytes().translate(_CLASSES)
+    if kinds == _UUID * len(characters):
+        return np.ones(len(characters), np.bool_)
+    wanted = np.frombuffer(_UUID, np.uint8)
+    found: Mask = (np.frombuffer(kinds, np.uint8).reshape(-1, ID_LENGTH) == wanted).all(axis=1)
+    return found

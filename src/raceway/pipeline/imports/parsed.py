@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from raceway.pipeline.columns import BRONZE, IMPORT, REJECTED, TIMESTAMP
-from raceway.pipeline.imports.slices import Bytes
+from raceway.pipeline.imports.slices import Bytes, coded
 
 if TYPE_CHECKING:
     from raceway.pipeline.imports.slices import Places
@@ -81,8 +81,7 @@ def message_rows(origin: Origin, first: int, parsed: Parsed) -> pa.Table:
         columns |= _times(sent_us(columns["sent_ms"], origin.time_us))
     columns.setdefault("attributes", _empty(BRONZE.field("attributes").type, count))
     columns.setdefault("hops", _empty(BRONZE.field("hops").type, count))
-    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in BRONZE]
-    return pa.table(arrays, schema=BRONZE)
+    return _table(columns, BRONZE, count)
 
 
 def rejected_rows(origin: Origin, first: int, data: Bytes, borders: Borders, refused: Refusals) -> pa.Table:
@@ -95,9 +94,7 @@ def rejected_rows(origin: Origin, first: int, data: Bytes, borders: Borders, ref
         "attributes": _raw_bytes(stops - starts),
         "payload": data.parts(starts, np.minimum(stops, starts + KEPT_BYTES)),
     }
-    count = len(refused.rows)
-    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in REJECTED]
-    return pa.table(arrays, schema=REJECTED)
+    return _table(columns, REJECTED, len(refused.rows))
 
 
 def rejected_rest(origin: Origin, number: int, kept: bytes, size: int, fault: Fault) -> pa.Table:
@@ -109,13 +106,23 @@ def rejected_rest(origin: Origin, number: int, kept: bytes, size: int, fault: Fa
     return rows.set_column(at, REJECTED.field(at), _raw_bytes(np.array([size])))
 
 
+def _table(columns: dict[str, pa.Array], schema: pa.Schema, count: int) -> pa.Table:
+    """A column that is not named is NULL. What comes as codes stays so: Parquet wants few values that way anyway."""
+    arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema]
+    fields = [
+        field.with_type(array.type) if pa.types.is_dictionary(array.type) else field
+        for field, array in zip(schema, arrays, strict=True)
+    ]
+    return pa.table(arrays, schema=pa.schema(fields))
+
+
 def _common_columns(origin: Origin, sequences: Places) -> dict[str, pa.Array]:
     count = len(sequences)
     return {
-        "source": pa.repeat(pa.scalar(IMPORT + origin.sha256), count),
+        "source": coded(np.zeros(count, np.int32), pa.array([IMPORT + origin.sha256])),
         "partition": pa.repeat(pa.scalar(0, pa.int32()), count),
         "sequence": pa.array(sequences, pa.int64()),
-        "wire": pa.repeat(pa.scalar(origin.wire), count),
+        "wire": coded(np.zeros(count, np.int32), pa.array([origin.wire])),
     } | _times(np.full(count, origin.time_us))
 
 

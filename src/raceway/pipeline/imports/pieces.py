@@ -8,6 +8,7 @@ are swept with the rest of staging.
 
 from __future__ import annotations
 
+import math
 import mmap
 import uuid
 from collections.abc import Callable, Iterator
@@ -40,8 +41,11 @@ from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-# What one task parses at once: enough that starting it does not matter, little enough that many fit into memory.
+# What is parsed at once: enough that starting it does not matter, little enough that many fit into memory.
 PIECE_MESSAGES, PIECE_BYTES = 65_536, 32 * MIB
+# Between two tasks a core waits about as long as it takes to parse a piece: each task gets several. Yet there is work
+# for every core, twice, so that none waits long for the last, and not too much to do again when a worker is lost.
+_TASKS_OF_A_CORE, _PIECES_OF_A_TASK = 2, 8
 
 # What is told of a piece. `broken`: behind it no message can be found.
 _TOLD = pa.schema(
@@ -136,13 +140,19 @@ def parse_pieces(
     Raises PipelineError if somebody wrote to the file meanwhile: it would not be what its SHA-256 says.
     """
     work = partial(_work, capture, pieces, settings, folder)
-    rows = spark.range(0, len(pieces), 1, numPartitions=max(1, len(pieces))).mapInArrow(work, ddl(_TOLD)).collect()
+    tasks = task_count(spark, len(pieces))
+    rows = spark.range(0, len(pieces), 1, numPartitions=tasks).mapInArrow(work, ddl(_TOLD)).collect()
     told = sorted(Told(*row) for row in rows)
     facts = capture.path.stat()
     if (facts.st_size, facts.st_mtime_ns // 1000) != (capture.size, capture.time_us):
         raise PipelineError(f"{capture.path} was written to while it was imported; nothing of it was kept")
     broken = next((row.piece for row in told if row.broken), len(told))
     return told[: broken + 1]
+
+
+def task_count(spark: SparkSession, pieces: int) -> int:
+    cores = spark.sparkContext.defaultParallelism
+    return max(1, min(pieces, _TASKS_OF_A_CORE * cores), math.ceil(pieces / _PIECES_OF_A_TASK))
 
 
 def _work(
