@@ -95,6 +95,7 @@ class SenecaClient:
     ) -> Any:
         """The result of whatever action matches. `message`: a pattern such as `role:math,cmd:sum`, or an object.
 
+        `timeout_ms` is how long this client waits. Only `dialect="W"` tells the bus, which then waits no longer either.
         Raises RemoteError, RequestTimeoutError, ConnectionLostError.
         """
         return (await self.ask(message, data, custom=custom, timeout_ms=timeout_ms)).result
