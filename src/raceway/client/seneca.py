@@ -9,6 +9,7 @@
 
 It speaks the documents of Seneca's protocol text, which carry the whole history of a message. Real npm listeners speak
 other dialects: `connect(url, dialect="any")` talks to those directly, over HTTP; `dialect="T"` over `seneca+tcp://`.
+A call's `timeout_ms` is how long the client waits; only `dialect="W"` has a place to tell the bus, which else waits on.
 """
 
 from __future__ import annotations
@@ -95,7 +96,6 @@ class SenecaClient:
     ) -> Any:
         """The result of whatever action matches. `message`: a pattern such as `role:math,cmd:sum`, or an object.
 
-        `timeout_ms` is how long this client waits. Only `dialect="W"` tells the bus, which then waits no longer either.
         Raises RemoteError, RequestTimeoutError, ConnectionLostError.
         """
         return (await self.ask(message, data, custom=custom, timeout_ms=timeout_ms)).result
