@@ -273,7 +273,8 @@ class SenecaWire(_Section, frozen=True):
     head_limit: Annotated[Positive, Meta(description="Largest head of an HTTP request in bytes.")] = 64 * KIB
     body_limit: Annotated[Positive, Meta(description="Largest document in bytes.")] = 8 * MIB
     request_timeout_ms: Annotated[
-        Positive, Meta(description="Deadline of a call; also how long a repeated id gets the first result.")
+        Positive,
+        Meta(description="Deadline of a call that says no shorter one; how long a repeated id gets the first result."),
     ] = 22_222
     legacy_timeout_ms: Annotated[
         Positive, Meta(description="Deadline of a call of a legacy HTTP client, which gives up after 5,555 ms.")

@@ -61,7 +61,9 @@ def test_not_more_than_the_limit_and_the_highest_priority_first(bench: Bench) ->
 def test_a_request_that_nobody_would_answer_is_stored_all_the_same(bench: Bench) -> None:
     with pytest.raises(NoRouteError):
         ask_all(bench, bench.peer())
-    assert [row["payload"] for row in bench.rows()] == [b"ask"]
+    request, refusal = bench.rows()
+    assert (request["kind"], request["payload"]) == ("request", b"ask")
+    assert (refusal["kind"], refusal["answers"], refusal["error"]) == ("response", request["sequence"], "no_route")
     assert bench.counted("router.request.error") == 1
 
 

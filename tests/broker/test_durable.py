@@ -294,6 +294,15 @@ def test_a_refused_message_comes_again_after_the_policy_delay(bench: Subscribing
     assert bench.status().redelivered == 1
 
 
+def test_where_the_policy_has_no_delay_a_refused_message_comes_again_at_once(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(base_redelivery_delay_ms=0))
+    bench.sent(p, b"a")
+    bench.nack(0, delay_ms=0)
+    bench.loop.advance(0.04)  # two ticks of the timer
+    assert consumer.offsets == [0, 0]
+
+
 def test_the_consumer_may_want_a_longer_delay_but_not_more_than_the_most(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
     bench.sent(p, b"a")

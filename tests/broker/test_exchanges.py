@@ -115,10 +115,30 @@ def test_a_request_without_responder_is_refused_and_stored(bench: Bench) -> None
     taken = bench.request(bench.peer(), Message(b"Orders", id=ID))
     assert refusals(taken) == [Refusal(0, 1, NoRouteError)]
     assert str(taken.refused[0][2]) == "No subscribers for topic Orders"
-    (row,) = bench.rows()
+    row, _ = bench.rows()
     assert (row["kind"], row["topic"], row["offset"], row["forwarded_id"]) == ("request", "orders", 0, None)
     assert len(bench.broker.correlation) == 0
     assert bench.counted("router.request.error") == 1
+
+
+def test_that_nobody_is_there_is_the_answer_of_the_bus_and_a_row_as_any_answer(bench: Bench) -> None:
+    bench.publish(bench.peer(), Message(b"before"))
+    root = new_id()
+    bench.request(bench.peer(), Message(b"Orders", b"a long question", id=ID, parent=root))
+    _, request, refusal = bench.rows()
+    wanted: dict[str, Any] = {
+        "kind": "response", "topic": "orders", "offset": None, "answers": request["sequence"], "error": "no_route",
+        "message_id": ID.decode(), "parent_id": ID.decode(), "correlation_id": root.decode(), "wire": "mb",
+        "producer": "raceway", "payload": b"", "hops": [], "attributes": [],
+    }  # fmt: skip
+    assert {name: refusal[name] for name in wanted} == wanted
+    assert refusal["time_us"] >= request["time_us"]
+
+
+def test_a_request_that_is_lost_leaves_no_refusal_behind(bench: Bench) -> None:
+    bench.journal.fail_next_commit()
+    bench.request(bench.peer(), Message(id=ID))
+    assert bench.rows() == []
 
 
 def test_a_batch_may_hold_requests_for_several_and_for_nobody(bench: Bench) -> None:
@@ -130,8 +150,9 @@ def test_a_batch_may_hold_requests_for_several_and_for_nobody(bench: Bench) -> N
     assert [request.message_id for request, _ in first.requests] == [ids[0], ids[4]]
     assert [request.message_id for request, _ in second.requests] == [ids[2]]
     rows = bench.rows()
-    assert [row["message_id"].encode() for row in rows] == [ids[0], ids[2], ids[3], ids[4]]
-    positions = {row["message_id"].encode(): row["sequence"] for row in rows}
+    assert [row["message_id"].encode() for row in rows] == [ids[0], ids[2], ids[3], ids[4], ids[3]]
+    positions = {row["message_id"].encode(): row["sequence"] for row in rows[:4]}
+    assert (rows[4]["answers"], rows[4]["topic"], rows[4]["error"]) == (positions[ids[3]], "nobody", "no_route")
     for request, _ in (*first.requests, *second.requests):
         assert request.sequence == positions[request.message_id], "each request knows its own row"
 
@@ -418,7 +439,9 @@ def test_one_request_too_many_evicts_the_oldest_whose_requester_is_told() -> Non
     assert len(bench.broker.correlation) == 3
     assert bench.counted("router.request.dropped") == 1
     assert_not_matched(bench, responder, Message(id=responder.requests[0][0].forwarded_id))
-    assert [row["error"] for row in bench.rows() if row["kind"] == "response"] == ["late"]
+    refusal, late = [row for row in bench.rows() if row["kind"] == "response"]
+    assert (refusal["error"], refusal["producer"], refusal["message_id"]) == ("busy", "raceway", ID.decode())
+    assert (late["error"], late["answers"]) == ("late", refusal["answers"])
 
 
 def test_a_batch_larger_than_the_limit_evicts_its_own_first_rows() -> None:
@@ -427,6 +450,8 @@ def test_a_batch_larger_than_the_limit_evicts_its_own_first_rows() -> None:
     ids = [new_id() for _ in range(5)]
     bench.request(asker, *(Message(id=one) for one in ids))
     assert [request.message_id for request, _ in asker.failures] == ids[:3]
+    refused = [(row["answers"], row["error"]) for row in bench.rows() if row["kind"] == "response"]
+    assert refused == [(0, "busy"), (1, "busy"), (2, "busy")]
     for request, _ in responder.requests[3:]:
         bench.respond(responder, Message(id=request.forwarded_id))
     assert [request.message_id for request, _, _ in asker.answers] == ids[3:]

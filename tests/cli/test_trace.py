@@ -60,6 +60,20 @@ def test_a_trace_is_a_tree_with_times_from_the_files_and_from_the_bus(server: Se
         assert publish.index("publish") > request.index("request")  # one level deeper
 
 
+def test_a_request_that_nobody_serves_shows_how_it_ended(server: Server) -> None:
+    assert post(server, "/requests/math.sqrt", b"{}", x_message_id="ask-2").status == 404
+
+    def shown() -> str | None:
+        text = run("trace", "ask-2", "--data", str(server.data)).stdout
+        return text if "error no_route  http  raceway" in text else None
+
+    assert "no answer" not in wait_until(shown, 10, "the refusal in the journal")
+    (found,) = lines(run("trace", "ask-2", "--url", console(server), "--json"))
+    (span,) = found["spans"]
+    assert (span["answered"], span["error"], span["responder"]) == (True, "no_route", "raceway")
+    assert span["end_us"] >= span["begin_us"]
+
+
 def test_json_has_the_same_spans_both_ways(server: Server) -> None:
     (files,) = lines(run("trace", "ask-1", "--data", str(server.data), "--topic", "math.sum", "--json"))
     (bus,) = lines(run("trace", "ask-1", "--url", console(server), "--topic", "math.sum", "--json"))

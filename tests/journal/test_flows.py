@@ -33,6 +33,15 @@ def test_requests_are_joined_with_their_answers(shelf: Shelf) -> None:
     assert found.unanswered == {"u": 1}
 
 
+def test_what_the_bus_refused_itself_stays_unanswered(shelf: Shelf) -> None:
+    shelf.put(message(kind="request", topic="t", producer="a"), message(kind="request", topic="u", producer="a"))
+    shelf.put(message(kind="response", topic="t", producer="raceway", answers=0, error="no_route"))
+    shelf.put(message(kind="response", topic="u", producer="b", answers=1, error="no_route"))
+    found = recent_flows(shelf.journal, 100, 10)
+    assert found.unanswered == {"t": 1}
+    assert [(exchange.responder, exchange.errors) for exchange in found.exchanges] == [("b", 1)]
+
+
 def test_publishes_are_counted_by_sender_and_topic_the_busiest_first(shelf: Shelf) -> None:
     shelf.put(message(topic="x", producer="a"), message(topic="y", producer="a"), message(topic="y", producer="a"))
     shelf.put(message(topic="x", producer=None))

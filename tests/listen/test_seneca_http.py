@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import socket
 from typing import Any
@@ -9,6 +11,8 @@ from typing import Any
 import pytest
 
 from raceway import config
+from raceway.client import connect
+from raceway.errors import RemoteError, RequestTimeoutError
 from tests.seneca_bus import HTTP, Answer, SenecaBus, post, read_answer, seneca_bus
 from tests.server import wait_until
 
@@ -254,6 +258,30 @@ def test_a_legacy_call_is_answered_before_its_client_gives_up() -> None:
         bus.responder("math.sum")
         answer = bus.act(SUM, seneca_id="m/c", seneca_origin="A")
         assert (answer.status, answer.body["code"], answer.headers["seneca-id"]) == (500, "action_timeout", "m/c")
+
+
+@pytest.mark.parametrize(("own_ms", "held_ms"), [(100, 100), (100.0, 100), (60_000, 300), (None, 300), (0, 300)])
+def test_a_web_call_says_how_long_it_waits_and_the_bus_waits_no_longer(own_ms: float | None, held_ms: int) -> None:
+    with seneca_bus(wire=config.SenecaWire(request_timeout_ms=300)) as bus:
+        bus.responder("math.sum")
+        answer = bus.act(SUM | {"meta$": {"id": "m/c", "sync": True, "timeout": own_ms}})
+        assert (answer.status, answer.body["code"]) == (500, "action_timeout")
+        (request,) = bus.rows("math.sum")
+        assert request.timeout_ms == held_ms
+
+
+def test_a_client_of_ours_says_how_long_it_waits_where_the_dialect_can() -> None:
+    with seneca_bus() as bus:
+        bus.responder("math.sum")
+
+        async def ask(dialect: str) -> None:
+            async with connect(f"seneca://127.0.0.1:{bus.port_base + HTTP}", dialect=dialect) as client:
+                with contextlib.suppress(RemoteError, RequestTimeoutError):
+                    await client.act("role:math,cmd:sum", timeout_ms=100)
+
+        for dialect in ("W", "S"):
+            asyncio.run(ask(dialect))
+        assert [row.timeout_ms for row in bus.rows("math.sum")] == [100, 22_222]
 
 
 def test_an_answer_of_another_wire_is_an_answer() -> None:

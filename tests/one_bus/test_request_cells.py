@@ -8,6 +8,7 @@ import pytest
 
 from tests.one_bus.conftest import TIMEOUT_MS
 from tests.one_bus_rig import ASKING, OneBus, Place, answerer, asker, fresh_place
+from tests.seneca_wire import wait_for_rows
 from tests.server import wait_until
 
 CELLS = [(asking, answering) for asking in ASKING for answering in ASKING]
@@ -75,3 +76,15 @@ def test_where_nobody_answers_that_is_said_at_once(bus: OneBus, asking: str) -> 
     began = time.monotonic()
     assert asker(bus, asking, place).ask({"a": 1, "b": 2}).error == NOBODY[asking]
     assert 1000 * (time.monotonic() - began) < TIMEOUT_MS
+
+
+@pytest.mark.parametrize("asking", ASKING)
+def test_that_nobody_answers_is_a_row_too(bus: OneBus, asking: str) -> None:
+    """A10, E1. On a topic that is known; zbus stores nothing under a name that nobody knows."""
+    place = fresh_place("sum")
+    bus.bear(place)
+    assert asker(bus, asking, place).ask({"a": 1, "b": 2}).error == NOBODY[asking]
+    (refusal,) = wait_for_rows(bus.server, 1, topic=place.topic, kind="response")
+    (request,) = wait_for_rows(bus.server, 1, topic=place.topic, kind="request")
+    assert (refusal["answers"], refusal["message_id"]) == (request["sequence"], request["message_id"])
+    assert (refusal["wire"], refusal["producer"], refusal["error"]) == (asking, "raceway", "no_route")

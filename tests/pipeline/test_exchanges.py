@@ -76,6 +76,22 @@ def test_an_answer_that_failed_has_its_code(spark: SparkSession) -> None:
     assert (row["status"], row["error"]) == ("error", "INVALID_REQUEST")
 
 
+@pytest.mark.parametrize("code", ["no_route", "busy"])
+def test_what_the_bus_refused_itself_is_an_error_without_callee(spark: SparkSession, code: str) -> None:
+    """Also where there is no deadline; and however quick the refusal was, no service was."""
+    row = table(spark, request(0, wire="zbus", timeout_ms=None), answer(1, 0, error=code, producer="raceway"))[0]
+    assert (row["status"], row["error"], row["due_us"]) == ("error", code, None)
+    assert (row["callee"], row["callee_wire"], row["latency_us"]) == (None, None, None)
+    assert (row["answer_sequence"], row["answered_us"]) == (1, START_US + 1_000_000)
+
+
+def test_only_the_bus_refuses_without_being_a_callee(spark: SparkSession) -> None:
+    rows = (request(0), answer(1, 0, error="no_route", producer="relay"), request(2), answer(3, 2, producer="raceway"))
+    found = table(spark, *rows, request(4), answer(5, 4, error="no_route", producer=None))
+    assert [found[at]["callee"] for at in (0, 2, 4)] == ["relay", "raceway", None]
+    assert all(row["callee_wire"] == "mb" and row["latency_us"] for row in found.values())
+
+
 def test_an_answer_without_its_request_is_an_orphan(spark: SparkSession) -> None:
     found = table(spark, answer(7, 3), answer(8, None, message_id="z"))
     assert {position: row["status"] for position, row in found.items()} == {3: "orphan", 8: "orphan"}

@@ -56,6 +56,13 @@ def test_an_error_answer_marks_both_spans() -> None:
     assert [span.error for span in spans] == ["act_execute", "act_execute"]
 
 
+def test_what_the_bus_refused_itself_was_processed_by_nobody() -> None:
+    maker = SpanMaker("bus")
+    (span,) = maker.spans([row(0, "request"), row(1, "response", answers=0, error="no_route", producer="raceway")], NOW)
+    assert (span.name, span.error, span.end_ns - span.start_ns) == ("send math.sum", "no_route", 1_000_000)
+    assert maker.oldest_open is None
+
+
 def test_late_and_second_answers_make_no_span() -> None:
     maker = SpanMaker("bus")
     maker.spans([row(0, "request"), row(1, "response", answers=0)], NOW)

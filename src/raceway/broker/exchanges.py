@@ -18,12 +18,14 @@ from raceway.broker.bus import Bus
 from raceway.broker.correlation import Correlation
 from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.queue_table import QueueResponder, QueueTable
+from raceway.broker.refusals import evicted_rows, unserved_rows
 from raceway.broker.replies import Answer, Replies
 from raceway.broker.runs import Refused, Span, keep_named, name_rows
 from raceway.broker.schemas import SchemaDoor
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import answer_hop, random_id
 from raceway.errors import (
+    BusyError,
     NoRouteError,
     RacewayError,
     RequestTimeoutError,
@@ -70,6 +72,8 @@ class Exchanges:
         self._queues = queues
         self._schema_door = schema_door
         self.replies = Replies()
+        # Requests that one too many has just put an end to, and the wires of those who asked.
+        self._evicted: list[tuple[bytes, Pending]] = []
         self.correlation = Correlation(
             bus.settings.max_outstanding, self._fail, lambda: bus.loop.time() * 1000, bus.loop.call_later
         )
@@ -106,7 +110,10 @@ class Exchanges:
             bus.journal.check_writable()
             opened = list(self._open(askers, batch, spans, chosen, masked))
             self._forward(opened, batch)
-            self._keep(batch, spans, opened, done)
+            first = self._keep(batch, spans, opened, done)
+            if len(opened) < batch.count:
+                rows = [row for row, responder in enumerate(chosen) if responder is None]
+                bus.append(unserved_rows(batch, rows, first), None)
         return Taken(tuple(refused))
 
     def ask_all(self, peer: Peer, intent: AskAll, done: Done | None) -> Asked:
@@ -129,8 +136,9 @@ class Exchanges:
         facts = _Facts(batch)
         opened = [self._opened(peer, facts, spans[0], 0, responder, random_id()) for responder in asked]
         self._forward(opened, batch)
-        self._keep(batch, spans, opened, done)
+        first = self._keep(batch, spans, opened, done)
         if not asked:
+            bus.append(unserved_rows(batch, [0], first), None)
             bus.meter.counts["router.request.error"] += 1
             raise NoRouteError(spans[0].sent.decode())
         return Asked(len(asked))
@@ -183,7 +191,8 @@ class Exchanges:
                 request.handed_us = max(self._bus.clock_us(), request.accepted_us)
         self._bus.turn.hasten()
 
-    def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> None:
+    def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> int:
+        """The position of the first row."""
         bus, settle = self._bus, partial(self._settle, opened, done)
         told = bus.readers.watch(batch, spans, settle)
         # Somebody waits for what is in a queue.
@@ -194,6 +203,10 @@ class Exchanges:
             if isinstance(request.responder, QueueResponder):
                 request.responder.forward(request, batch, row)
             self.correlation.add(request, timeout_ms)
+        if self._evicted:
+            evicted, self._evicted = self._evicted, []
+            bus.append(evicted_rows(evicted), None)
+        return first
 
     def _now_us(self) -> int:
         """The journal's clock never goes back, so neither may the times of a hop."""
@@ -357,6 +370,8 @@ class Exchanges:
         reason = "timeout" if isinstance(error, RequestTimeoutError) else "dropped"
         self._bus.meter.counts[f"router.request.{reason}"] += 1
         self._forget(request)
+        if isinstance(error, BusyError) and request.sequence is not None:
+            self._evicted.append((request.requester.wire, request))
         if request.requester.open:
             request.requester.fail(request, error)
         request.release()

@@ -20,11 +20,10 @@ from raceway.broker.topics import Topic
 from raceway.broker.undeliverable import UNDELIVERABLE
 from raceway.errors import RacewayError
 from raceway.journal.contract import Done
-from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes, encode_json
+from raceway.model.envelope import DANUBE, OWN_NAME, PUBLISH, Batch, decode_attributes, encode_attributes, encode_json
 from raceway.model.hashing import sender_id
 from raceway.model.topics import danube_topic
 
-OWN_NAME = b"raceway"
 ORIGINAL_TOPIC = "x-original-topic"
 # What a dead letter has beside the message's own attributes: where it was, and what became of it there.
 LETTER_ATTRIBUTES = {

@@ -196,7 +196,7 @@ class DanubeConsumer:
         await self._channel.call(ACK, request, AckResponse)
 
     async def nack(self, message: DanubeMessage, *, delay_ms: int | None = None, reason: str | None = None) -> None:
-        """Want it again, not before `delay_ms`."""
+        """Want it again: after the pause of the subscription's failure policy (1 s at first), not before `delay_ms`."""
         request = NackRequest(
             request_id=message.request_id, msg_id=_identity(message), subscription_name=self.subscription,
             delay_ms=delay_ms, reason=reason,

@@ -9,6 +9,7 @@
 
 It speaks the documents of Seneca's protocol text, which carry the whole history of a message. Real npm listeners speak
 other dialects: `connect(url, dialect="any")` talks to those directly, over HTTP; `dialect="T"` over `seneca+tcp://`.
+A call's `timeout_ms` is how long the client waits; only `dialect="W"` has a place to tell the bus, which else waits on.
 """
 
 from __future__ import annotations

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.journal.search import Rows, joined
+from raceway.model.envelope import OWN_NAME, REFUSALS
 
 COLUMNS = ("sequence", "topic", "time_us", "wire", "kind", "producer", "answers", "error")
 UNKNOWN = "?"
@@ -70,12 +71,18 @@ def recent_flows(journal: Rows, max_rows: int, limit: int, max_s: float = LONGES
         rows.schema.get_field_index("producer"), "producer", pc.fill_null(rows.column("producer"), UNKNOWN)
     )
     requests = rows.filter(pc.equal(rows.column("kind"), "request"))
-    answers = rows.filter(pc.equal(rows.column("kind"), "response"))
+    answers = rows.filter(pc.and_(pc.equal(rows.column("kind"), "response"), pc.invert(_is_refusal(rows))))
     return Flows(
         first=first, stop=stop, since_us=since_us, exchanges=_exchanges(requests, answers, limit),
         sources=_sources(rows.filter(pc.equal(rows.column("kind"), "publish")), limit),
         unanswered=_unanswered(requests, answers, limit),
     )  # fmt: skip
+
+
+def _is_refusal(rows: pa.Table) -> pa.ChunkedArray:
+    """What the bus itself answers, because nobody else did."""
+    is_error = pc.is_in(rows.column("error"), value_set=pa.array(REFUSALS))
+    return pc.and_(pc.equal(rows.column("producer"), OWN_NAME.decode()), is_error)
 
 
 def _exchanges(requests: pa.Table, answers: pa.Table, limit: int) -> list[Exchange]:

@@ -184,7 +184,8 @@ class SenecaGate(Gate[SenecaSession]):
             return self.settings.legacy_timeout_ms
         if _returns(sent) and self.returns.allows(sent.reply_to or ""):
             return self.settings.return_timeout_ms
-        return self.settings.request_timeout_ms
+        limit_ms = self.settings.request_timeout_ms
+        return min(sent.timeout_ms or limit_ms, limit_ms)
 
 
 def _returns(sent: Call) -> bool:

@@ -21,6 +21,8 @@ from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
+from raceway.errors import BusyError, NoRouteError
+
 T = TypeVar("T")
 Column: TypeAlias = T | list[T | None] | None
 
@@ -29,6 +31,10 @@ MB, DANUBE, ZBUS, SENECA, HTTP = b"mb", b"danube", b"zbus", b"seneca", b"http"
 
 # Values of `error` that say how an answer failed to reach its requester (semantics, "who answers").
 LATE, DUPLICATE = b"late", b"duplicate"
+
+# Who sends what the bus itself has to say; and the errors of the answers that it gives because nobody else does.
+OWN_NAME = b"raceway"
+REFUSALS = (NoRouteError.code, BusyError.code)
 
 
 class Hop(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

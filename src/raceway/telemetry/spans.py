@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
+from raceway.model.envelope import OWN_NAME, REFUSALS
 from raceway.model.trace_context import TRACEPARENT, TraceContext, derived, maybe_parse
 from raceway.telemetry import names
 
@@ -102,11 +103,13 @@ class SpanMaker:
         return [span for span in found if span.sampled]
 
     def _answered(self, row: Mapping[str, Any]) -> list[SpanFacts]:
-        """Late and second answers end nothing."""
+        """Late and second answers end nothing. What the bus refused itself, nobody has processed."""
         request = self._open.pop(row["answers"])
         if request is None:
             return []
         sent = self._sent(request, row["time_us"], row["error"])
+        if row["producer"] == OWN_NAME.decode() and row["error"] in REFUSALS:
+            return [sent]
         attributes = self._attributes(row, names.PROCESS) | {names.DESTINATION: request["topic"]}
         processed = SpanFacts(
             f"{names.PROCESS} {request['topic']}", names.CONSUMER, sent.trace_id,

@@ -77,14 +77,14 @@ class Mishaps:
                 advance(1)
 
     async def _ask_nobody(self, advance: Advance) -> None:
-        """Told at once, and stored: as requests without an answer, whose deadline passes or is far away."""
-        for wire, status, call in (
-            ("mb", "timeout", self._terminal.kiosk.request(LOUNGE, "please", timeout_ms=HURRY_MS)),
-            ("zbus", "open", self._belts.clerk.request(LOUNGE, "please")),
-            ("seneca", "open", self._counter.app.act(pattern(LOUNGE), {"please": True})),
+        """Told at once, and stored with that answer."""
+        for wire, call in (
+            ("mb", self._terminal.kiosk.request(LOUNGE, "please", timeout_ms=HURRY_MS)),
+            ("zbus", self._belts.clerk.request(LOUNGE, "please")),
+            ("seneca", self._counter.app.act(pattern(LOUNGE), {"please": True})),
         ):
             await self._told(wire, "a request that nobody serves", call)
-            self._tally.asked[wire, NOBODY, status] += 1
+            self._tally.asked[wire, NOBODY, "error"] += 1
             advance(1)
 
     async def _ask_too_late(self, advance: Advance) -> None:

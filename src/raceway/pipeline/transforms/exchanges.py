@@ -1,7 +1,7 @@
 """silver.exchanges: one request with what became of it.
 
     answered   its answer, and how long it took
-    error      its answer says that the service failed
+    error      its answer says that the service failed; or the bus refused it at once (`no_route`, `busy`), no callee
     late       nobody answered in time; somebody did afterwards
     timeout    nobody answered, and its deadline has passed
     open       nobody has answered yet
@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
+from raceway.model.envelope import OWN_NAME, REFUSALS
 from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket, position_buckets
 
 # Deadlines of requests that name none, by wire. One of zbus waits without end in its queue; only if it was handed to
@@ -57,7 +58,8 @@ def transform(inputs: Inputs) -> DataFrame:
         F.timestamp_micros(F.coalesce("requested_us", "answered_us")).alias("time"),
         "requested_us",
         "answered_us",
-        (F.col("answered_us") - F.col("requested_us")).alias("latency_us"),
+        # How long a service took: what the bus refused itself says nothing of that.
+        F.when(F.col("callee_wire").isNotNull(), F.col("answered_us") - F.col("requested_us")).alias("latency_us"),
         "timeout_ms",
         "deadline_us",
         F.coalesce("late_answers", F.lit(0)).cast("bigint").alias("late_answers"),
@@ -110,8 +112,8 @@ def _answers(rows: DataFrame) -> DataFrame:
         F.when(verdict.isNull(), 0).when(verdict == "late", 1).otherwise(2).alias("rank"),
         F.col("sequence").alias("answer_sequence"),
         F.col("topic").alias("answer_topic"),
-        F.col("wire").alias("callee_wire"),
-        F.col("producer").alias("callee"),
+        F.when(~_is_refusal(), F.col("wire")).alias("callee_wire"),
+        F.when(~_is_refusal(), F.col("producer")).alias("callee"),
         F.col("message_id").alias("answer_message_id"),
         F.col("correlation_id").alias("answer_correlation_id"),
         F.col("time_us").alias("answered_us"),
@@ -129,6 +131,11 @@ def _answers(rows: DataFrame) -> DataFrame:
         )
     )
     return grouped.select("source", "partition", "sequence", "answer.*", "late_answers", "duplicate_answers")
+
+
+def _is_refusal() -> Column:
+    """An answer of the bus itself, because nobody else gave one."""
+    return F.coalesce((F.col("producer") == OWN_NAME.decode()) & F.col("error").isin(*REFUSALS), F.lit(False))
 
 
 def _status() -> Column:
