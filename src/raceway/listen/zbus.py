@@ -307,7 +307,7 @@ class ZbusSession(Session):
             self._complete(one)
             status = _item(event.status, row)
             one.error = None if status is None or status < 400 else b"%d" % status
-            done = Acknowledgement(self, list(one.message_id)) if _item(event.ack, row) else None  # type: ignore[arg-type]
+            done = Acknowledgement(self, list(one.message_id)) if _item(event.ack, row) else None  # type: ignore[arg-type]  # a list
             try:
                 outcome = self.broker.perform(self, Reply(mq, one), done)
             except RacewayError as error:
