@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 
 # Longest wait for the child: beyond everything a test waits for.
 ANSWER_S = 60.0
+# How long a message on its way is waited for.
+LAST_SEND_S = 10.0
 
 
 class RefusedError(Exception):
@@ -201,6 +203,7 @@ class _Child:
         self._consumers: dict[str, Any] = {}
         self._queues: dict[str, asyncio.Queue[Any]] = {}
         self._senders: list[asyncio.Task[None]] = []
+        self._stops_sending = False
         self._receivers: list[asyncio.Task[None]] = []
         self._stored: dict[str, int] = {}
         self._came: list[Came] = []
@@ -276,7 +279,7 @@ class _Child:
 
         producer = self._producers[name]
         self._stored[name] = 0
-        while True:
+        while not self._stops_sending:
             payload = b"%d" % self._stored[name]
             try:
                 if keys:
@@ -307,7 +310,10 @@ class _Child:
         return self._stored, self._received
 
     async def stop_sending(self) -> list[str]:
-        for task in self._senders:
+        """What is on its way is waited for, so that `progress` tells all that was stored, unless the bus is away."""
+        self._stops_sending = True
+        _, waiting = await asyncio.wait(self._senders, timeout=LAST_SEND_S)
+        for task in waiting:
             task.cancel()
         await asyncio.gather(*self._senders, return_exceptions=True)
         return self._raised

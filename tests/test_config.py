@@ -172,3 +172,15 @@ def test_security_needs_a_secret_that_cannot_be_guessed() -> None:
 def test_the_address_told_to_danube_clients_has_no_scheme() -> None:
     with pytest.raises(ConfigError, match=r"listen\.danube\.advertised: is host:port"):
         load(flags={"listen.danube.advertised": "http://bus.example:6650"})
+
+
+def test_headers_for_a_collector_are_secrets_too() -> None:
+    settings = load(environment={"RACEWAY_TELEMETRY__HEADERS": '{"x-api-key" = "s3cret"}'})
+    assert settings.config.telemetry.headers == {"x-api-key": "s3cret"}
+    assert config.effective(settings.config)["telemetry.headers"] == config.HIDDEN
+
+
+def test_a_secret_that_cannot_be_used_is_not_shown_either() -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(flags={"security.token_secret": ["s3cret"]})
+    assert "s3cret" not in str(refused.value)

@@ -17,7 +17,7 @@ Kind = type[errors.RacewayError]
 
 
 def errors_page() -> str:
-    tree = error_classes(errors.RacewayError)
+    tree: list[Kind] = [errors.RacewayError, *error_classes(errors.PeerError), *error_classes(errors.LocalError)]
     kinds = [kind for kind in tree if kind not in GROUPS]
     return page(
         "Errors",
@@ -39,7 +39,7 @@ def errors_page() -> str:
 
 def error_classes(root: Kind) -> list[Kind]:
     """The classes of the tree, in its order."""
-    below = [child for child in root.__subclasses__() if child.__module__ == errors.__name__]
+    below = [child for child in root.__subclasses__() if child.__module__.startswith(f"{errors.__name__}.")]
     return [root, *(kind for child in below for kind in error_classes(child))]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from raceway.broker import absences
 from tests.subscribing import TOPIC, SubscribingBench
 
 DAY_S = 86_400
@@ -48,3 +49,17 @@ def test_a_removed_subscription_is_not_looked_at_again() -> None:
     bench.broker.danube_admin.unsubscribe(TOPIC, "billing")
     bench.loop.advance(2 * DAY_S)
     assert len(bench.broker.subscriptions) == 0
+
+
+def test_subscriptions_that_come_and_go_all_day_are_not_kept_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(absences, "MOST_STALE", 10)
+    bench = SubscribingBench()
+    bench.producer()
+    kept = bench.member()
+    for _ in range(50):
+        bench.member(subscription="passing").leave()
+        bench.broker.danube_admin.unsubscribe(TOPIC, "passing")
+    assert len(bench.broker.subscriptions._absences._alarms) < 20
+    kept.leave()
+    bench.loop.advance(2 * DAY_S)
+    assert bench.status().consumers == ()

@@ -17,8 +17,8 @@ import structlog
 from structlog.testing import capture_logs
 
 from raceway.cli import supervising as module
-from raceway.cli.bus import is_alive
 from raceway.cli.supervising import supervising
+from raceway.journal.lock import is_alive
 from tests.server import wait_until
 
 PAUSE_S = 0.05
@@ -145,3 +145,18 @@ def test_ctrl_c_in_the_terminal_does_not_reach_the_child(tmp_path: Path) -> None
 
     supervised(noted(file, "time.sleep(60)"), is_noted)
     assert groups[0] != os.getpgid(0)
+
+
+def test_a_stop_while_the_child_is_being_started_ends_it(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with asyncio.timeout(20), supervising(noted(tmp_path / "pids", "time.sleep(60)"), "the child", PAUSE_S):
+            await asyncio.sleep(0)  # it begins to start
+
+    asyncio.run(main())
+    assert not any(_runs(pid) for pid in pids(tmp_path / "pids"))
+
+
+def test_a_child_that_cannot_be_started_is_tried_again(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    records = supervised_until([str(program)], lambda told: len([r for r in told if r["log_level"] == "error"]) == 2)
+    assert [str(record["said"]).endswith(f"{str(program)!r}") for record in records[:2]] == [True, True]

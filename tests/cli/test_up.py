@@ -15,8 +15,8 @@ import pytest
 
 from raceway import config
 from raceway.cli import beside, bus
-from raceway.cli.bus import is_alive
 from raceway.client.sync import connect
+from raceway.journal.lock import is_alive
 from raceway.pipeline.progress import maybe_read
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java

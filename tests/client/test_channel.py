@@ -153,8 +153,8 @@ def test_a_stream_comes_in_order_to_its_end(port: int) -> None:
 def test_a_stream_that_is_not_read_stops_and_keeps_no_other_back(port: int) -> None:
     async def scene(channel: Channel) -> None:
         reader = Reader()
-        connection, stream = await channel.listen(COUNT, ReceiveRequest(consumer_id=20_000), reader)
-        while connection._streams[stream].allowed > 16_384:  # noqa: ASYNC110 - until the server has sent what it may
+        link, stream = await channel.listen(COUNT, ReceiveRequest(consumer_id=20_000), reader)
+        while link.calls._streams[stream].allowed > 16_384:  # noqa: ASYNC110 - until the server has sent what it may
             await asyncio.sleep(0.01)
         request = StreamMessage(payload=b"x" * 100_000)
         assert await channel.call(ECHO, request, StreamMessage) == request
@@ -162,7 +162,7 @@ def test_a_stream_that_is_not_read_stops_and_keeps_no_other_back(port: int) -> N
         read = 0
         while not reader.ended_with.done():
             for message in reader.messages[read:]:
-                connection.give_back(stream, message)
+                link.calls.give_back(stream, message)
             read = len(reader.messages)
             await asyncio.sleep(0)
         assert len(reader.messages) == 20_000

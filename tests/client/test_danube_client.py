@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
@@ -289,3 +290,19 @@ def test_the_same_without_asyncio(server: Server, topic: str) -> None:
             with pytest.raises(TimeoutError):
                 consumer.get(0.1)
         bus.unsubscribe(topic, "s")
+
+
+def test_a_closed_consumer_leaves_nothing_behind(server: Server, topic: str) -> None:
+    async def scene(bus: DanubeClient) -> None:
+        await bus.publish(topic)
+        for number in range(3):
+            async with await bus.subscribe(topic, f"s{number}") as consumer:
+                await bus.publish(topic, b"x")
+                assert await consumer.get(5) is not None
+        del consumer
+        assert bus._channel._waiting == {}
+        await asyncio.sleep(0)  # what ended leaves the loop's own list
+        gc.collect()
+        assert len(bus._consumers) == 0
+
+    on_the_bus(server, scene)

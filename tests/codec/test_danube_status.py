@@ -27,7 +27,7 @@ def every_error() -> list[type[errors.RacewayError]]:
         kind = waiting.pop()
         found.append(kind)
         waiting += kind.__subclasses__()
-    return [kind for kind in found if kind.__module__ == errors.__name__]
+    return [kind for kind in found if kind.__module__.startswith(f"{errors.__name__}.")]
 
 
 def test_every_error_has_a_status() -> None:

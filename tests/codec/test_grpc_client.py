@@ -193,7 +193,6 @@ def test_a_farewell_ends_what_the_server_has_not_looked_at() -> None:
     [event] = bare.hears(h2.go_away(first, h2.NO_ERROR))
     assert isinstance(event, Ended)
     assert (event.stream, event.status) == (second, Status.UNAVAILABLE)
-    assert bare.client.leaving
     assert bare.hears(headers(first, RESPONSE), headers(first, OK, ended=True)) == [Ended(first, Status.OK, "")]
 
 

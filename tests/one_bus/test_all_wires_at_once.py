@@ -23,7 +23,7 @@ from tests.mb_wire import PeerClosed, new_id
 from tests.one_bus_rig import WIRES, OneBus, Place, fresh, fresh_place
 from tests.rounds import SOAKING
 from tests.seneca_bus import Received, raw_service
-from tests.seneca_wire import Http, attached, seed, wait_for_rows
+from tests.seneca_wire import Http, attached, seed
 from tests.server import wait_until
 from tests.zbus_wire import ClosedByServer
 
@@ -185,8 +185,7 @@ def run_publishers(bus: OneBus, places: dict[str, Place], producer: str) -> dict
     for thread in threads:
         thread.join()
     assert bus.danube.stop_sending() == []
-    # The last one may have been stored although its sender was stopped before it heard of that.
-    sent["danube"] = len(wait_for_rows(bus.server, bus.danube.progress()[0][producer], topic=places["danube"].topic))
+    sent["danube"] = bus.danube.progress()[0][producer]
     assert failures == []
     assert all(count > 0 for count in sent.values()), sent
     return sent

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceway.errors import SchemaInvalidError
+from raceway.schema import avro_datum
 from raceway.schema.avro import Avro
 
 USER: dict[str, Any] = {
@@ -205,6 +206,55 @@ def test_items_without_bytes_are_refused_when_registered() -> None:
     for items in ("null", empty, {"type": "fixed", "name": "F", "size": 0}):
         with pytest.raises(SchemaInvalidError, match="take no bytes"):
             schema({"type": "array", "items": items})
+
+
+def doubled(levels: int, leaf: str) -> list[dict[str, Any]]:
+    """Fields whose records are each made of two of the one before."""
+    fields: list[dict[str, Any]] = [
+        {"name": "f0", "type": {"type": "record", "name": "R0", "fields": [{"name": "n", "type": leaf}]}}
+    ]
+    for level in range(1, levels):
+        twice = [{"name": name, "type": f"R{level - 1}"} for name in ("a", "b")]
+        fields.append({"name": f"f{level}", "type": {"type": "record", "name": f"R{level}", "fields": twice}})
+    return fields
+
+
+def test_records_that_double_without_taking_bytes_do_not_hold_up_anybody() -> None:
+    fields = doubled(64, "null")
+    whole = {"type": "record", "name": "Whole", "fields": fields}
+    began = time.monotonic()
+    found = schema(whole).maybe_fault(b"")
+    assert found is not None
+    assert found.rule == "work"
+    with pytest.raises(SchemaInvalidError, match="take no bytes"):
+        schema(
+            {
+                "type": "record",
+                "name": "W",
+                "fields": [*fields, {"name": "x", "type": {"type": "array", "items": "R63"}}],
+            }
+        )
+    assert time.monotonic() - began < 10
+
+
+def test_steps_without_bytes_are_counted_over_all_blocks_of_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(avro_datum, "SPARE_STEPS", 1000)
+    document = {"type": "record", "name": "N", "fields": [{"name": f"n{n}", "type": "null"} for n in range(30)]}
+    value = {f"n{n}": None for n in range(30)}
+    one = container(document, [value])
+    sync = one[-16:]
+    block = one[one.index(sync) + 16 :]
+    assert fault(document, one) is None
+    assert fault(document, one + 20 * block) is None
+    assert fault(document, one + 40 * block) == ("/", "work")
+
+
+def test_a_long_chain_of_records_is_read() -> None:
+    fields: list[dict[str, Any]] = [{"name": "f0", "type": {"type": "record", "name": "R0", "fields": []}}]
+    for level in range(1, 3000):
+        one = [{"name": "a", "type": f"R{level - 1}"}]
+        fields.append({"name": f"f{level}", "type": {"type": "record", "name": f"R{level}", "fields": one}})
+    assert schema({"type": "record", "name": "Whole", "fields": fields}).maybe_fault(b"") is not None
 
 
 def test_a_compressed_block_may_not_unfold_without_end() -> None:

@@ -104,3 +104,14 @@ def test_a_collector_must_be_an_address_that_is_allowed(endpoint: str) -> None:
 
     with pytest.raises(ConfigError):
         asyncio.run(start())
+
+
+def test_a_journal_that_takes_nothing_does_not_keep_it_from_being_closed() -> None:
+    with otlp_receiver() as receiver:
+        bench = Bench()
+        exporter = exporter_of(bench, receiver)
+        publish(bench, b"a")
+        step(exporter)
+        bench.journal.refuse_writes()
+        exporter.close()
+        assert [span.name for span in receiver.spans] == ["send a"]

@@ -11,8 +11,9 @@ from raceway.model.security import Principal
 from raceway.web.app import build_app
 from raceway.web.doorman import permissions_for
 from tests.danube_tokens import ISSUER, SECRET, token
-from tests.doubles import Bench
+from tests.doubles import Bench, RecordingPeer
 from tests.web.asgi import Answer, ask
+from tests.web.test_openapi import NoServices
 
 READER = Principal("service_account", "reader")
 
@@ -91,3 +92,20 @@ def test_what_is_needed_for_what(method: str, path: str, wanted: tuple[str, ...]
 
 def test_with_security_off_the_doorman_sleeps() -> None:
     assert asked(build_app(Bench().broker, ()), "/api/topics").status == 200
+
+
+@pytest.mark.parametrize("path", ["/api/queues", "/api/policies/namespaces/default", "/api/seneca/services"])
+def test_whoever_may_look_around_needs_no_administrators_token_besides(broker: Broker, path: str) -> None:
+    app = build_app(broker, (), "the administrator's own", services=NoServices())
+    assert asked(app, path, token("reader")).status == 403
+    broker.security.put_role("looker", ["Lookup"])
+    broker.security.bind(READER, "looker", "cluster")
+    assert asked(app, path, token("reader")).status == 200
+
+
+def test_whoever_may_consume_sees_what_waits_without_the_queues_own_token(app: Starlette, broker: Broker) -> None:
+    broker.queues.create(RecordingPeer(), "somebody", "vault", 1, "the queue's own")
+    assert asked(app, "/api/queues/vault/messages", token("reader")).status == 403
+    broker.security.put_role("reader", ["Consume"])
+    broker.security.bind(READER, "reader", "cluster")
+    assert asked(app, "/api/queues/vault/messages", token("reader")).status == 200

@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
+from starlette.applications import Starlette
 from starlette.routing import Route
 
 from raceway.web.app import build_app
 from raceway.web.openapi import described
-from raceway.web.operations import OPERATIONS
-from tests.doubles import Bench
+from raceway.web.operations import OPERATIONS, Differences
+from tests.doubles import Bench, Message
 from tests.web.asgi import ask
 
 
@@ -68,3 +70,46 @@ def test_all_references_lead_somewhere(document: Any) -> None:
 
     known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
     assert references(document) <= known
+
+
+WITHOUT_PARTS = sorted(
+    path for (method, path), each in OPERATIONS.items() if method == "GET" and each.answer and "{" not in path
+)
+
+
+@pytest.fixture(scope="module")
+def used() -> Starlette:
+    """Over a bus that has a topic with messages, and a schema with two versions."""
+    bench = Bench()
+    bench.publish(bench.peer(), Message(b"orders"), Message(b"orders"))
+    for definition in (b'{"type": "object"}', b'{"type": "object", "required": ["id"]}'):
+        bench.broker.schemas.prepare_mode("order", "none")
+        bench.broker.schemas.register("order", "json_schema", definition)
+    bench.loop.settle()
+    return build_app(bench.broker, (), services=NoServices())
+
+
+@pytest.mark.parametrize("path", WITHOUT_PARTS)
+def test_answers_are_what_the_document_says(used: Starlette, path: str) -> None:
+    msgspec.convert(ask(used, path).json(), OPERATIONS["GET", path].answer)
+
+
+@pytest.mark.parametrize(
+    ("path", "asked"),
+    [
+        ("/topics/{name:path}", "/topics/orders?limit=1"),
+        ("/api/topics/{name:path}", "/api/topics/orders"),
+        ("/api/schemas/{subject:path}/versions", "/api/schemas/order/versions"),
+        ("/api/schemas/{subject:path}/differences", "/api/schemas/order/differences?old=1&new=2"),
+    ],
+)
+def test_so_are_answers_about_one_thing(used: Starlette, path: str, asked: str) -> None:
+    found = ask(used, asked).json()
+    described = msgspec.convert(found, OPERATIONS["GET", path].answer)
+    assert msgspec.to_builtins(described).keys() >= found.keys()
+
+
+def test_differences_name_what_each_direction_lacks(used: Starlette) -> None:
+    found = msgspec.convert(ask(used, "/api/schemas/order/differences?old=1&new=2").json(), Differences)
+    assert found.reasons["backward"] != []
+    assert found.reasons["forward"] == []

@@ -12,6 +12,9 @@ from raceway.broker.consumers import Consumer
 from raceway.broker.subscription import Subscription
 from raceway.broker.timers import Alarms, Sleep
 
+# Alarms of subscriptions that are no more, which are kept for as long as anybody may stay away: a day.
+MOST_STALE = 1000
+
 
 class Absences:
     """`forget` and `remove` are told of consumers and of live subscriptions whose time is over."""
@@ -35,6 +38,12 @@ class Absences:
         if subscription not in self._watched:
             self._watch(subscription, self._now_ms() + self._patience_ms(subscription))
 
+    def dismiss(self, subscription: Subscription) -> None:
+        """It is no more: nobody looks at it again."""
+        self._watched.discard(subscription)
+        if len(self._alarms) > 2 * len(self._watched) + MOST_STALE:
+            self._alarms.retain(self._watched)
+
     def _watch(self, subscription: Subscription, at_ms: float) -> None:
         self._watched.add(subscription)
         self._alarms.set(subscription, at_ms)
@@ -44,6 +53,8 @@ class Absences:
         return self._expiry_ms if subscription.reliable else min(self._removal_ms, self._expiry_ms)
 
     def _look(self, subscription: Subscription) -> None:
+        if subscription not in self._watched:
+            return
         self._watched.discard(subscription)
         now_ms, patience_ms = self._now_ms(), self._patience_ms(subscription)
         away = [consumer for consumer in subscription.consumers if consumer.sink is None]

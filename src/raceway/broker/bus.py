@@ -115,7 +115,7 @@ class Bus:
         """A batch that came in."""
         batch.complete()
         assert type(batch.payload) is list
-        self.meter.count_batch(kind, peer.wire, batch.payload)  # type: ignore[arg-type]
+        self.meter.count_batch(kind, peer.wire, batch.payload)  # type: ignore[arg-type]  # every row has one
 
     def audit(self, payload: bytes) -> None:
         """One record of the audit stream to everybody who reads it."""

@@ -13,7 +13,7 @@ from raceway.broker.producers import Producers
 from raceway.broker.schemas import Schemas
 from raceway.broker.subscription_table import Stream, SubscriptionTable
 from raceway.broker.topic_records import TopicRecords
-from raceway.errors import DrainingError, RacewayError, UnknownTopicError
+from raceway.errors import RacewayError, UnknownTopicError
 from raceway.model.subscriptions import ConsumerRow, ConsumerWanted, ProducerRow, ProducerWanted
 
 
@@ -44,7 +44,7 @@ class Danube:
 
     def create_producer(self, wanted: ProducerWanted) -> ProducerRow:
         """Make, or find, a producer and with it the topic. Nothing is made if anything is against it."""
-        self._refuse_while_draining()
+        self._bus.check_open()
         topic = self._records.check(wanted.topic, wanted.reliable)
         if topic is None and not self._bus.settings.subscriptions.auto_create:
             raise UnknownTopicError(wanted.topic)
@@ -62,13 +62,9 @@ class Danube:
         """Also a sign of life."""
         return self._producers.hear(producer_id)
 
-    def producer_topic(self, producer_id: int) -> str:
-        """Raises UnknownProducerError."""
-        return self._producers.get(producer_id).topic.name
-
     def subscribe(self, wanted: ConsumerWanted) -> ConsumerRow:
         """Attach a consumer to a subscription, made if it is new."""
-        self._refuse_while_draining()
+        self._bus.check_open()
         return self._subscriptions.subscribe(wanted)
 
     def is_consumer(self, consumer_id: int) -> bool:
@@ -89,7 +85,3 @@ class Danube:
     def pause(self) -> None:
         """The bus stops: nothing more is handed out."""
         self._subscriptions.pause()
-
-    def _refuse_while_draining(self) -> None:
-        if self._bus.draining:
-            raise DrainingError("The bus is stopping")

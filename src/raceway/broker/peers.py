@@ -17,6 +17,11 @@ from raceway.model.security import ANONYMOUS, Principal
 Encoder = Callable[[Run], bytes]
 
 
+def no_copies(run: Run) -> bytes:
+    """The encoder of whoever is never handed the copies themselves."""
+    return b""
+
+
 class Party(Protocol):
     """Whoever may stand in a route. `subscriptions` is (kind, pattern in folded form) to priority, kept by Routing."""
 

@@ -94,13 +94,6 @@ class Producers:
     def has(self, topic: Topic, name: str) -> bool:
         return name in self._by_topic.get(topic, {})
 
-    def get(self, producer_id: int) -> Producer:
-        """Raises UnknownProducerError."""
-        producer = self._by_id.get(producer_id)
-        if producer is None:
-            raise UnknownProducerError(str(producer_id))
-        return producer
-
     def hear(self, producer_id: int) -> bool:
         """A sign of life; False if there is no such producer."""
         producer = self._by_id.get(producer_id)

@@ -113,14 +113,14 @@ class Publishing:
         given, roots = batch.message_id, batch.correlation_id
         assert roots is None or type(roots) is list
         if given is None:
-            batch.message_id = given = minted  # type: ignore[assignment]
+            batch.message_id = given = minted  # type: ignore[assignment]  # a column may have gaps, this has none
         else:
             assert type(given) is list
             if not all(given):
                 batch.message_id = given = [one or made for one, made in zip(given, minted, strict=True)]
-            batch.forwarded_id = minted if copied else None  # type: ignore[assignment]
+            batch.forwarded_id = minted if copied else None  # type: ignore[assignment]  # the same
         if given is not minted or roots is not None:
-            self._bus.chains.remember_batch(minted, given, roots)  # type: ignore[arg-type]
+            self._bus.chains.remember_batch(minted, given, roots)  # type: ignore[arg-type]  # the same
         return minted
 
     def _deliver(self, batch: Batch, spans: list[Span], ids: list[bytes]) -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from raceway import config
 from raceway.broker.metrics import Meter
-from raceway.broker.peers import Encoder
+from raceway.broker.peers import Encoder, no_copies
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.broker.tracing import random_id
@@ -50,7 +50,7 @@ class PubSubQueue:
 
     def __init__(self, topic: Topic, meter: Meter, settings: config.Broker) -> None:
         self.id = random_id().decode()
-        self.encoder: Encoder = _encode_nothing
+        self.encoder: Encoder = no_copies  # they are encoded per consumer: each carries the id of a consume
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.topic = topic
         self.consumers: dict[PubSubConsumer, _Subscriber] = {}
@@ -129,8 +129,3 @@ def message_topic(batch: Batch, row: int, topic: Topic) -> str | None:
 
 def _size(copy: Copy) -> int:
     return len(copy.batch.item("payload", copy.row))
-
-
-def _encode_nothing(run: Run) -> bytes:
-    """Copies are encoded per consumer: each carries the id of a consume."""
-    return b""

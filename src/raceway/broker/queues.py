@@ -108,9 +108,9 @@ class Queue:
         # In order of offsets; so are those that came back.
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
-        # In order of service. Who wants more and is not here holds enough already.
         # While the bus stops nothing more is handed out: what left must be told from what did not.
         self.paused = False
+        # In order of service. Who wants more and is not here holds enough already.
         self._armed: OrderedDict[Consumer, _Seat] = OrderedDict()
         self._handed: dict[int, tuple[Entry, _Seat]] = {}
         self._expected: dict[int, Pending] = {}
@@ -174,7 +174,7 @@ class Queue:
             self._next = offset + 1
             request = None if only_publishes else expected.pop(offset, None)
             if only_publishes or request is not None or _enters_unasked(batch, row):
-                size = len(payloads[row])  # type: ignore[arg-type]
+                size = len(payloads[row])  # type: ignore[arg-type]  # every row has one
                 if attributes is not None:
                     size += len(batch.item("attributes", row) or b"")
                 waiting.append(Entry(offset, batch, row, size, request))

@@ -52,7 +52,7 @@ class RecentRows:
         """A batch whose rows are all of this topic, their offsets dense from `first` on."""
         payloads = batch.payload
         assert type(payloads) is list
-        size = sum(map(len, payloads)) + PIECE_BYTES + ROW_BYTES * batch.count  # type: ignore[arg-type]
+        size = sum(map(len, payloads)) + PIECE_BYTES + ROW_BYTES * batch.count  # type: ignore[arg-type]  # every row has one
         piece = Piece(first, first + batch.count, batch, size)
         known = self._pieces.get((topic, first))
         if known is not None:

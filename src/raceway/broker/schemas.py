@@ -169,7 +169,7 @@ class SchemaDoor:
         broken: dict[int, tuple[Topic, SchemaRefusedError]],
         named: dict[int, tuple[int, int]],
     ) -> None:
-        payloads: list[bytes] = batch.payload  # type: ignore[assignment]
+        payloads: list[bytes] = batch.payload  # type: ignore[assignment]  # every row has one
         for row in rows:
             schema_id, wanted = batch.item("schema_id", row), batch.item("schema_version", row)
             error, version = contract.verdict(schema_id, wanted, peer.names_schema)

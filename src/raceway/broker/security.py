@@ -162,7 +162,7 @@ class Security:
             raise InvalidValueError(f"principal {str(principal)!r}", f"its type is one of {', '.join(PRINCIPAL_TYPES)}")
         if scope not in SCOPES or bool(resource) == (scope == "cluster"):
             raise InvalidValueError("the scope", "it is cluster without, or namespace or topic with a resource")
-        wanted = Binding("", *principal, role, scope, resource)  # type: ignore[arg-type]  # one of SCOPES
+        wanted = Binding("", *principal, role, scope, resource)
         for binding in self._bindings.values():
             if msgspec.structs.replace(binding, id="") == wanted:
                 return binding

@@ -167,7 +167,7 @@ def message_size(batch: Batch, row: int) -> int:
     """About what a message takes on a wire."""
     payloads, attributes = batch.payload, batch.attributes
     assert type(payloads) is list
-    size = len(payloads[row]) + MESSAGE_BYTES  # type: ignore[arg-type]
+    size = len(payloads[row]) + MESSAGE_BYTES  # type: ignore[arg-type]  # every row has one
     return size if attributes is None else size + len(batch.item("attributes", row) or b"")
 
 

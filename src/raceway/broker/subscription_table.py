@@ -93,7 +93,7 @@ class SubscriptionTable:
         self.counts = bus.meter.counts
         self._default_policy = FailurePolicy(**msgspec.structs.asdict(settings.failure))
         self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
-        self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self._remove_unless_gone)
+        self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self.remove)
         self._kept: dict[Subscription, SubscriptionRecord] = {}
         self._feeds: dict[Topic, TopicFeed] = {}
         self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
@@ -240,6 +240,7 @@ class SubscriptionTable:
         record = msgspec.structs.replace(self._kept[old], type=kind)
         self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
         del self._kept[old]
+        self._absences.dismiss(old)
         feed = self._feeds[old.topic]
         cursor, requests = (old.cursor, old.requests_passed) if isinstance(old, DurableSubscription) else (0, 0)
         subscription = self._build(feed, record, cursor, requests)
@@ -291,6 +292,7 @@ class SubscriptionTable:
         for consumer in list(subscription.consumers):
             self._forget(subscription, consumer)
         record = self._kept.pop(subscription)
+        self._absences.dismiss(subscription)
         self._moved.pop(subscription, None)
         self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), None)
         self._bus.set_state(CURSORS, _cursor_key(record.topic, record.name), None)
@@ -306,13 +308,7 @@ class SubscriptionTable:
         for subscription in list(self.of_topic(topic).values()):
             self.remove(subscription)
 
-    def _remove_unless_gone(self, subscription: Subscription) -> None:
-        if subscription in self._kept:
-            self.remove(subscription)
-
     def _forget(self, subscription: Subscription, consumer: Consumer) -> None:
-        if subscription not in self._kept:
-            return
         subscription.consumers.remove(consumer)
         del self._by_consumer[consumer.id]
         self._bus.set_state(CONSUMERS, str(consumer.id), None)

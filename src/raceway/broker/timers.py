@@ -96,6 +96,14 @@ class Alarms(Generic[K]):
         self._wakes_ms = float("inf")
         self._sleep: Sleep | None = None
 
+    def __len__(self) -> int:
+        """Alarms that were set and have not rung, wanted or not."""
+        return len(self._wheel)
+
+    def retain(self, wanted: Container[K]) -> None:
+        """Forget all other keys."""
+        self._wheel.retain(wanted)
+
     def set(self, key: K, at_ms: float) -> None:
         now_ms = self._monotonic_ms()
         self._wake(self._wheel.add(at_ms, now_ms, key), now_ms)

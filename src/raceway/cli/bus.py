@@ -14,6 +14,7 @@ import msgspec
 from raceway import config
 from raceway.cli.output import ExitCode, fail
 from raceway.errors import ConnectionLostError, RemoteError
+from raceway.journal.lock import is_alive
 
 RUNNING_FILE = "raceway.json"
 URL_VARIABLE = "RACEWAY_URL"
@@ -39,16 +40,6 @@ def maybe_running(folder: Path) -> Running | None:
     except (OSError, msgspec.DecodeError):
         return None
     return running if is_alive(running.pid) else None
-
-
-def is_alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
 
 
 def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:

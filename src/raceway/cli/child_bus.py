@@ -41,14 +41,21 @@ def child_bus(folder: Path) -> Iterator[ChildBus]:
         )
         try:
             yield ChildBus(child, _wait_until_ready(child, folder, log))
-            child.send_signal(signal.SIGTERM)
-            status = child.wait(STOP_S)
-            if status != 0:
-                raise UnavailableError(f"the bus ended with status {status}: {_last_line(log)}")
+            _stop(child, log)
         finally:
             if child.poll() is None:
                 child.kill()
             child.communicate()
+
+
+def _stop(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
+    child.send_signal(signal.SIGTERM)
+    try:
+        status = child.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        raise UnavailableError(f"the bus did not stop within {STOP_S:.0f} s: {_last_line(log)}") from None
+    if status != 0:
+        raise UnavailableError(f"the bus ended with status {status}: {_last_line(log)}")
 
 
 def _wait_until_ready(child: subprocess.Popen[bytes], folder: Path, log: IO[bytes]) -> bus.Running:

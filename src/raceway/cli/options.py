@@ -21,15 +21,17 @@ Url = Annotated[
         "--url",
         metavar="URL",
         help=(
-            "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, and zbus+track for a "
-            "tracker. "
-            "Default: RACEWAY_URL, else the bus that runs on the data folder."
+            "The bus, as mb://HOST:PORT; also mb+tls, mb+ws, mb+wss, danube, danube+tls, zbus, seneca, seneca+tcp, and "
+            "zbus+track for a tracker. Default: RACEWAY_URL, else the bus that runs on the data folder."
         ),
     ),
 ]
 Token = Annotated[
     str,
     typer.Option("--token", metavar="TOKEN", help="zbus: opens a queue that has a token. Danube: says who you are."),
+]
+AdminToken = Annotated[
+    str, typer.Option("--admin-token", metavar="TOKEN", help="The bus's own token (listen.zbus.admin_token), if set.")
 ]
 ConsoleUrl = Annotated[
     str | None,

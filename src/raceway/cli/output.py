@@ -12,6 +12,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
@@ -81,6 +82,11 @@ def shortened(text: str | bytes, limit: int = 120) -> str:
     """`printable`, cut to `limit` characters with the cut shown."""
     shown = printable(text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
+
+
+def moment(time_us: int, detail: str = "seconds") -> str:
+    """A time for people, down to seconds or milliseconds; empty where there is none."""
+    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(" ", detail) if time_us else ""
 
 
 def print_json(value: Any) -> None:

@@ -35,6 +35,7 @@ from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
 from raceway.listen.server import Doors, ports, tracker_port
 from raceway.listen.sockets import bind
+from raceway.model.addresses import host_port
 from raceway.web.app import build_app
 from raceway.web.connection import bounded_connection
 from raceway.web.event_streams import EventStreams
@@ -218,7 +219,7 @@ def _repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[
 def _urls(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:
     plain, secure = config.plain_host(listen), listen.host
     return {
-        door: f"{'http' if door == 'console' else door}://{_in_url(secure if door in ENCRYPTED else plain)}:{port}"
+        door: f"{'http' if door == 'console' else door}://{host_port(secure if door in ENCRYPTED else plain, port)}"
         for door, port in chosen.items()
     }
 
@@ -242,11 +243,7 @@ def _announced(journal: config.Journal, urls: dict[str, str]) -> Iterator[None]:
 
 def _is_own(listen: config.Listen, own_ports: set[int], target: Target) -> bool:
     """Is this address one of our doors?"""
-    return target.port in own_ports and config.names_us(f"//{_in_url(target.host)}", (listen.host, *listen.hosts))
-
-
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+    return target.port in own_ports and config.names_us(f"//{target}", (listen.host, *listen.hosts))
 
 
 def _write_private(file: Path, data: bytes) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
@@ -24,9 +23,6 @@ queue_app = typer.Typer(
 )
 
 Name = Annotated[str, typer.Argument(help="The queue.")]
-Admin = Annotated[
-    str, typer.Option("--admin-token", metavar="TOKEN", help="The bus's own token (listen.zbus.admin_token), if set.")
-]
 Url = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="The bus, as zbus://HOST:PORT. Default: as for `raceway pub`."),
@@ -38,7 +34,7 @@ def create(
     name: Name,
     pubsub: Annotated[bool, typer.Option("--pubsub", help="Copies for all subscribers; nothing is kept.")] = False,
     token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="Whoever uses the queue must know it.")] = "",
-    admin_token: Admin = "",
+    admin_token: options.AdminToken = "",
     url: Url = None,
     data: options.Data = None,
     as_json: options.Json = False,
@@ -59,7 +55,7 @@ def create(
 
 @queue_app.command("list")
 def list_queues(
-    admin_token: Admin = "", url: Url = None, data: options.Data = None, as_json: options.Json = False
+    admin_token: options.AdminToken = "", url: Url = None, data: options.Data = None, as_json: options.Json = False
 ) -> None:
     """List queues: what waits in each, and who consumes."""
 
@@ -79,7 +75,7 @@ def list_queues(
         return
     cells = [
         (row.name, "publish/subscribe" if row.is_pubsub else "queue", row.unconsumed_msg_count, row.consumer_count,
-         _moment(row.created_time * 1000), row.broker)
+         output.moment(row.created_time * 1000), row.broker)
         for row in rows
     ]  # fmt: skip
     output.print_table(
@@ -104,7 +100,7 @@ def peek(
             output.print_json(message)
         return
     cells = [
-        (row["offset"], _moment(row["time_us"]), row["kind"], row["message_id"], output.shortened(row["payload"]))
+        (row["offset"], output.moment(row["time_us"]), row["kind"], row["message_id"], output.shortened(row["payload"]))
         for row in messages
     ]
     output.print_table("", ["offset", "time", "kind", "id", "payload"], cells, ["offset"])
@@ -147,7 +143,3 @@ def _ask(url: str | None, data: Path | None, admin_token: str, call: Callable[[A
 
 def _messages_path(name: str) -> str:
     return f"/api/queues/{quote(name, safe='')}/messages"
-
-
-def _moment(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(" ", "seconds") if time_us else ""

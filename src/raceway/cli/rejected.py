@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import urlencode
 
@@ -47,8 +46,8 @@ def list_rejected(
             output.print_json(row)
         return
     cells = [
-        (row["position"], _moment(row["time_us"]), row.get("topic"), row["wire"], row.get("code", row["source"]),
-         row.get("reason"), _went(row))
+        (row["position"], output.moment(row["time_us"], "milliseconds"), row.get("topic"), row["wire"],
+         row.get("code", row["source"]), row.get("reason"), _went(row))
         for row in page["rejected"]
     ]  # fmt: skip
     columns = ["position", "time", "topic", "wire", "why", "reason", "redriven"]
@@ -72,7 +71,7 @@ def show(
         return
     message = row.pop("message")
     facts = [(name, value) for name, value in row.items() if value not in (None, "") and name != "time_us"]
-    output.print_table("", ["", "rejected"], [("time", _moment(row["time_us"])), *facts])
+    output.print_table("", ["", "rejected"], [("time", output.moment(row["time_us"], "milliseconds")), *facts])
     typer.echo(output.printable(message.get("payload") or message.get("payload_base64", "")))
 
 
@@ -140,10 +139,6 @@ def _open_positions(address: str, token: str, topic: str | None) -> list[int]:
 def _page(address: str, token: str, **query: Any) -> Any:
     asked = urlencode({name: value for name, value in query.items() if value is not None})
     return bus.call_console(address, f"{PATH}?{asked}", token=token)
-
-
-def _moment(time_us: int) -> str:
-    return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(" ", "milliseconds")
 
 
 def _went(row: dict[str, Any]) -> str:

@@ -6,7 +6,6 @@ import difflib
 import getpass
 import json
 from base64 import b64encode
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, Literal
 from urllib.parse import quote
@@ -107,8 +106,8 @@ def show(
         return
     every = _ask(url, data, f"{_path(subject)}/versions")["versions"]
     cells = [
-        (row["version"], row["registry_id"], row["schema_type"], _moment(row["created_at_ms"]), row["created_by"],
-         row["description"], row["fingerprint"][:19])
+        (row["version"], row["registry_id"], row["schema_type"], output.moment(row["created_at_ms"] * 1000),
+         row["created_by"], row["description"], row["fingerprint"][:19])
         for row in every
     ]  # fmt: skip
     output.print_table(
@@ -315,7 +314,3 @@ def _print_diff(lines: list[str]) -> None:
         screen.print(Text(output.printable(line), style=COLOURS.get(line[:1], "")))
     if not lines:
         output.note("the definitions are the same")
-
-
-def _moment(time_ms: int) -> str:
-    return datetime.fromtimestamp(time_ms / 1e3, UTC).isoformat(" ", "seconds")

@@ -22,13 +22,6 @@ Pin = Annotated[str, typer.Argument(help="What it answers, as `role:math,cmd:*`;
 Address = Annotated[
     str, typer.Argument(metavar="SERVICE", help="Where it listens: http://HOST:PORT/act or tcp://HOST:PORT.")
 ]
-Url = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="The bus's console port, as http://HOST:PORT. Default: by data folder."),
-]
-Token = Annotated[
-    str, typer.Option("--admin-token", metavar="TOKEN", help="The bus's own token (listen.zbus.admin_token), if set.")
-]
 
 
 @seneca_app.command()
@@ -39,8 +32,8 @@ def attach(
         Literal["auto", "L", "W", "T", "S"],
         typer.Option(help="How it speaks: legacy HTTP, web HTTP, TCP lines, protocol documents; auto: it is asked."),
     ] = "auto",
-    admin_token: Token = "",
-    url: Url = None,
+    admin_token: options.AdminToken = "",
+    url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
@@ -61,8 +54,8 @@ def attach(
 def detach(
     pin: Pin,
     service: Address,
-    admin_token: Token = "",
-    url: Url = None,
+    admin_token: options.AdminToken = "",
+    url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
@@ -78,7 +71,10 @@ def detach(
 
 @seneca_app.command("list")
 def list_services(
-    admin_token: Token = "", url: Url = None, data: options.Data = None, as_json: options.Json = False
+    admin_token: options.AdminToken = "",
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
 ) -> None:
     """List attached services and how they are."""
     rows = _call("GET", {}, url, data, admin_token)["services"]

@@ -30,28 +30,29 @@ CHUNK = 65_536
 @contextlib.asynccontextmanager
 async def supervising(command: Sequence[str], name: str, restart_s: float) -> AsyncIterator[None]:
     """Keep the command running meanwhile. At the end SIGTERM, and after a while SIGKILL to it and all it started."""
-    child = Child(command, name, restart_s)
-    task = asyncio.create_task(child.run())
+    stopping = asyncio.Event()
+    task = asyncio.create_task(Child(command, name, restart_s, stopping).run())
     try:
         yield
     finally:
-        await child.stop()
+        stopping.set()
         await task
 
 
 class Child:
-    def __init__(self, command: Sequence[str], name: str, restart_s: float) -> None:
-        self._command, self._name, self._restart_s = command, name, restart_s
-        self._stopping = asyncio.Event()
-        self._process: asyncio.subprocess.Process | None = None
+    def __init__(self, command: Sequence[str], name: str, restart_s: float, stopping: asyncio.Event) -> None:
+        self._command, self._name, self._restart_s, self._stopping = command, name, restart_s, stopping
         self._said = ""
 
     async def run(self) -> None:
-        """Until `stop`."""
+        """Until it is told to stop."""
         pause_s, loop = self._restart_s, asyncio.get_running_loop()
         while not self._stopping.is_set():
             began = loop.time()
-            status = await self._run_once()
+            try:
+                status = await self._run_once()
+            except OSError as error:  # no memory or no files left for another process, perhaps for a moment only
+                status, self._said = None, str(error)
             if self._stopping.is_set():
                 return
             if loop.time() - began > STEADY_S:
@@ -61,32 +62,34 @@ class Child:
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
 
-    async def stop(self) -> None:
-        self._stopping.set()
-        process = self._process
-        if process is None or process.returncode is not None:
-            return
-        process.terminate()
-        try:
-            await asyncio.wait_for(process.wait(), STOP_S)
-        except TimeoutError:
-            log.warning(f"{self._name} did not stop and was killed", after_s=STOP_S)
-            os.killpg(process.pid, signal.SIGKILL)
-
-    async def _run_once(self) -> int:
+    async def _run_once(self) -> int | None:
         self._said = ""
         pipe = asyncio.subprocess.PIPE
-        process = self._process = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *self._command, stdin=pipe, stdout=asyncio.subprocess.DEVNULL, stderr=pipe, start_new_session=True
         )
         log.info(f"{self._name} was started", pid=process.pid)
         assert process.stderr is not None
         listening = asyncio.create_task(self._listen(process.stderr))
-        status = await process.wait()
+        await self._wait(process)
         # Something it started may hold the pipe open for ever.
         await asyncio.wait([listening], timeout=LAST_WORDS_S)
         listening.cancel()
-        return status
+        return process.returncode
+
+    async def _wait(self, process: asyncio.subprocess.Process) -> None:
+        """Until it ends: by itself, or because it is told to."""
+        ending, stopping = asyncio.create_task(process.wait()), asyncio.create_task(self._stopping.wait())
+        await asyncio.wait([ending, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if not ending.done():
+            process.terminate()
+            await asyncio.wait([ending], timeout=STOP_S)
+        if not ending.done():
+            log.warning(f"{self._name} did not stop and was killed", after_s=STOP_S)
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        await ending
 
     async def _listen(self, stream: asyncio.StreamReader) -> None:
         """In pieces, not in lines: a line may be of any length."""

@@ -7,18 +7,14 @@ from typing import Annotated
 import typer
 
 from raceway import config
-from raceway.cli import options
+from raceway.cli import options, serve
 
 
 def track(
     port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on. Default: 16666.")] = None,
-    host: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")
-    ] = None,
+    host: serve.Host = None,
     config_file: options.ConfigFile = None,
-    insecure: Annotated[
-        bool | None, typer.Option("--insecure", help="Allow an address other than loopback without TLS.")
-    ] = None,
+    insecure: serve.Insecure = None,
 ) -> None:
     """Run a zbus tracker without a bus, until SIGTERM or Ctrl-C.
 

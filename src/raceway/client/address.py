@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from raceway.errors import ConfigError
+from raceway.model.addresses import host_port
 
 
 class Address(msgspec.Struct, frozen=True):
@@ -17,9 +18,13 @@ class Address(msgspec.Struct, frozen=True):
     # Further ones to try where this one does not answer; only for wires whose buses have stand-ins.
     others: tuple[Address, ...] = ()
 
+    @property
+    def authority(self) -> str:
+        """`host:port`."""
+        return host_port(self.host, self.port)
+
     def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.scheme}://{host}:{self.port}{self.path if self.path != '/' else ''}"
+        return f"{self.scheme}://{self.authority}{self.path if self.path != '/' else ''}"
 
 
 def parse_urls(url: str, default_ports: dict[str, int]) -> Address:

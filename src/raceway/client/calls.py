@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from raceway.codec.mb_encode import SUCCESS
 from raceway.codec.mb_failure import maybe_failure
@@ -94,6 +94,34 @@ class ManyAnswers(ABC, Generic[A]):
         await self._future
         if self._error is not None:
             raise self._error
+
+
+class Unsettled:
+    """Blocks of publishes that are on their way, one while the next is being sent. A refusal does not keep the rest
+    from being sent: the first one is raised in the end."""
+
+    def __init__(self) -> None:
+        self._block: ManyAnswers[Any] | None = None
+        self._refusals: list[RemoteError] = []
+
+    async def add(self, block: ManyAnswers[Any]) -> None:
+        """Returns when the block before it is answered. Raises ConnectionLostError, RequestTimeoutError."""
+        before, self._block = self._block, block
+        if before is not None:
+            await self._settle(before)
+
+    async def end(self) -> None:
+        """Returns when all are answered. Raises the first refusal, ConnectionLostError, RequestTimeoutError."""
+        if self._block is not None:
+            await self._settle(self._block)
+        if self._refusals:
+            raise self._refusals[0]
+
+    async def _settle(self, block: ManyAnswers[Any]) -> None:
+        try:
+            await block.result()
+        except RemoteError as refusal:
+            self._refusals.append(refusal)
 
 
 class Call(OneAnswer[bytes]):

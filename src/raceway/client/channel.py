@@ -12,7 +12,7 @@ from raceway.client.address import Address
 from raceway.client.keeper import Keeper
 from raceway.client.link import Link
 from raceway.client.options import Options
-from raceway.codec.grpc_client import Answer, Ended, Event, GrpcClientConnection
+from raceway.codec.grpc_client import Answer, Ended, Event
 from raceway.codec.grpc_head import Status
 from raceway.errors import ConnectionLostError, MalformedError, RacewayError, RemoteError, RequestTimeoutError
 
@@ -117,7 +117,7 @@ class Channel:
         except TimeoutError:
             raise RequestTimeoutError(path.decode(), "") from None
         finally:
-            self._forget(link, stream)
+            self.forget(link, stream)
         try:
             return kind.FromString(answer)
         except DecodeError as error:
@@ -135,16 +135,16 @@ class Channel:
         except TimeoutError:
             raise RequestTimeoutError(path.decode(), "") from None
         finally:
-            if not many.future.done() or many.left:
+            if many.left:
                 for stream in streams:
-                    self._forget(link, stream)
+                    self.forget(link, stream)
         if many.error is not None:
             raise many.error
 
-    async def listen(self, path: bytes, request: Message, waiting: Waiting) -> tuple[GrpcClientConnection, int]:
-        """Begin a call that is answered with many messages: what is told to `waiting`, until it is cancelled."""
+    async def listen(self, path: bytes, request: Message, waiting: Waiting) -> tuple[Link, int]:
+        """Begin a call that is answered with many messages: they are told to `waiting`, until it is forgotten."""
         link = await self._keeper.link()
-        return link.calls, self._begin(link, path, request.SerializeToString(), waiting)
+        return link, self._begin(link, path, request.SerializeToString(), waiting)
 
     def _begin(self, link: Link, path: bytes, message: bytes, waiting: Waiting) -> int:
         if not link.open:
@@ -153,7 +153,8 @@ class Channel:
         self._waiting[stream] = waiting
         return stream
 
-    def _forget(self, link: Link, stream: int) -> None:
+    def forget(self, link: Link, stream: int) -> None:
+        """Want no more of a call. May be repeated, and come after the connection was lost."""
         if self._keeper.maybe_link() is link and self._waiting.pop(stream, None) is not None:
             link.calls.cancel(stream)
 

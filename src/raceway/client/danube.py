@@ -162,13 +162,13 @@ class DanubeClient:
         self, topic: str, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
     ) -> None:
         """To a topic, made if there is none. Raises RemoteError."""
-        await (await self._maybe_made(topic)).send(payload, key=key, attributes=attributes)
+        await (await self._usual_producer(topic)).send(payload, key=key, attributes=attributes)
 
     async def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> int:
         """In order, many at a time; gives their number. Raises RemoteError."""
-        return await (await self._maybe_made(topic)).send_many(payloads, key=key)
+        return await (await self._usual_producer(topic)).send_many(payloads, key=key)
 
-    async def _maybe_made(self, topic: str) -> Producer:
+    async def _usual_producer(self, topic: str) -> Producer:
         """The producer that `publish` uses. A topic that is not reliable is taken as it is."""
         producer = self._producers.get(topic)
         if producer is None:

@@ -14,6 +14,7 @@ import msgspec
 
 from raceway.client.channel import Channel
 from raceway.client.inbox import Inbox
+from raceway.client.link import Link
 from raceway.codec.danube_pb.danube_api_pb2 import (
     AckRequest,
     AckResponse,
@@ -25,7 +26,6 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     ReceiveRequest,
     StreamMessage,
 )
-from raceway.codec.grpc_client import GrpcClientConnection
 from raceway.errors import ConnectionLostError, RacewayError, RemoteError
 
 SUBSCRIBE = b"/danube.ConsumerService/Subscribe"
@@ -85,7 +85,7 @@ class _Partition:
 
     def __init__(self, consumer: DanubeConsumer, channel: Channel, wanted: ConsumerRequest) -> None:
         self._consumer, self._channel, self._wanted = consumer, channel, wanted
-        self._connection: GrpcClientConnection | None = None
+        self._link: Link | None = None
         self._stream = self._consumer_id = 0
         self._ended: asyncio.Future[RacewayError | None] | None = None
         self._task: asyncio.Task[None] | None = None
@@ -99,8 +99,8 @@ class _Partition:
             self._task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await self._task
-        if self._connection is not None:
-            self._connection.cancel(self._stream)
+        if self._link is not None:
+            self._channel.forget(self._link, self._stream)
 
     def answered(self, stream: int, message: bytes) -> None:
         self._consumer.put(self, message)
@@ -110,8 +110,8 @@ class _Partition:
             self._ended.set_result(error)
 
     def give_back(self, message: bytes) -> None:
-        if self._connection is not None:
-            self._connection.give_back(self._stream, message)
+        if self._link is not None:
+            self._link.calls.give_back(self._stream, message)
 
     async def _subscribe(self) -> None:
         self._consumer_id = (await self._channel.call(SUBSCRIBE, self._wanted, ConsumerResponse)).consumer_id
@@ -133,9 +133,9 @@ class _Partition:
         """Until the stream ends. A consumer that the bus has forgotten subscribes again."""
         self._ended = asyncio.get_running_loop().create_future()
         request = ReceiveRequest(consumer_id=self._consumer_id)
-        self._connection, self._stream = await self._channel.listen(RECEIVE, request, self)
+        self._link, self._stream = await self._channel.listen(RECEIVE, request, self)
         error = await self._ended
-        self._connection = None
+        self._link = None
         if isinstance(error, RemoteError) and error.reported == "NOT_FOUND":
             await self._subscribe()
         elif isinstance(error, RemoteError) and error.reported not in ("UNAVAILABLE", "CANCELLED", "INTERNAL"):

@@ -14,6 +14,7 @@ from typing import cast
 from raceway.codec.http_stream import CONTINUE_BYTES, Continue, HttpRefusal, Request, RequestReader
 from raceway.codec.seneca import HttpAnswer, Refused, http_bytes, refusal_http, too_large
 from raceway.errors import ConfigError
+from raceway.model.addresses import host_port
 
 # The largest document.
 DOCUMENT_LIMIT = 8 * 1024 * 1024
@@ -42,8 +43,7 @@ class Doors:
             await self.close()
             raise ConfigError("port", f"{host}:{port} cannot be listened on: {error.strerror or error}") from error
         self._servers.append(server)
-        shown = f"[{host}]" if ":" in host else host
-        return f"{shown}:{server.sockets[0].getsockname()[1]}"
+        return host_port(host, server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
         """What is being worked on is finished, if that does not take too long. May be repeated."""

@@ -225,9 +225,8 @@ class _TcpProtocol(asyncio.Protocol):
 async def _open_grpc(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
     if context is not None:
         context.set_alpn_protocols(["h2"])
-    host = f"[{address.host}]" if ":" in address.host else address.host
     metadata = [(b"authorization", b"Bearer " + options.token.encode())] if options.token else []
-    calls = GrpcClientConnection(f"{host}:{address.port}".encode(), context is not None, metadata)
+    calls = GrpcClientConnection(address.authority.encode(), context is not None, metadata)
     loop = asyncio.get_running_loop()
     _, protocol = await loop.create_connection(
         lambda: _GrpcProtocol(owner, calls), address.host, address.port, ssl=context
@@ -250,8 +249,7 @@ class _GrpcProtocol(_TcpProtocol):
 
 
 async def _open_websocket(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
-    host = f"[{address.host}]" if ":" in address.host else address.host
-    url = f"{'wss' if context else 'ws'}://{host}:{address.port}{address.path}"
+    url = f"{'wss' if context else 'ws'}://{address.authority}{address.path}"
     _, listener = await picows.ws_connect(
         lambda: _WebSocketListener(owner, options.frame_limit),
         url,

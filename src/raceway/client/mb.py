@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from raceway.client.address import Address
-from raceway.client.calls import Block, Call, Calls
+from raceway.client.calls import Block, Call, Calls, Unsettled
 from raceway.client.chain import mb_parent
 from raceway.client.keeper import Keeper
 from raceway.client.link import Link
@@ -145,26 +145,20 @@ class MbClient:
         A refusal (`NO_ROUTE_FOUND`, say) does not keep the rest from being sent: the first one is raised when all were
         answered. A lost connection ends it at once.
         """
-        start, parent, count = header_start("publish", topic, version), mb_parent(), 0
-        blocks: list[Block] = []
-        refusals: list[RemoteError] = []
+        start, parent, count, unsettled = header_start("publish", topic, version), mb_parent(), 0, Unsettled()
         for part in parts(payloads, BLOCK):
             link = await self._keeper.link()
             await link.drain()
             ids = fresh_ids(len(part)) if confirm else [b""] * len(part)
-            if confirm:
-                blocks.append(Block(topic, len(part), self._deadline()))
+            block = Block(topic, len(part), self._deadline()) if confirm else None
             for message_id, payload in zip(ids, part, strict=True):
-                if confirm:
-                    self._calls.add(message_id, blocks[-1])
+                if block is not None:
+                    self._calls.add(message_id, block)
                 link.send(compose(start, message_id, parent, encode_payload(payload)))
             count += len(part)
-            if len(blocks) > 1:
-                await _settle(blocks.pop(0), refusals)
-        for block in blocks:
-            await _settle(block, refusals)
-        if refusals:
-            raise refusals[0]
+            if block is not None:
+                await unsettled.add(block)
+        await unsettled.end()
         return count
 
     async def request(
@@ -400,10 +394,3 @@ class MbClient:
         """Echo the header as a response; add nothing. An answer to a lost connection is nobody's any more."""
         serving = max(self._services.find(message.topic), key=lambda each: each.priority, default=None)
         link.send(start + await answer_of(serving, message))
-
-
-async def _settle(block: Block, refusals: list[RemoteError]) -> None:
-    try:
-        await block.result()
-    except RemoteError as refusal:
-        refusals.append(refusal)

@@ -8,13 +8,14 @@ from raceway.codec.mb_inbox import FRAME_LIMIT
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """`ca_file`: PEM file to trust instead of the system's certificates, for `mb+tls` and `mb+wss`.
+    """`ca_file`: PEM file to trust instead of the system's certificates, for `mb+tls`, `mb+wss` and `danube+tls`.
 
     `connect_s`: longest time to connect. `patience_s`: longest wait for an answer (for a request: beyond its own
     timeout), and for a lost connection to come back before a new call gives up. `heartbeat_s`: silence after which the
     bus is asked whether it is there; after twice as long the connection counts as lost.
 
-    `token` opens the queues of a zbus bus that have one, `admin_token` the administration of a bus.
+    `token` opens the queues of a zbus bus that have one, and says on Danube who the client is; `admin_token` opens the
+    administration of a bus.
 
     `name`: who a Seneca client says it is (default: made up). `dialect`: what it speaks, `S` to a bus; `any`, `W`, `L`
     or over TCP `T` to npm listeners. `console`: URL of the bus's console port, where services are attached (default:

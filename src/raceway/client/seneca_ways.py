@@ -57,8 +57,7 @@ class Http:
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
         self._pool = HttpPool(address, options, ANSWER_LIMIT)
         self._dialect = dialect
-        shown = f"[{address.host}]" if ":" in address.host else address.host
-        self._host = f"{shown}:{address.port}".encode()
+        self._host = address.authority.encode()
         self._path = (address.path if address.path != "/" else "/act").encode()
         self.open = self.check = self._pool.open
         self.close = self._pool.close

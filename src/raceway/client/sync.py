@@ -47,19 +47,28 @@ def connect(url: str, **options: Any) -> Any:
     return SyncClient(wrapped) if isinstance(wrapped, MbClient) else SyncZbusClient(wrapped)
 
 
-class _Opened(Protocol):
-    async def open(self) -> Any: ...
-
+class _Closable(Protocol):
     async def close(self) -> None: ...
 
 
-C = TypeVar("C", bound=_Opened)
+class _Openable(_Closable, Protocol):
+    async def open(self) -> Any: ...
 
 
-class _Blocking(Generic[C]):
+class _Readable(_Closable, Protocol):
+    async def get(self, timeout_s: float | None = None) -> Any: ...
+
+
+C = TypeVar("C", bound=_Closable)
+W = TypeVar("W", bound=_Openable)
+R = TypeVar("R", bound=_Readable)
+M = TypeVar("M")
+
+
+class _Blocking(Generic[W]):
     """A client and the thread its loop runs in. Close it, or use it in a `with` block: the thread ends then."""
 
-    def __init__(self, wrapped: C) -> None:
+    def __init__(self, wrapped: W) -> None:
         self._client = wrapped
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="raceway-client", daemon=True)
@@ -301,6 +310,35 @@ class SyncDanubeClient(_Blocking[DanubeClient]):
         self._run(self._client.unsubscribe(topic, subscription))
 
 
+class _Held(Generic[C]):
+    """Something of the client's that is open until it is closed, or its client is."""
+
+    def __init__(self, wrapped: C, run: Run) -> None:
+        self._wrapped, self._run = wrapped, run
+
+    def close(self) -> None:
+        self._run(self._wrapped.close())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Reading(_Held[R], Generic[R, M]):
+    """An iterator that blocks until the next message comes."""
+
+    def get(self, timeout_s: float | None = None) -> M | None:
+        """The next message; None when there will be none. Raises TimeoutError: the next call gets what comes late."""
+        message: M | None = self._run(self._wrapped.get(timeout_s))
+        return message
+
+    def __iter__(self) -> Iterator[M]:
+        while (message := self.get()) is not None:
+            yield message
+
+
 class SyncProducer:
     def __init__(self, producer: Producer, run: Run) -> None:
         self._producer, self._run = producer, run
@@ -315,35 +353,42 @@ class SyncProducer:
         return count
 
 
-class SyncDanubeConsumer:
-    """An iterator that blocks until the next message comes."""
-
-    def __init__(self, consumer: DanubeConsumer, run: Run) -> None:
-        self._consumer, self._run = consumer, run
-
-    def get(self, timeout_s: float | None = None) -> DanubeMessage | None:
-        """The next message; None when there will be none. Raises TimeoutError."""
-        message: DanubeMessage | None = self._run(self._consumer.get(timeout_s))
-        return message
-
-    def __iter__(self) -> Iterator[DanubeMessage]:
-        while (message := self.get()) is not None:
-            yield message
-
+class SyncDanubeConsumer(_Reading[DanubeConsumer, DanubeMessage]):
     def ack(self, message: DanubeMessage) -> None:
-        self._run(self._consumer.ack(message))
+        self._run(self._wrapped.ack(message))
 
     def nack(self, message: DanubeMessage, *, delay_ms: int | None = None, reason: str | None = None) -> None:
-        self._run(self._consumer.nack(message, delay_ms=delay_ms, reason=reason))
+        self._run(self._wrapped.nack(message, delay_ms=delay_ms, reason=reason))
 
-    def close(self) -> None:
-        self._run(self._consumer.close())
 
-    def __enter__(self) -> Self:
-        return self
+class SyncConsumer(_Reading[Consumer | TrackedConsumer, Delivery]):
+    def answer(
+        self, delivery: Delivery, payload: Payload = b"", *, status: int = 200, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """To whoever sent `delivery`."""
+        self._run(delivery.answer(payload, status=status, headers=headers))
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
+
+class SyncSubscription(_Reading[Subscription, Message]):
+    @property
+    def dropped(self) -> int:
+        return self._wrapped.dropped
+
+
+class SyncServing(_Held[Serving | QueueService]):
+    """A service that runs until it or its client is closed."""
+
+
+class SyncSenecaHost(_Held[SenecaHost]):
+    """A listening service that runs until it or its client is closed."""
+
+    @property
+    def url(self) -> str:
+        return self._wrapped.url
+
+    @property
+    def tcp_url(self) -> str:
+        return self._wrapped.tcp_url
 
 
 def _in_thread(handler: Callable[[T], Payload]) -> Callable[[T], Coroutine[Any, Any, Payload]]:
@@ -352,103 +397,3 @@ def _in_thread(handler: Callable[[T], Payload]) -> Callable[[T], Coroutine[Any, 
         return await asyncio.get_running_loop().run_in_executor(None, context.run, handler, message)
 
     return handle
-
-
-class SyncConsumer:
-    """An iterator that blocks until the next message comes."""
-
-    def __init__(self, consumer: Consumer | TrackedConsumer, run: Run) -> None:
-        self._consumer, self._run = consumer, run
-
-    def get(self, timeout_s: float | None = None) -> Delivery | None:
-        """The next message; None when there will be none. After a TimeoutError the next call gets what comes late."""
-        delivery: Delivery | None = self._run(self._consumer.get(timeout_s))
-        return delivery
-
-    def answer(
-        self, delivery: Delivery, payload: Payload = b"", *, status: int = 200, headers: Mapping[str, str] | None = None
-    ) -> None:
-        """To whoever sent `delivery`."""
-        self._run(delivery.answer(payload, status=status, headers=headers))
-
-    def __iter__(self) -> Iterator[Delivery]:
-        while (delivery := self.get()) is not None:
-            yield delivery
-
-    def close(self) -> None:
-        self._run(self._consumer.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class SyncSubscription:
-    """An iterator that blocks until the next message comes."""
-
-    def __init__(self, subscription: Subscription, run: Run) -> None:
-        self._subscription, self._run = subscription, run
-
-    @property
-    def dropped(self) -> int:
-        return self._subscription.dropped
-
-    def get(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; None when there will be none. Raises TimeoutError."""
-        message: Message | None = self._run(self._subscription.get(timeout_s))
-        return message
-
-    def __iter__(self) -> Iterator[Message]:
-        while (message := self.get()) is not None:
-            yield message
-
-    def close(self) -> None:
-        self._run(self._subscription.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class SyncServing:
-    """A service that runs until it or its client is closed."""
-
-    def __init__(self, serving: Serving | QueueService, run: Run) -> None:
-        self._serving, self._run = serving, run
-
-    def close(self) -> None:
-        self._run(self._serving.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class SyncSenecaHost:
-    """A listening service that runs until it or its client is closed."""
-
-    def __init__(self, host: SenecaHost, run: Run) -> None:
-        self._host, self._run = host, run
-
-    @property
-    def url(self) -> str:
-        return self._host.url
-
-    @property
-    def tcp_url(self) -> str:
-        return self._host.tcp_url
-
-    def close(self) -> None:
-        self._run(self._host.close())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()

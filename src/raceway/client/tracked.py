@@ -12,14 +12,14 @@ import contextlib
 import logging
 import random
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from collections.abc import Callable, Iterable, Mapping
+from typing import Self
 from weakref import WeakSet
 
 import msgspec
 
 from raceway.client.address import Address, parse_url
-from raceway.client.deliveries import Consumer, Delivery
+from raceway.client.deliveries import Consumer, Delivery, refusal
 from raceway.client.line import Line
 from raceway.client.link import Link
 from raceway.client.messages import Payload, fresh_ids
@@ -42,7 +42,7 @@ KNOWN_S = 5.0
 class Follower:
     """Follows one tracker's table."""
 
-    def __init__(self, address: Address, options: Options, changed: Any) -> None:
+    def __init__(self, address: Address, options: Options, changed: Callable[[], None]) -> None:
         self._line = Line(address, options, self._receive, self._subscribe, lambda error, coming: None)
         self._token = options.admin_token.encode()
         self._changed = changed
@@ -77,7 +77,7 @@ class Follower:
     def _receive(self, messages: list[Received]) -> None:
         for received in messages:
             if received.status >= 400:
-                self.refusal = RemoteError(str(received.status), received.body.decode("utf-8", "replace"))
+                self.refusal = refusal(received)
             else:
                 self.table = read_table(received.body)
             self._first.set()

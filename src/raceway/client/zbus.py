@@ -24,7 +24,7 @@ from weakref import WeakSet
 import msgspec
 
 from raceway.client.address import Address
-from raceway.client.calls import Calls, ManyAnswers, OneAnswer
+from raceway.client.calls import Calls, ManyAnswers, OneAnswer, Unsettled
 from raceway.client.chain import PARENT_KEY, with_parent
 from raceway.client.deliveries import NO_METHOD, Consumer, encode_keys, refusal
 from raceway.client.line import Line
@@ -161,22 +161,19 @@ class ZbusClient:
         A refusal does not keep the rest from being sent: the first one is raised when all were answered. A lost
         connection ends it at once.
         """
-        count, blocks, refusals = 0, list[_Replies](), list[RemoteError]()
+        count, unsettled = 0, Unsettled()
         for part in parts(payloads, BLOCK):
             ids, data = self._encode_many(queue, [encode_payload(payload) for payload in part], topic, confirm)
             link = await self._ready_link()
-            if confirm:
-                blocks.append(_Replies(queue, len(part), self._deadline()))
+            block = _Replies(queue, len(part), self._deadline()) if confirm else None
+            if block is not None:
                 for msgid in ids:
-                    self._calls.add(msgid, blocks[-1])
+                    self._calls.add(msgid, block)
             link.send(data)
             count += len(part)
-            if len(blocks) > 1:
-                await _settle(blocks.pop(0), refusals)
-        for block in blocks:
-            await _settle(block, refusals)
-        if refusals:
-            raise refusals[0]
+            if block is not None:
+                await unsettled.add(block)
+        await unsettled.end()
         return count
 
     def _encode_many(
@@ -301,13 +298,6 @@ class ZbusClient:
 
 async def _restore_nothing(link: Link) -> None:
     """A connection that only produces and asks leaves nothing behind at the broker."""
-
-
-async def _settle(block: _Replies, refusals: list[RemoteError]) -> None:
-    try:
-        await block.result()
-    except RemoteError as error:
-        refusals.append(error)
 
 
 def _bytes(text: str | None) -> bytes | None:

@@ -204,14 +204,20 @@ def _payload(data: Raw | None, encoded: Raw | None, encoding: str | None) -> byt
     if encoded is not None:
         if data is not None:
             raise MalformedError("an event has data or data_base64, not both")
-        try:
-            return b64decode(maybe_text(encoded) or ("" if maybe_text(encoded) == "" else "!"), validate=True)
-        except ValueError as error:
-            raise MalformedError("data_base64 is not base64") from error
+        return _from_base64(maybe_text(encoded))
     if data is None:
         return b""
     text = None if is_json(encoding) else maybe_text(data)
     return bytes(data) if text is None else text.encode("utf-8", "replace")
+
+
+def _from_base64(text: str | None) -> bytes:
+    try:
+        if text is not None:
+            return b64decode(text, validate=True)
+    except ValueError:
+        pass
+    raise MalformedError("data_base64 is not base64")
 
 
 def is_json(encoding: str | None) -> bool:

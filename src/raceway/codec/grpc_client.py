@@ -20,7 +20,7 @@ import hpack
 
 from raceway.codec import http2_frames as h2
 from raceway.codec.grpc_head import Status
-from raceway.codec.http2_frames import FRAME, FRAME_HEAD, BrokenConnectionError, field, frame
+from raceway.codec.http2_frames import FRAME, FRAME_HEAD, BrokenConnectionError, field, frame, unpadded
 
 PREFIX = Struct(">BI")
 # What a stream's reader may leave unread. It is given back by quarters, so the largest message always fits in the rest.
@@ -82,7 +82,7 @@ class _Stream:
         self.credit = self.read = self.size = 0
         self.allowed = STREAM_WINDOW
         self.needed = PREFIX.size
-        self.out = b""
+        self.out = memoryview(b"")  # cutting a large message into frames must not copy its rest each time
         self.begun = False
         self.parts: list[bytes] = []
         self.fault: tuple[Status, str] | None = None
@@ -110,8 +110,6 @@ class GrpcClientConnection:
         self._rest = b""
         self._block: tuple[int, int, bytes] | None = None
         self._received = 0
-        # The peer wants no further calls on this connection.
-        self.leaving = False
 
     def start(self, write: Callable[[bytes], None]) -> None:
         self._write = write
@@ -136,7 +134,7 @@ class GrpcClientConnection:
         block = self._head + field(b":path", path) + self._fields
         self._write(frame(h2.HEADERS, h2.END_HEADERS, stream, block))
         found = self._streams[stream]
-        found.begun, found.out = True, body
+        found.begun, found.out = True, memoryview(body)
         self._pump(stream, found)
 
     def _pump(self, stream: int, found: _Stream) -> None:
@@ -251,7 +249,7 @@ class GrpcClientConnection:
         if found.allowed < 0:
             raise BrokenConnectionError(h2.FLOW_CONTROL_ERROR, "more than the stream's window")
         if flags & h2.PADDED:
-            padded, body = len(body), _unpadded(flags, body)
+            padded, body = len(body), unpadded(flags, body)
             found.read += padded - len(body)
         found.parts.append(body)
         found.size += len(body)
@@ -288,7 +286,7 @@ class GrpcClientConnection:
             _, first_flags, begun = self._block
             body, ended = begun + body, first_flags
         else:
-            body = _unpadded(flags, body)
+            body = unpadded(flags, body)
             body, ended = body[5:] if flags & h2.PRIORITISED else body, flags
         if len(body) > HEADER_BYTES:
             raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "header block too large")
@@ -350,7 +348,6 @@ class GrpcClientConnection:
 
     def _go_away(self, body: bytes) -> None:
         """What the peer has not looked at it never will."""
-        self.leaving = True
         last = int.from_bytes(body[:4], "big") & h2.LARGEST_STREAM
         for stream in [stream for stream in self._streams if stream > last]:
             self._end(stream, Status.UNAVAILABLE, "the server takes no more calls on this connection")
@@ -358,14 +355,6 @@ class GrpcClientConnection:
 
 def _not_started(data: bytes) -> None:
     raise AssertionError("not started")
-
-
-def _unpadded(flags: int, body: bytes) -> bytes:
-    if not flags & h2.PADDED:
-        return body
-    if not body or body[0] >= len(body):
-        raise BrokenConnectionError(h2.PROTOCOL_ERROR, "more padding than frame")
-    return body[1 : len(body) - body[0]]
 
 
 def _read_head(fields: dict[bytes, bytes]) -> _Head:

@@ -18,7 +18,15 @@ from collections.abc import Callable
 import msgspec
 
 from raceway.codec import http2_frames as h2
-from raceway.codec.http2_frames import FRAME, FRAME_HEAD, PREFACE, BrokenConnectionError, BrokenStreamError, frame
+from raceway.codec.http2_frames import (
+    FRAME,
+    FRAME_HEAD,
+    PREFACE,
+    BrokenConnectionError,
+    BrokenStreamError,
+    frame,
+    unpadded,
+)
 from raceway.codec.http2_heads import Head, HeadReader, fault_of_trailers
 from raceway.codec.http2_output import QUANTUM, Output
 from raceway.codec.http2_streams import GONE, Stream, StreamTable
@@ -228,7 +236,7 @@ class Http2Connection:
     def _headers(self, flags: int, stream: int, body: bytes) -> None:
         if not stream:
             raise BrokenConnectionError(h2.PROTOCOL_ERROR, "headers of no stream")
-        block = _unpadded(flags, body)
+        block = unpadded(flags, body)
         if flags & h2.PRIORITISED:
             if len(block) < 5:
                 raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "priority too short")
@@ -297,7 +305,7 @@ class Http2Connection:
             raise BrokenConnectionError(h2.PROTOCOL_ERROR, "data of no stream")
         size = len(body)
         self._received += size
-        body = _unpadded(flags, body)
+        body = unpadded(flags, body)
         ended = bool(flags & h2.END_STREAM)
         if not body and not ended:
             self._charge(1, "empty frames")
@@ -426,16 +434,6 @@ class Http2Connection:
         """Take no new streams; those that are open go on. May be repeated."""
         self._most = 0
         self._write(h2.go_away(self._last, h2.NO_ERROR, reason))
-
-
-def _unpadded(flags: int, body: bytes) -> bytes:
-    if not flags & h2.PADDED:
-        return body
-    if not body:
-        raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "padding without a length")
-    if body[0] >= len(body):
-        raise BrokenConnectionError(h2.PROTOCOL_ERROR, "more padding than frame")
-    return body[1 : len(body) - body[0]]
 
 
 def _check_priority(stream: int, priority: bytes) -> None:

@@ -51,8 +51,19 @@ class BrokenStreamError(MalformedError):
         self.stream, self.error = stream, error
 
 
-def frame(kind: int, flags: int, stream: int, body: bytes = b"") -> bytes:
+def frame(kind: int, flags: int, stream: int, body: bytes | memoryview = b"") -> bytes:
     return FRAME.pack(len(body) << 8 | kind, flags, stream) + body
+
+
+def unpadded(flags: int, body: bytes) -> bytes:
+    """What a frame of DATA or HEADERS holds beside its padding. Raises BrokenConnectionError."""
+    if not flags & PADDED:
+        return body
+    if not body:
+        raise BrokenConnectionError(FRAME_SIZE_ERROR, "padding without a length")
+    if body[0] >= len(body):
+        raise BrokenConnectionError(PROTOCOL_ERROR, "more padding than frame")
+    return body[1 : len(body) - body[0]]
 
 
 def settings(values: Iterable[tuple[int, int]]) -> bytes:

@@ -10,6 +10,7 @@ alone in its read, under the head of the one before, goes by the parser.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import httptools
@@ -68,6 +69,8 @@ class _Refused(Exception):  # noqa: N818 - leaves a callback of the parser, neve
 M = TypeVar("M", Request, Response)
 # Longer heads are not worth their place.
 MAX_HEAD_BYTES = 1024
+# More than any body; Python refuses to read thousands of them, and the parser says what is wrong then.
+MAX_LENGTH_DIGITS = 18
 # The end of the name of the length, however it is written.
 _LENGTH, _LENGTH_LINE, _LENGTH_NAME = b"ength: ", b"\r\ncontent-length: ", b"content-length"
 # What a head may not say if the next one like it is to pass unread.
@@ -86,7 +89,7 @@ def _maybe_cut(data: bytes) -> tuple[bytes, bytes] | None:
     return data[:begin], data[end:stop]
 
 
-class _Reader(Generic[M]):
+class _Reader(ABC, Generic[M]):
     """Callbacks of the parser that requests and responses share.
 
     `_last` is the last message whose like may pass unread, `_before` and `_behind` its head without the length.
@@ -133,13 +136,15 @@ class _Reader(Generic[M]):
         if not data.startswith(self._behind, end):
             return None
         length, body = data[len(self._before) : end], data[end + len(self._behind) :]
-        if not length.isdigit() or len(body) != int(length) or len(body) > self._body_limit:
+        if not length.isdigit() or len(length) > MAX_LENGTH_DIGITS:
+            return None
+        if len(body) != int(length) or len(body) > self._body_limit:
             return None
         return self._with_body(self._last, {**self._last.headers, _LENGTH_NAME: length}, body)
 
+    @abstractmethod
     def _with_body(self, last: M, headers: dict[bytes, bytes], body: bytes) -> M:
         """The last message with another body."""
-        raise NotImplementedError
 
     def _remember(self, data: bytes, message: M) -> None:
         """`data` was this message and nothing else."""

@@ -15,7 +15,7 @@ from raceway.codec.zbus_encode import line_value, status_line
 from raceway.codec.zbus_head import MIB, Refused, ZbusLimits, fold_name
 from raceway.codec.zbus_shapes import VISIBLE, Run
 from raceway.codec.zbus_stream import ZbusStream
-from raceway.errors import MalformedError, TooLargeError
+from raceway.errors import MalformedError
 
 POST = b"POST / HTTP/1.1\r\n"
 GET = b"GET / HTTP/1.1\r\n"
@@ -156,21 +156,17 @@ class ZbusClientReceiver:
     """What a broker or tracker sends on one connection."""
 
     def __init__(self, limits: ZbusLimits = CLIENT_LIMITS) -> None:
-        self._limits = limits
         self._stream = ZbusStream(limits)
 
     def receive_data(self, data: bytes) -> list[Received]:
-        """Bytes as they came. Raises MalformedError or TooLargeError; the connection is of no use then."""
+        """Bytes as they came. Raises MalformedError; the connection is of no use then."""
         received: list[Received] = []
         for found in self._stream.receive(data):
             if isinstance(found, Run):
                 received += _messages(found)
             elif isinstance(found, Refused):
-                raise self._error(found)
+                raise MalformedError(found.text)
         return received
-
-    def _error(self, refused: Refused) -> MalformedError | TooLargeError:
-        return MalformedError(refused.text)
 
 
 def _messages(run: Run) -> list[Received]:

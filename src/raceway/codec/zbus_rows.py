@@ -139,8 +139,8 @@ def _split_keys(run: Run) -> tuple[Columns, dict[bytes, bytes], dict[bytes, Colu
 
 def _truth(value: Column[bytes]) -> bool | list[bool]:
     if type(value) is list:
-        return [is_true(each) for each in value]  # type: ignore[arg-type]
-    return is_true(value)  # type: ignore[arg-type]
+        return [is_true(each) for each in value]  # type: ignore[arg-type]  # a key that is there has a value
+    return is_true(value)  # type: ignore[arg-type]  # the same
 
 
 def _take_status(columns: Columns, single: dict[bytes, bytes], run: Run) -> None:

@@ -32,3 +32,14 @@ class FolderLock:
 
     def release(self) -> None:
         os.close(self._descriptor)
+
+
+def is_alive(pid: int) -> bool:
+    """Does a process of this number run? Whoever left it in a file may be gone, or may have written anything."""
+    try:
+        os.kill(pid, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:  # somebody else's
+        pass
+    return pid > 0

@@ -132,7 +132,7 @@ def _root_position(search: Search, root: str, begin: int, position: int) -> int:
         begun = pc.and_(named, pc.not_equal(batch.column("kind"), pa.scalar("response")))
         hits = pc.indices_nonzero(begun)
         if len(hits):
-            return batch.column("sequence")[hits[-1].as_py()].as_py()  # type: ignore[no-any-return]
+            return batch.column("sequence")[hits[-1].as_py()].as_py()  # type: ignore[no-any-return]  # a number
         hits = pc.indices_nonzero(_has_id(batch, ("correlation_id",), [root]))
         if len(hits):
             earliest = batch.column("sequence")[hits[0].as_py()].as_py()

@@ -42,7 +42,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     TopicResponse,
 )
 from raceway.errors import InvalidValueError, UnknownSchemaError, UnknownTopicError
-from raceway.listen.danube_calls import Caller, Calls, Handlers
+from raceway.listen.danube_calls import Caller, Calls, Handlers, is_reliable
 from raceway.listen.grpc import Methods
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Backoff, FailurePolicy, Poison, Policies, TopicRow
 from raceway.model.topics import danube_topic, parse_danube_topic, parse_namespace
@@ -157,13 +157,13 @@ class AdminCalls:
 
     def _create_topic(self, caller: Caller, request: NewTopicRequest) -> TopicResponse:
         subject = request.schema_subject if request.HasField("schema_subject") else None
-        reliable = _is_reliable(request.dispatch_strategy)
+        reliable = is_reliable(request.dispatch_strategy)
         self._admin.create_topic(self._topic(caller, request.name), reliable, subject)
         return TopicResponse(success=True)
 
     def _create_partitioned(self, caller: Caller, request: PartitionedTopicRequest) -> TopicResponse:
         subject = request.schema_subject if request.HasField("schema_subject") else None
-        base, reliable = self._topic(caller, request.base_name), _is_reliable(request.dispatch_strategy)
+        base, reliable = self._topic(caller, request.base_name), is_reliable(request.dispatch_strategy)
         self._admin.create_partitioned_topic(base, request.partitions, reliable, subject)
         return TopicResponse(success=True)
 
@@ -240,7 +240,7 @@ class AdminCalls:
             max_redelivery_delay_ms=policy.max_redelivery_delay_ms,
             backoff_strategy=BACKOFFS.index(policy.backoff),  # type: ignore[arg-type]  # enums are numbers
             dead_letter_topic=danube_topic(policy.dead_letter_topic) if policy.dead_letter_topic else None,
-            poison_policy=POISONS.index(policy.poison),  # type: ignore[arg-type]
+            poison_policy=POISONS.index(policy.poison),  # type: ignore[arg-type]  # the same
         )
         return GetSubscriptionFailurePolicyResponse(
             failure_policy=shown, subscription_type=SUBSCRIPTION_TYPES.index(kind)
@@ -259,12 +259,6 @@ class AdminCalls:
         return GetSubscriptionDispatchConfigResponse(
             dispatch_config=SubscriptionDispatchConfig(max_unacked_messages=limit)
         )
-
-
-def _is_reliable(strategy: int) -> bool:
-    if strategy not in (0, 1):
-        raise InvalidValueError("dispatch_strategy", f"there is no strategy {strategy}")
-    return strategy == 1
 
 
 def _infos(rows: list[TopicRow]) -> TopicInfoListResponse:

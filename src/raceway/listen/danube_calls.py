@@ -20,8 +20,9 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.codec.danube_status import status_of
 from raceway.codec.grpc_head import CallHead, Status
-from raceway.errors import RacewayError, UnauthenticatedError
+from raceway.errors import InvalidValueError, RacewayError, UnauthenticatedError
 from raceway.listen.grpc import Call, GrpcSession, Methods
+from raceway.model.addresses import host_port
 from raceway.model.envelope import DANUBE
 from raceway.model.security import ANONYMOUS, Permission, Principal
 
@@ -54,7 +55,7 @@ class Calls:
         self.settings = listen.danube
         self._scheme = "https" if listen.tls_certificate else "http"
         self._advertised = listen.danube.advertised or _maybe_reachable(listen.host, port)
-        broker.danube.advertise(f"{self._scheme}://{self._advertised or f'{listen.host}:{port}'}")
+        broker.danube.advertise(f"{self._scheme}://{self._advertised or host_port(listen.host, port)}")
 
     # ---- who calls ---------------------------------------------------------------------------------------------------
 
@@ -92,7 +93,7 @@ class Calls:
         if self._advertised:
             return f"{self._scheme}://{self._advertised}"
         host, port = session.transport.get_extra_info("sockname")[:2]
-        return f"{self._scheme}://{_in_url(host)}:{port}"
+        return f"{self._scheme}://{host_port(host, port)}"
 
     # ---- serving -----------------------------------------------------------------------------------------------------
 
@@ -117,8 +118,7 @@ class Calls:
             if work is None:
                 take(session, [call])
             else:
-                served = partial(loop.call_soon_threadsafe, take, session, [call])
-                work.add_done_callback(lambda _, served=served: served())  # type: ignore[misc]
+                work.add_done_callback(partial(_serve_prepared, loop, partial(take, session, [call])))
 
     def _maybe_work(self, prepare: Prepare, kind: type[Message], call: Call) -> Future[None] | None:
         """Whoever may not, or sends what cannot be read, is refused by `take`."""
@@ -158,6 +158,11 @@ class Calls:
         session.refuse(stream, status_of(error), str(error), after_s=after_s)
 
 
+def _serve_prepared(loop: asyncio.AbstractEventLoop, serve: Callable[[], None], work: Future[None]) -> None:
+    """Called by the other thread when its work is done."""
+    loop.call_soon_threadsafe(serve)
+
+
 def _maybe_reachable(host: str, port: int) -> str:
     """`host:port`, unless the host stands for all addresses of the machine."""
     try:
@@ -165,8 +170,11 @@ def _maybe_reachable(host: str, port: int) -> str:
             return ""
     except ValueError:
         pass
-    return f"{_in_url(host)}:{port}"
+    return host_port(host, port)
 
 
-def _in_url(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
+def is_reliable(strategy: int) -> bool:
+    """What a dispatch strategy says. Raises InvalidValueError."""
+    if strategy not in (0, 1):
+        raise InvalidValueError("dispatch_strategy", f"there is no strategy {strategy}")
+    return strategy == 1

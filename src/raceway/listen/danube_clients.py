@@ -17,7 +17,7 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     TopicPartitionsResponse,
 )
 from raceway.errors import InvalidValueError, UnknownTopicError
-from raceway.listen.danube_calls import Caller, Calls, Handlers
+from raceway.listen.danube_calls import Caller, Calls, Handlers, is_reliable
 from raceway.listen.grpc import Methods
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted
 from raceway.model.topics import danube_topic, parse_danube_topic
@@ -68,14 +68,13 @@ class Clients:
     def _create_producer(self, caller: Caller, request: ProducerRequest) -> ProducerResponse:
         topic = parse_danube_topic(request.topic_name)
         self._calls.check(caller, "Produce", topic)
-        if request.dispatch_strategy not in (0, 1):
-            raise InvalidValueError("dispatch_strategy", f"there is no strategy {request.dispatch_strategy}")
+        reliable = is_reliable(request.dispatch_strategy)
         if request.producer_access_mode not in (0, 1):
             raise InvalidValueError("producer_access_mode", f"there is no mode {request.producer_access_mode}")
         wanted = ProducerWanted(
             topic=topic,
             name=request.producer_name,
-            reliable=request.dispatch_strategy == 1,
+            reliable=reliable,
             exclusive=request.producer_access_mode == 1,
             **(_schema(request.schema_ref) if request.HasField("schema_ref") else {}),
         )

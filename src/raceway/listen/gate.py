@@ -22,15 +22,23 @@ S = TypeVar("S", bound=Guest)
 
 
 class Gate(Generic[S]):
-    def __init__(self, broker: Broker, listen: config.Listen, time: Callable[[], float]) -> None:
+    """`max_connections`: 0 is no limit."""
+
+    def __init__(
+        self, broker: Broker, listen: config.Listen, time: Callable[[], float], max_connections: int = 0
+    ) -> None:
         self.broker = broker
         self.listen = listen
         self.time = time
+        self._max_connections = max_connections
         self.sessions: set[S] = set()
         self.paused = False
 
     def has_room(self) -> bool:
-        """May one more peer come in?"""
+        """May one more peer come in? One that may not is counted."""
+        if self._max_connections and len(self.sessions) >= self._max_connections:
+            self.broker.meter.counts["connection.rejected"] += 1
+            return False
         return True
 
     def is_ours(self, host: bytes | None, origin: bytes | None, fetch_site: bytes | None) -> bool:

@@ -20,7 +20,7 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.peers import Pending
+from raceway.broker.peers import Pending, no_copies
 from raceway.broker.timers import TICK_MS, TimerWheel
 from raceway.codec.grpc import Arrivals, Call, Finished, Gone, GrpcConnection, GrpcLimits, Opened, Said
 from raceway.codec.grpc_head import CallHead, Status
@@ -92,7 +92,7 @@ class GrpcGate(Gate["GrpcSession"]):
     def __init__(
         self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop, methods: Methods
     ) -> None:
-        super().__init__(broker, listen, loop.time)
+        super().__init__(broker, listen, loop.time, listen.grpc.max_connections)
         self.settings = settings = listen.grpc
         self.methods = methods
         self.authorize: Callable[[GrpcSession, CallHead], Verdict | None] | None = None
@@ -105,13 +105,6 @@ class GrpcGate(Gate["GrpcSession"]):
                 flood_burst=settings.flood_burst,
             ),
         )
-
-    def has_room(self) -> bool:
-        limit = self.settings.max_connections
-        if limit and len(self.sessions) >= limit:
-            self.broker.meter.counts["connection.rejected"] += 1
-            return False
-        return True
 
     def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> GrpcSession:
         return GrpcSession(self, transport, codec)
@@ -190,7 +183,7 @@ class GrpcSession(Session):
     wire: ClassVar[bytes] = DANUBE
 
     def __init__(self, gate: GrpcGate, transport: asyncio.Transport, codec: GrpcConnection) -> None:
-        super().__init__(gate, transport, lambda run: b"", lambda: codec.pending)
+        super().__init__(gate, transport, no_copies, lambda: codec.pending)
         self.gate = gate
         self.producer = self.address.encode()
         self.streams: dict[int, ServerStream] = {}

@@ -142,7 +142,7 @@ class PoolFiles:
 
     def _maybe_file(self, find: Callable[[str], object], name: str) -> bytes | None:
         try:
-            return bytes(find(name).serialized_pb)  # type: ignore[attr-defined]
+            return bytes(find(name).serialized_pb)  # type: ignore[attr-defined]  # of a file's descriptor
         except (KeyError, UnicodeError):
             return None
 

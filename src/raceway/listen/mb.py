@@ -39,9 +39,9 @@ def publish_encoder(frame: Frame) -> Encoder:
         if stop - start < batch.count:
             ids, payloads = ids[start:stop], payloads[start:stop]
         if type(version) is not list:
-            return mb.deliveries(sent, version or FOREIGN_VERSION, ids, payloads, frame)  # type: ignore[arg-type]
+            return mb.deliveries(sent, version or FOREIGN_VERSION, ids, payloads, frame)  # type: ignore[arg-type]  # no row is without
         return b"".join(
-            mb.deliveries(sent, version[start + row] or FOREIGN_VERSION, [ids[row]], [payloads[row]], frame)  # type: ignore[list-item]
+            mb.deliveries(sent, version[start + row] or FOREIGN_VERSION, [ids[row]], [payloads[row]], frame)  # type: ignore[list-item]  # the same
             for row in range(stop - start)
         )
 
@@ -52,20 +52,12 @@ class MbGate(Gate["MbSession"]):
     """All MB connections of this process, whatever their transport."""
 
     def __init__(self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(broker, listen, loop.time)
+        super().__init__(broker, listen, loop.time, listen.mb.max_connections)
         self.settings = listen.mb
         self.limits = MbLimits(
             payload_limit=listen.mb.payload_limit, timeout_max_ms=broker.settings.request_timeout_max_ms
         )
         self.rates = RateLimits(listen.mb, loop.time)
-
-    def has_room(self) -> bool:
-        """Over the connection limit (only when one is set) a new one is closed at once and counted."""
-        limit = self.settings.max_connections
-        if limit and len(self.sessions) >= limit:
-            self.broker.meter.counts["connection.rejected"] += 1
-            return False
-        return True
 
 
 class MbSession(Session, LivePeer):
@@ -137,7 +129,7 @@ class MbSession(Session, LivePeer):
 
     def _respond(self, intent: Respond) -> None:
         batch = intent.batch
-        failures = [mb.maybe_failure_code(payload) for payload in batch.payload or ()]  # type: ignore[arg-type]
+        failures = [mb.maybe_failure_code(payload) for payload in batch.payload or ()]  # type: ignore[arg-type]  # a list
         if any(failures):
             batch.error = failures
         self._perform(intent)
@@ -150,7 +142,7 @@ class MbSession(Session, LivePeer):
             if not intent.batch.count:
                 return
         batch = intent.batch
-        sent = Sent(batch.kind, batch.topic, batch.version, batch.message_id)  # type: ignore[arg-type]
+        sent = Sent.of(batch)
         waits = type(intent) is Publish and sent.message_id is not None
         acknowledgement = Acknowledgement(self, sent) if waits else None
         try:
@@ -298,7 +290,7 @@ class Sent(NamedTuple):
 
     @classmethod
     def of(cls, batch: Batch) -> Sent:
-        return cls(batch.kind, batch.topic, batch.version, batch.message_id)  # type: ignore[arg-type]
+        return cls(batch.kind, batch.topic, batch.version, batch.message_id)  # type: ignore[arg-type]  # as the codec made it
 
     def head(self, row: int) -> Head:
         topic = self.topic[row] if type(self.topic) is list else self.topic
@@ -331,7 +323,7 @@ class Acknowledgement:
         ids = sent.message_id
         assert ids is not None
         if self._left_out is None and all(ids) and error is None:
-            session.acknowledge(sent, ids)  # type: ignore[arg-type]
+            session.acknowledge(sent, ids)  # type: ignore[arg-type]  # all of them are there
             return
         rows = [row for row in range(len(ids)) if ids[row] and row not in (self._left_out or ())]
         if error is not None:
@@ -340,4 +332,4 @@ class Acknowledgement:
             heads = [sent.head(row) for row in rows]
             topic: list[bytes | None] = [head.topic for head in heads]
             version: list[bytes | None] = [head.version for head in heads]
-            session.acknowledge(Sent(sent.kind, topic, version, None), [ids[row] for row in rows])  # type: ignore[misc]
+            session.acknowledge(Sent(sent.kind, topic, version, None), [ids[row] for row in rows])  # type: ignore[misc]  # the same

@@ -27,11 +27,12 @@ from raceway.listen.tcp import MbTcp
 from raceway.listen.websocket import answer_upgrade
 from raceway.listen.zbus import ZbusGate, ZbusTcp
 from raceway.listen.zbus_admin import Administration
+from raceway.model.addresses import host_port
 from raceway.model.patterns import PinTable
 
 log = structlog.get_logger("raceway.listen")
 
-# Offsets from `port_base`; ports of wires that are not built yet stay closed.
+# Offsets from `port_base`. The tracker's port stays closed unless one is asked for, those of TLS without a certificate.
 MB_TCP, MB_WEBSOCKET, DANUBE, ZBUS, SENECA_HTTP, SENECA_TCP, CONSOLE, TRACKER, MB_TLS, MB_WSS = range(10)
 
 
@@ -84,7 +85,7 @@ class Doors:
         self._loop = loop
         self._ports = ports(listen)
         self._mb = MbGate(broker, listen, loop)
-        console = f"http://{config.plain_host(listen)}:{self._ports['console']}/"
+        console = f"http://{host_port(config.plain_host(listen), self._ports['console'])}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
         self._zbus = ZbusGate(broker, listen, loop, zbus_port, console, serves_queues=not tracker_only)
         self._danube = DanubeGate(broker, listen, loop, self._ports[danube_door(listen)])

@@ -203,6 +203,7 @@ class _Watched(asyncio.BufferedProtocol):
         assert isinstance(protocol, asyncio.BufferedProtocol)
         self._listener = listener
         self._take = protocol.buffer_updated
+        # All else is its own, without a call in between: hence these assignments to methods.
         self.get_buffer = protocol.get_buffer  # type: ignore[method-assign]
         self.eof_received = protocol.eof_received  # type: ignore[method-assign]
         self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]

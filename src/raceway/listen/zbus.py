@@ -15,16 +15,14 @@ from functools import partial
 from itertools import groupby
 from typing import Any, ClassVar, TypeVar
 
-import msgspec
-
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.peers import Pending, Responder
+from raceway.broker.peers import Pending, Responder, no_copies
 from raceway.broker.pubsub import Copy, PubSubQueue
 from raceway.broker.queue_table import QueueResponder
 from raceway.broker.queues import Entry, Queue
 from raceway.broker.replies import Answer
-from raceway.broker.runs import Run, stretches
+from raceway.broker.runs import stretches
 from raceway.broker.tracing import random_id
 from raceway.codec import zbus
 from raceway.codec.zbus import (
@@ -33,7 +31,6 @@ from raceway.codec.zbus import (
     Browser,
     Consume,
     Continue100,
-    DeliveryHead,
     Heartbeat,
     Produce,
     Refused,
@@ -52,18 +49,13 @@ from raceway.listen.gate import Gate
 from raceway.listen.session import Session
 from raceway.listen.tcp import StreamProtocol
 from raceway.listen.zbus_admin import Administration
+from raceway.listen.zbus_deliveries import Heads, Unsent
+from raceway.model.addresses import host_port
 from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents import Publish, Reply, Request, Taken
 from raceway.model.security import ANONYMOUS, Principal
 from raceway.model.topics import is_reserved
 
-# What a delivery's head is made of, beside its reply queue.
-_OF_HEAD = (
-    "wire", "kind", "producer", "topic", "encoding", "routing_key", "schema_id", "schema_version", "attributes"
-)  # fmt: skip
-# How soon to look again whether a peer has taken what was written: the loop tells only of large amounts. Twice as long
-# each time, up to the interval of the sweep.
-LOOK_AGAIN_S = 0.001
 # Reply queues this connection was handed; older ones may no longer be answered to.
 HANDED_REPLIES = 10_000
 NOBODY = Principal(ANONYMOUS, ZBUS.decode())
@@ -90,7 +82,7 @@ class ZbusGate(Gate["ZbusSession"]):
         self.limits = ZbusLimits(
             head_bytes=listen.zbus.head_limit, headers=listen.zbus.header_limit, body_bytes=listen.zbus.body_limit
         )
-        self.advertised = (listen.zbus.advertised or f"{listen.host}:{port}").encode()
+        self.advertised = (listen.zbus.advertised or host_port(listen.host, port)).encode()
         self.administration = Administration(broker, listen, self.advertised.decode(), console, serves_queues)
 
     def is_welcome(self, browser: Browser | None) -> bool:
@@ -106,27 +98,21 @@ class ZbusTcp(StreamProtocol):
         return ZbusSession(self._zbus_gate, transport, self.pending)
 
 
-def _no_copies(run: Run) -> bytes:
-    """Connections of this wire do not subscribe; publish/subscribe queues do, for them."""
-    return b""
-
-
 class ZbusSession(Session):
     wire: ClassVar[bytes] = ZBUS
 
     def __init__(self, gate: ZbusGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
-        super().__init__(gate, transport, _no_copies, pending)
+        # Connections of this wire do not subscribe; publish/subscribe queues do, for them.
+        super().__init__(gate, transport, no_copies, pending)
         self.gate = gate
         self.key = self.id.encode()
         self.producer = self.address.encode()
-        self._unsent: list[tuple[Queue, Entry]] = []
-        self._looks_again = False
-        self._look_s = LOOK_AGAIN_S
+        self._unsent = Unsent(self.broker.loop, transport, self.idle, gate.settings.sweep_ms / 1000)
+        self._heads = Heads(gate.advertised)
         self._handed: OrderedDict[bytes, None] = OrderedDict()
         # Did the token of what is being read name a principal? Then it is no queue's token.
         self.identified = False
         self._silent: set[bytes] = set()
-        self._known_head: tuple[Batch, bytes | None, DeliveryHead] | None = None
         self.handlers = {
             Produce: self._produce,
             Ask: self._ask,
@@ -157,7 +143,7 @@ class ZbusSession(Session):
             self.flush()
             self.close("silent")
         else:
-            self._note_taken()
+            self._unsent.note_taken()
 
     def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
         """A request to a queue may wait for ever; a service of another wire must answer in time."""
@@ -213,11 +199,11 @@ class ZbusSession(Session):
         rows = list(range(start, stop)) if self._may_produce(event, mq, start, stop) else []
         if mq not in self._handed:
             return rows
-        answers = [row for row in rows if self.broker.replies.is_awaited(mq, event.batch.item("message_id", row))]
-        self._answer_rows(event, mq, answers)
+        answers = {row for row in rows if self.broker.replies.is_awaited(mq, event.batch.item("message_id", row))}
+        self._answer_rows(event, mq, sorted(answers))
         return [row for row in rows if row not in answers]
 
-    def _may_produce(self, event: Produce, mq: bytes, start: int, stop: int) -> bool:
+    def _may_produce(self, event: Produce | Ask, mq: bytes, start: int, stop: int) -> bool:
         """Is there such a queue, or somebody who listens on that name? Tokens are looked at row by row."""
         name = mq.decode("utf-8", "replace")
         tokens: set[bytes | None] = {
@@ -302,7 +288,7 @@ class ZbusSession(Session):
         name = mq.decode("utf-8", "replace")
         if not self.broker.queues.exists(name) and self.broker.has_responder(name):
             return True
-        return self._may_produce(event, mq, start, stop)  # type: ignore[arg-type]
+        return self._may_produce(event, mq, start, stop)
 
     def _expect_answer(self, reply_to: bytes, message_id: bytes, wanted: bool) -> None:
         """The reply queue is made if there is none of that name, and goes with this connection."""
@@ -321,7 +307,7 @@ class ZbusSession(Session):
             self._complete(one)
             status = _item(event.status, row)
             one.error = None if status is None or status < 400 else b"%d" % status
-            done = Acknowledgement(self, list(one.message_id)) if _item(event.ack, row) else None  # type: ignore[arg-type]
+            done = Acknowledgement(self, list(one.message_id)) if _item(event.ack, row) else None  # type: ignore[arg-type]  # a list
             try:
                 outcome = self.broker.perform(self, Reply(mq, one), done)
             except RacewayError as error:
@@ -378,7 +364,7 @@ class ZbusSession(Session):
         if batch.correlation_id is not None:
             self._remember_chain(batch, row, raw_id)
         self._write_delivery(ticket, batch, row, raw_id, reply_to, queue.topic.spoken)
-        self._unsent.append((queue, entry))
+        self._unsent.add(queue, entry)
 
     def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
         self._refuse(queue_forbidden(queue.encode(), ticket))
@@ -402,23 +388,8 @@ class ZbusSession(Session):
     def _write_delivery(
         self, ticket: bytes, batch: Batch, row: int, raw_id: bytes | None, reply_to: bytes | None, mq: bytes
     ) -> None:
-        head = self._head(batch, row, reply_to, mq)
+        head = self._heads.of(batch, row, reply_to, mq)
         self.write(zbus.delivery(ticket, head.status, zbus.delivery_tail(raw_id, head, batch.item("payload", row))))
-
-    def _head(self, batch: Batch, row: int, reply_to: bytes | None, mq: bytes) -> DeliveryHead:
-        """Messages of one batch mostly share it, so it is made once for them. They are of one queue if of one topic."""
-        known = self._known_head
-        if known is not None and known[0] is batch and known[1] == reply_to:
-            return known[2]
-        cmd = b"request" if batch.item("kind", row) == b"request" else b"produce"
-        topic = None if batch.item("wire", row) == ZBUS else mq
-        sent = msgspec.structs.replace(
-            sent_of(batch, row, self.gate.advertised), mq=mq, cmd=cmd, reply_to=reply_to, topic=topic
-        )
-        head = zbus.delivery_head(sent)
-        if not any(_varies(getattr(batch, name)) for name in _OF_HEAD):
-            self._known_head = (batch, reply_to, head)
-        return head
 
     def _note_handed(self, reply_to: bytes) -> None:
         self._handed[reply_to] = None
@@ -427,30 +398,9 @@ class ZbusSession(Session):
             self._handed.popitem(last=False)
 
     def flush(self) -> None:
-        self._known_head = None  # an idle connection must not keep a batch in memory
+        self._heads.forget()
         super().flush()
-        self._note_taken()
-
-    def _note_taken(self) -> None:
-        """Everything written has left for the socket: what was handed out is taken.
-
-        A transport that broke has nothing to write any more either, some time before it says so: nothing left then.
-        """
-        if not self._unsent or self.transport.is_closing():
-            return
-        if self.idle():
-            unsent, self._unsent = self._unsent, []
-            for queue, entry in unsent:
-                queue.taken(entry.offset)
-            self._look_s = LOOK_AGAIN_S
-        elif not self._looks_again:
-            self._looks_again = True
-            self.broker.loop.call_later(self._look_s, self._look_again)
-
-    def _look_again(self) -> None:
-        self._looks_again = False
-        self._look_s = min(2 * self._look_s, self.gate.settings.sweep_ms / 1000)
-        self._note_taken()
+        self._unsent.note_taken()
 
     # ---- admin and refusals ------------------------------------------------------------------------------------------
 

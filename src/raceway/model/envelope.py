@@ -29,7 +29,7 @@ Column: TypeAlias = T | list[T | None] | None
 PUBLISH, REQUEST, RESPONSE, CONTROL = b"publish", b"request", b"response", b"control"
 MB, DANUBE, ZBUS, SENECA, HTTP = b"mb", b"danube", b"zbus", b"seneca", b"http"
 
-# Values of `error` that say how an answer failed to reach its requester (semantics, "who answers").
+# Values of `error` that say how an answer failed to reach its requester.
 LATE, DUPLICATE = b"late", b"duplicate"
 
 # Who sends what the bus itself has to say; and the errors of the answers that it gives because nobody else does.

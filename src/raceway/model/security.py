@@ -14,9 +14,9 @@ Permission = Literal[
     "Lookup", "Produce", "Consume", "Replicate", "ManageNamespace", "ManageTopic", "ManageSchema", "ManageBroker",
     "ManageCluster",
 ]  # fmt: skip
-PERMISSIONS: tuple[str, ...] = get_args(Permission)
+PERMISSIONS: tuple[Permission, ...] = get_args(Permission)
 Scope = Literal["cluster", "namespace", "topic"]
-SCOPES: tuple[str, ...] = get_args(Scope)
+SCOPES: tuple[Scope, ...] = get_args(Scope)
 
 ANONYMOUS = "anonymous"
 PRINCIPAL_TYPES = ("service_account", "user", "broker_internal", ANONYMOUS)

@@ -16,7 +16,7 @@ Backoff = Literal["fixed", "exponential"]
 Poison = Literal["block", "drop", "dead_letter"]
 
 SUBSCRIPTION_TYPES: tuple[SubscriptionType, ...] = get_args(SubscriptionType)
-UNACKED, MAX_UNACKED = 100, 10_000  # 100 is the size of the usual client's own buffer
+MAX_UNACKED = 10_000
 LARGEST = (1 << 63) - 1
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from raceway.model.trace_context import TRACEPARENT, context_of, maybe_parse
+from raceway.model.trace_context import TRACEPARENT, TraceContext, context_of, maybe_parse
 
 
 class FurtherAnswer(msgspec.Struct, frozen=True):
@@ -98,7 +98,7 @@ def trace_of(wanted: str, correlation_id: str, rows: Sequence[Mapping[str, Any]]
     )
 
 
-def _context(rows: Sequence[Mapping[str, Any]], correlation_id: str) -> Any:
+def _context(rows: Sequence[Mapping[str, Any]], correlation_id: str) -> TraceContext:
     """The first message that names a trace names it for all."""
     named = (row["attributes"] for row in rows if maybe_parse((row["attributes"] or {}).get(TRACEPARENT)))
     return context_of(next(named, None), correlation_id)

@@ -6,7 +6,6 @@ that was killed leaves its last state; `pid` tells whether it still runs.
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Literal
@@ -14,6 +13,7 @@ from typing import Literal
 import msgspec
 
 from raceway.journal.files import Files, maybe_read_file, write_file
+from raceway.journal.lock import is_alive
 
 State = Literal["starting", "running", "idle", "stopped", "failed"]
 
@@ -83,12 +83,4 @@ def maybe_read(file: Path) -> Progress | None:
 
 def is_running(progress: Progress) -> bool:
     """Whether the process that wrote it is still there."""
-    if progress.state in ("stopped", "failed"):
-        return False
-    try:
-        os.kill(progress.pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+    return progress.state not in ("stopped", "failed") and is_alive(progress.pid)

@@ -11,7 +11,7 @@ unions      every branch of the writer can be read; of a reader's union, by at l
 from __future__ import annotations
 
 from raceway.schema.avro_nodes import Node
-from raceway.schema.effort import Effort, TooIntricateError
+from raceway.schema.effort import Compared, Effort, TooIntricateError
 
 PROMOTIONS = {
     "long": ("int",),
@@ -25,24 +25,24 @@ PROMOTIONS = {
 def refusals(reader: Node, writer: Node) -> list[str]:
     """Why `reader` cannot read what was written with `writer`; empty when it can."""
     try:
-        return _Comparison(Effort()).compare(reader, writer, "")
+        return _Comparison(Effort(), Compared()).compare(reader, writer, "")
     except (TooIntricateError, RecursionError):
         return ["the two schemas are too intricate to be compared"]
 
 
 class _Comparison:
-    def __init__(self, effort: Effort) -> None:
-        self._effort = effort
-        # Pairs that are being compared, or were: a recursive record comes back to them.
-        self._seen: dict[tuple[int, int], list[str]] = {}
+    def __init__(self, effort: Effort, compared: Compared) -> None:
+        self._effort, self._compared = effort, compared
 
     def compare(self, reader: Node, writer: Node, path: str) -> list[str]:
         self._effort.spend()
         pair = (id(reader), id(writer))
-        if pair not in self._seen:
-            self._seen[pair] = []
-            self._seen[pair] = self._compare(reader, writer, path)
-        return self._seen[pair]
+        found = self._compared.maybe_known(pair)
+        if found is None:
+            self._compared.note(pair, [])
+            found = self._compare(reader, writer, path)
+            self._compared.note(pair, found)
+        return found
 
     def _compare(self, reader: Node, writer: Node, path: str) -> list[str]:
         if writer.kind == "union":
@@ -72,14 +72,9 @@ class _Comparison:
 
     def _into_union(self, reader: Node, writer: Node, path: str) -> list[str]:
         for branch in reader.branches:
-            if not _Comparison(self._effort).within(self._seen, branch, writer):
+            if not _Comparison(self._effort, Compared(self._compared)).compare(branch, writer, ""):
                 return []
         return [f"{path or '/'}: no branch of the reader's union reads {writer.label}"]
-
-    def within(self, seen: dict[tuple[int, int], list[str]], reader: Node, writer: Node) -> list[str]:
-        """`compare` on trial: what is assumed here must not vouch for other branches."""
-        self._seen = {pair: found for pair, found in seen.items() if not found}
-        return self.compare(reader, writer, "")
 
     def _record(self, reader: Node, writer: Node, path: str) -> list[str]:
         found: list[str] = []

@@ -5,7 +5,8 @@
     JSON: Avro's own encoding, or plain values (a union's branch unnamed), as many clients send
 
 Values are stepped over, not built. Depth is bounded, and so is the number of steps: every step but those for types
-without bytes moves on in the payload, and those types cannot be items.
+without bytes moves on in the payload. Those types cannot be items, but a record may have thousands of fields of them,
+and records made of such records more than anybody can count; so fields are counted too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from raceway.schema.definition import Fault
 from raceway.schema.json_text import decode_json, document_of
 
 MAX_DEPTH = 200
+# Fields that may be stepped over beside one for each byte: a second.
+SPARE_STEPS = 2_000_000
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
 # What compressed blocks of one payload may unfold to.
@@ -71,10 +74,19 @@ def _check_binary(node: Node, payload: bytes) -> None:
 
 
 class Steps:
-    """Steps over the datums in `data`. Each gives where it ends, or raises WrongError."""
+    """Steps over the datums in `data`. Each gives where it ends, or raises WrongError.
 
-    def __init__(self, data: bytes) -> None:
+    `spare`: what is left of the steps beside one for each byte, where the data is a part of the payload.
+    """
+
+    def __init__(self, data: bytes, spare: int | None = None) -> None:
         self._data = data
+        self._spare = SPARE_STEPS if spare is None else spare
+        self._left = len(data) + self._spare
+
+    @property
+    def spare(self) -> int:
+        return min(self._spare, self._left)
 
     def step(self, node: Node, at: int, depth: int) -> int:
         kind = node.kind
@@ -143,6 +155,9 @@ class Steps:
     def _record(self, node: Node, at: int, depth: int) -> int:
         if depth > MAX_DEPTH:
             raise WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
+        self._left -= len(node.fields)
+        if self._left < 0:
+            raise WrongError("work", "its records have more fields than there is time for")
         for field in node.fields:
             try:
                 at = self.step(field.node, at, depth)
@@ -199,7 +214,8 @@ def container_blocks(node: Node, payload: bytes) -> Iterator[tuple[Node, bytes, 
     codec = metadata.get(b"avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
         raise WrongError("container", f"the codec {codec.decode('utf-8', 'replace')!r} is not known")
-    steps, sync, at, room = Steps(payload), payload[at : at + SYNC_BYTES], at + SYNC_BYTES, UNFOLDED_BYTES
+    steps, sync, at = Steps(payload), payload[at : at + SYNC_BYTES], at + SYNC_BYTES
+    room, spare = UNFOLDED_BYTES, steps.spare
     while at < len(payload):
         count, at = steps.number(at)
         size, at = steps.number(at)
@@ -209,18 +225,20 @@ def container_blocks(node: Node, payload: bytes) -> Iterator[tuple[Node, bytes, 
         block, at = payload[at : at + size], end
         data = _inflated(block, room) if codec == b"deflate" else block
         room -= len(data)
-        _check_block(written, data, count)
+        spare = _check_block(written, data, count, spare)
         yield written, data, count
 
 
-def _check_block(node: Node, data: bytes, count: int) -> None:
+def _check_block(node: Node, data: bytes, count: int, spare: int) -> int:
+    """What is left of the spare steps."""
     if not 0 <= count <= max(len(data), 1):
         raise WrongError("container", f"{count} datums cannot be in {len(data)} bytes")
-    steps, at = Steps(data), 0
+    steps, at = Steps(data, spare), 0
     for _ in range(count):
         at = steps.step(node, at, 0)
     if at != len(data):
         raise WrongError("container", "a block holds more than its datums")
+    return steps.spare
 
 
 def _metadata(payload: bytes) -> tuple[dict[bytes, bytes], int]:

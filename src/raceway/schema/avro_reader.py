@@ -16,9 +16,7 @@ _name = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 def read_schema(document: Any) -> Node:
     """Raises SchemaInvalidError."""
     node = _Reader().read(document, "", "")
-    if _has_empty_cycle(node):
-        raise SchemaInvalidError("definition", "a record contains itself, so no datum of it can end")
-    _refuse_weightless_items(node)
+    _refuse_weightless_items(node, _weightless_records(node))
     return node
 
 
@@ -127,36 +125,43 @@ def _full_name(document: dict[str, Any], namespace: str, path: str) -> str:
     return name
 
 
-def _has_empty_cycle(root: Node) -> bool:
-    """Does a record contain itself with no array, map or union between?"""
-    open_nodes: set[int] = set()
+def _weightless_records(root: Node) -> set[int]:
+    """Those whose datums take no bytes. Raises SchemaInvalidError for a record that contains itself with no array, map
+    or union between.
+
+    Without calls: each of thousands of records may be made of the one before.
+    """
+    weightless: set[int] = set()
+    open_records: set[int] = set()
     closed: set[int] = set()
+    waiting = [node for node in root.everything() if node.kind == "record"]
+    while waiting:
+        record = waiting[-1]
+        below = [field.node for field in record.fields if field.node.kind == "record" and id(field.node) not in closed]
+        if id(record) in closed or not below:
+            waiting.pop()
+            open_records.discard(id(record))
+            closed.add(id(record))
+            if all(_is_weightless(field.node, weightless) for field in record.fields):
+                weightless.add(id(record))
+            continue
+        open_records.add(id(record))
+        if any(id(node) in open_records for node in below):
+            raise SchemaInvalidError("definition", "a record contains itself, so no datum of it can end")
+        waiting += below
+    return weightless
 
-    def visit(node: Node) -> bool:
-        if id(node) in open_nodes:
-            return True
-        if node.kind != "record" or id(node) in closed:
-            return False
-        open_nodes.add(id(node))
-        found = any(visit(field.node) for field in node.fields)
-        open_nodes.discard(id(node))
-        closed.add(id(node))
-        return found
 
-    return any(visit(node) for node in root.everything())
-
-
-def _refuse_weightless_items(root: Node) -> None:
+def _refuse_weightless_items(root: Node, weightless: set[int]) -> None:
     """Items that take no bytes: a datum of six bytes could announce more of them than anybody can count."""
     for node in root.everything():
-        if node.kind == "array" and node.items is not None and _is_weightless(node.items):
+        if node.kind == "array" and node.items is not None and _is_weightless(node.items, weightless):
             raise SchemaInvalidError("definition", f"array items of type {node.items.label} take no bytes")
 
 
-def _is_weightless(node: Node) -> bool:
-    if node.kind == "record":
-        return all(_is_weightless(field.node) for field in node.fields)
-    return node.kind == "null" or (node.kind == "fixed" and node.size == 0)
+def _is_weightless(node: Node, records: set[int]) -> bool:
+    """`records`: those that are."""
+    return id(node) in records or node.kind == "null" or (node.kind == "fixed" and node.size == 0)
 
 
 def _member(document: dict[str, Any], key: str, path: str) -> Any:

@@ -71,11 +71,11 @@ def schema_type_of(text: str) -> SchemaType:
 
 
 def mode_of(text: str) -> Mode:
-    return _one_of(text, get_args(Mode), "compatibility mode")  # type: ignore[return-value]
+    return _one_of(text, get_args(Mode), "compatibility mode")  # type: ignore[return-value]  # one of them
 
 
 def policy_of(text: str) -> Policy:
-    return _one_of(text, get_args(Policy), "validation policy")  # type: ignore[return-value]
+    return _one_of(text, get_args(Policy), "validation policy")  # type: ignore[return-value]  # one of them
 
 
 def _one_of(text: str, known: tuple[str, ...], what: str) -> str:

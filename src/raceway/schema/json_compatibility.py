@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raceway.schema.effort import Effort, TooIntricateError
+from raceway.schema.effort import Compared, Effort, TooIntricateError
 from raceway.schema.json_refs import ANNOTATIONS, REFERENCES, References
 from raceway.schema.json_text import canonical_json
 
@@ -55,27 +55,27 @@ def refusals(reader: Any, writer: Any) -> list[str]:
     if _equal(reader, writer):
         return []
     try:
-        return _Comparison(References(reader), References(writer), Effort()).compare(reader, writer, "")[:MAX_REASONS]
+        comparison = _Comparison(References(reader), References(writer), Effort(), Compared())
+        return comparison.compare(reader, writer, "")[:MAX_REASONS]
     except (TooIntricateError, RecursionError):
         return ["the two schemas are too intricate to be compared"]
 
 
 class _Comparison:
-    def __init__(self, reader: References, writer: References, effort: Effort) -> None:
-        self._reader, self._writer, self._effort = reader, writer, effort
-        # Pairs that are being compared, or were: a recursive schema comes back to them.
-        self._seen: dict[tuple[int, int], list[str]] = {}
+    def __init__(self, reader: References, writer: References, effort: Effort, compared: Compared) -> None:
+        self._reader, self._writer, self._effort, self._compared = reader, writer, effort, compared
         self._kept: list[Any] = []
 
     def compare(self, reader: Any, writer: Any, path: str) -> list[str]:
         self._effort.spend()
         reader, writer = self._reader.resolved(reader), self._writer.resolved(writer)
         pair = (id(reader), id(writer))
-        if pair in self._seen:
-            return self._seen[pair]
-        self._seen[pair] = []
-        self._kept += (reader, writer)  # an id means something only while its object lives
-        found = self._seen[pair] = self._compare(reader, writer, path)
+        found = self._compared.maybe_known(pair)
+        if found is None:
+            self._compared.note(pair, [])
+            self._kept += (reader, writer)  # an id means something only while its object lives
+            found = self._compare(reader, writer, path)
+            self._compared.note(pair, found)
         return found
 
     def _compare(self, reader: Any, writer: Any, path: str) -> list[str]:
@@ -191,17 +191,14 @@ class _Comparison:
     def _same(self, ours: list[Any], theirs: list[Any]) -> bool:
         """The same alternatives, in order, and nothing that they refer to changed."""
         return ours == theirs and all(
-            self._reads(a, b) and _Comparison(self._writer, self._reader, self._effort)._reads(b, a)
+            self._reads(a, b) and _Comparison(self._writer, self._reader, self._effort, Compared())._reads(b, a)
             for a, b in zip(ours, theirs, strict=True)
         )
 
     def _reads(self, reader: Any, writer: Any) -> bool:
-        """`compare` without leaving traces: an assumption made on one branch must not vouch for another."""
-        return not _Comparison(self._reader, self._writer, self._effort)._within(self._seen, reader, writer)
-
-    def _within(self, seen: dict[tuple[int, int], list[str]], reader: Any, writer: Any) -> list[str]:
-        self._seen = {pair: found for pair, found in seen.items() if not found}
-        return self.compare(reader, writer, "")
+        """`compare` on trial."""
+        trial = _Comparison(self._reader, self._writer, self._effort, Compared(self._compared))
+        return not trial.compare(reader, writer, "")
 
 
 # ---- keywords -------------------------------------------------------------------------------------------------------

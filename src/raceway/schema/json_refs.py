@@ -102,7 +102,7 @@ def _pointed(node: Any, pointer: str) -> Any | None:
         name = _unescaped(part)
         if isinstance(node, dict) and name in node:
             node = node[name]
-        elif isinstance(node, list) and name.isdecimal() and int(name) < len(node):
+        elif isinstance(node, list) and name.isdecimal() and len(name) < 10 and int(name) < len(node):
             node = node[int(name)]
         else:
             return None

@@ -7,6 +7,7 @@ but being behind. Where it has come to is kept in the journal's state, before th
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,7 +21,7 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
 from raceway import __version__, config
-from raceway.errors import TrimmedError
+from raceway.errors import TrimmedError, UnavailableError
 from raceway.journal.contract import Journal
 from raceway.telemetry import names
 from raceway.telemetry.spans import COLUMNS, SpanFacts, SpanMaker
@@ -81,7 +82,7 @@ class Exporter:
 
     def close(self) -> None:
         self._keep_position(now=True)
-        self._sender.shutdown()  # type: ignore[no-untyped-call]
+        self._sender.shutdown()  # type: ignore[no-untyped-call]  # the library's
 
     def _read(self, begin: int, end: int) -> list[SpanFacts]:
         try:
@@ -128,4 +129,5 @@ class Exporter:
             return
         self._has_sent, self._kept_at = False, time.monotonic()
         oldest = self._maker.oldest_open
-        self._keep(SECTION, KEY, self._position if oldest is None else min(oldest, self._position))
+        with contextlib.suppress(UnavailableError):  # then a restart sends once more what is behind the last one kept
+            self._keep(SECTION, KEY, self._position if oldest is None else min(oldest, self._position))

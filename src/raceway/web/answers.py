@@ -6,7 +6,7 @@ import asyncio
 import hmac
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -43,9 +43,12 @@ from raceway.errors import (
     UnknownTableError,
     UnknownTopicError,
 )
+from raceway.journal.contract import Done
 from raceway.model.envelope import HTTP
 from raceway.model.security import ANONYMOUS, Principal
 from raceway.schema.json_text import decode_json
+
+T = TypeVar("T")
 
 # Where the doorman notes who asks.
 PRINCIPAL = "raceway.principal"
@@ -161,9 +164,14 @@ def token_of(request: Request) -> str:
         return ""
 
 
+def is_admin(request: Request, admin_token: str) -> bool:
+    """Does the request show the administrator's own token? Nobody does where there is none."""
+    return bool(admin_token) and hmac.compare_digest(token_of(request).encode(), admin_token.encode())
+
+
 def check_admin(request: Request, admin_token: str) -> None:
     """Raises ForbiddenError where the bus has a token and this is not it."""
-    if admin_token and not hmac.compare_digest(token_of(request).encode(), admin_token.encode()):
+    if admin_token and not is_admin(request, admin_token):
         raise ForbiddenError("the token", "administrate this bus")
 
 
@@ -199,12 +207,18 @@ async def definition_read(broker: Broker, schema_type: str, definition: bytes) -
 
 async def committed(broker: Broker) -> None:
     """Whoever is told that something is so may rely on it: wait until it is on the disk. Raises UnavailableError."""
+    await stored(broker.journal.after_commit)
+
+
+async def stored(begin: Callable[[Done], T]) -> T:
+    """What `begin` gives, when what it began is on the disk: it is handed whom to tell. Raises why it is not."""
     done: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()
 
     def tell(error: RacewayError | None) -> None:
-        if not done.done():
+        if not done.done():  # whoever asked may have been given up
             done.set_result(error)
 
-    broker.journal.after_commit(tell)
+    begun = begin(tell)
     if (error := await done) is not None:
         raise error
+    return begun

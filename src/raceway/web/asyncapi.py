@@ -20,6 +20,7 @@ from starlette.routing import Route
 from raceway import __version__
 from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
+from raceway.model.addresses import host_port
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import is_mb_topic, is_reserved
 from raceway.web.answers import number_of, refusing
@@ -34,7 +35,7 @@ PROTOCOLS = {
     "mb": "mb", "mb+ws": "mb+ws", "mb+tls": "mb+tls", "mb+wss": "mb+wss", "danube": "grpc", "danube+tls": "grpc",
     "zbus": "zbus", "seneca": "seneca+http", "seneca+tcp": "seneca+tcp", "console": "http",
 }  # fmt: skip
-_DRAFTS = {"draft-04": "draft-04", "draft-06": "draft-06", "draft-07": "draft-07", "2019-09": "2019-09"}
+_DRAFTS = ("draft-04", "draft-06", "draft-07", "2019-09")
 _PLAIN: dict[str, tuple[dict[str, str], str]] = {
     "string": ({"type": "string"}, "text/plain"),
     "number": ({"type": "number"}, "application/json"),
@@ -95,7 +96,7 @@ class AsyncApi:
             },
             "defaultContentType": "application/octet-stream",
             "servers": {
-                _server_name(door): {"host": f"{host}:{port}", "protocol": PROTOCOLS[door]}
+                _server_name(door): {"host": host_port(host, port), "protocol": PROTOCOLS[door]}
                 for door, port in self._doors.items()
             },
             "channels": channels,
@@ -188,4 +189,4 @@ def schema_of(version: SchemaVersion) -> dict[str, Any]:
 def _draft(definition: Any) -> str:
     """What a definition says it is; one that says nothing is read by the newest rules."""
     named = str(definition.get("$schema", "")) if isinstance(definition, dict) else ""
-    return next((draft for mark, draft in _DRAFTS.items() if mark in named), "2020-12")
+    return next((draft for draft in _DRAFTS if draft in named), "2020-12")

@@ -22,7 +22,7 @@ class BoundedConnection(HttpToolsProtocol):
     _head_bytes = 0
     _timer: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._await_head()
 
@@ -41,7 +41,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]
+        self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]  # a key of our own
         self._await_head()
         self._in_head = True
 

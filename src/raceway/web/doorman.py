@@ -2,9 +2,8 @@
 
 Whether the bus lives, is ready, and how it does may be asked by everybody: those who watch over it have no token. The
 console's own files are open too, and ask for one; who a token is for may be asked with any that is good. Everything
-else needs one, of somebody who may: look around the
-cluster to read, manage schemas to change them, consume to see messages or drop what waits in a queue, manage the broker
-for the rest. The administrator's own token opens everything.
+else needs one, of somebody who may: look around the cluster to read, manage schemas to change them, consume to see
+messages or drop what waits in a queue, manage the broker for the rest. The administrator's own token opens everything.
 
 Messages of one topic are another matter: who may publish to it or read it is asked at the bus's own door, topic by
 topic. For those addresses the doorman only finds out who it is.
@@ -12,17 +11,15 @@ topic. For those addresses the doorman only finds out who it is.
 
 from __future__ import annotations
 
-import hmac
-
 from starlette.requests import Request
-from starlette.responses import JSONResponse
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from raceway.broker.security import Security
 from raceway.errors import UnauthenticatedError
 from raceway.model.envelope import HTTP
 from raceway.model.security import OWNER, Permission
-from raceway.web.answers import PRINCIPAL, token_of
+from raceway.web.answers import PRINCIPAL, is_admin, refusal, refusal_of, token_of
 from raceway.web.session import ADDRESS as SESSION
 
 OPEN = {"/healthz", "/readyz", "/metrics", "/"}
@@ -43,32 +40,34 @@ class Doorman:
     def __init__(self, app: ASGIApp, security: Security, admin_token: str) -> None:
         self._app = app
         self._security = security
-        self._admin_token = admin_token.encode()
+        self._admin_token = admin_token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and self._security.enabled and not _is_open(scope["path"]):
-            refusal = self._maybe_refusal(Request(scope))
-            if refusal is not None:
-                await refusal(scope, receive, send)
+            refused = self._maybe_refusal(Request(scope))
+            if refused is not None:
+                await refused(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
-    def _maybe_refusal(self, request: Request) -> JSONResponse | None:
-        token = token_of(request)
-        if self._admin_token and hmac.compare_digest(token.encode(), self._admin_token):
+    def _maybe_refusal(self, request: Request) -> Response | None:
+        if is_admin(request, self._admin_token):
             request.scope[PRINCIPAL] = OWNER
             return None
+        token = token_of(request)
         try:
             principal = self._security.identify(f"Bearer {token}" if token else None, HTTP.decode())
         except UnauthenticatedError as error:
-            return _refusal(401, "unauthenticated", str(error))
+            refused = refusal_of(error)
+            refused.headers["www-authenticate"] = "Bearer"
+            return refused
         request.scope[PRINCIPAL] = principal
         if request.url.path == SESSION or request.url.path.startswith(OF_MESSAGES):
             return None
         wanted = permissions_for(request.method, request.url.path)
         if any(self._security.allows(principal, permission, None) for permission in wanted):
             return None
-        return _refusal(403, "forbidden", f"{principal} needs the permission {' or '.join(wanted)} on the cluster")
+        return refusal(403, "forbidden", f"{principal} needs the permission {' or '.join(wanted)} on the cluster")
 
 
 def permissions_for(method: str, path: str) -> tuple[Permission, ...]:
@@ -88,8 +87,3 @@ def _is_open(path: str) -> bool:
 def _looks_up_a_schema(method: str, path: str) -> bool:
     """`POST /subjects/S` asks whether a schema is registered; `POST /subjects/S/versions` registers it."""
     return method == "POST" and path.startswith("/subjects/") and not path.rstrip("/").endswith("/versions")
-
-
-def _refusal(status: int, code: str, message: str) -> JSONResponse:
-    headers = {"www-authenticate": "Bearer"} if status == 401 else None
-    return JSONResponse({"error": {"code": code, "message": message}}, status_code=status, headers=headers)

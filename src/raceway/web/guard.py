@@ -6,10 +6,10 @@ to point there (DNS rebinding). Both are told by headers that a browser sets and
 
 from __future__ import annotations
 
-from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from raceway.config import names_us
+from raceway.web.answers import refusal
 
 
 class Guard:
@@ -21,8 +21,7 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (reason := self._maybe_refuse(scope)) is not None:
-            response = JSONResponse({"error": {"code": "forbidden", "message": reason}}, status_code=403)
-            await response(scope, receive, send)
+            await refusal(403, "forbidden", reason)(scope, receive, send)
             return
         await self._app(scope, receive, send)
 

@@ -130,12 +130,13 @@ class Compatibility(msgspec.Struct):
 
 
 class Differences(msgspec.Struct):
-    """`reasons` say why readers of the old version could not read data of the new one."""
+    """`reasons` say why readers of the new version could not read data of the old one (`backward`), and the other way
+    round (`forward`)."""
 
     subject: str
     old: Version
     new: Version
-    reasons: list[str]
+    reasons: dict[str, list[str]]
 
 
 class RejectedRow(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -206,8 +207,14 @@ class Stored(msgspec.Struct, omit_defaults=True):
     messages: list[Stored] | None = None
 
 
-class TopicMessages(msgspec.Struct):
+class TopicMessages(msgspec.Struct, rename={"begin": "from"}):
+    """Places are offsets, one for each partition, parted by commas: where the page begins, where the next one does, and
+    where the topic ends."""
+
     topic: str
+    begin: str
+    next: str
+    end: str
     messages: list[dict[str, Any]]
 
 
@@ -216,6 +223,9 @@ class ReadQuery(msgspec.Struct, kw_only=True):
         default="first", name="from"
     )
     limit: Annotated[int, Meta(description="At most so many.", ge=1)] = 100
+    form: Annotated[
+        Literal["rows", "cloudevents"], Meta(description="How messages are shown; `Accept` may say so too.")
+    ] = msgspec.field(default="rows", name="as")
 
 
 class AsyncQuery(msgspec.Struct, kw_only=True):

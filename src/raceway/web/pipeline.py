@@ -7,7 +7,6 @@ files below `DATA/pipeline/tables/<schema>/<table>/`; names come from that folde
 from __future__ import annotations
 
 import base64
-import os
 from datetime import date, datetime
 from functools import partial
 from pathlib import Path
@@ -22,6 +21,7 @@ from starlette.routing import Route
 
 from raceway.errors import UnknownTableError
 from raceway.journal.contract import Journal
+from raceway.journal.lock import is_alive
 from raceway.web.answers import check_admin, refusing
 from raceway.web.asking import Desk, answered, read_query
 
@@ -120,7 +120,8 @@ def _pipeline(data: Path | None, end: int) -> Pipeline:
         rows = counted[name].rows if name in counted else None
         tables.append(TableRow(name, len(parts), sum(_size(part) for part in parts), rows))
     behind = max(0, end - progress.position) if progress else end
-    return Pipeline(progress=progress, is_running=_runs(progress), behind=behind, tables=tables)
+    is_running = progress is not None and progress.state not in ("stopped", "failed") and is_alive(progress.pid)
+    return Pipeline(progress=progress, is_running=is_running, behind=behind, tables=tables)
 
 
 def _maybe_progress(data: Path | None) -> Progress | None:
@@ -130,18 +131,6 @@ def _maybe_progress(data: Path | None) -> Progress | None:
         return msgspec.json.decode((data / "pipeline" / "progress.json").read_bytes(), type=Progress)
     except (OSError, msgspec.DecodeError):  # none, or not what a pipeline writes
         return None
-
-
-def _runs(progress: Progress | None) -> bool:
-    if progress is None or progress.pid <= 0 or progress.state in ("stopped", "failed"):
-        return False
-    try:
-        os.kill(progress.pid, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:  # somebody else's
-        pass
-    return True
 
 
 def table_folders(data: Path | None) -> dict[str, Path]:

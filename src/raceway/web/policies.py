@@ -1,4 +1,4 @@
-"""Limits of namespaces and topics over the console port. Danube's administration can show them, and set none."""
+"""Limits of namespaces and topics over the console port; Danube's administration has them too."""
 
 from __future__ import annotations
 

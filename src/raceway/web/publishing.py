@@ -17,16 +17,16 @@ from starlette.routing import Route
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.peers import Peer, Pending
+from raceway.broker.peers import Peer, Pending, no_copies
 from raceway.broker.tracing import random_id
 from raceway.codec import cloudevents
 from raceway.codec.http_message import HttpMessage, read_plain
 from raceway.codec.seneca_document import DocumentError, read_value
 from raceway.errors import NoRouteError, RacewayError, RemoteError
 from raceway.model.envelope import HTTP, PUBLISH, REQUEST, Batch
-from raceway.model.intents import Publish, Taken
+from raceway.model.intents import Outcome, Publish, Taken
 from raceway.model.intents import Request as Ask
-from raceway.web.answers import MediaTypeError, principal_of, refusal, refusing
+from raceway.web.answers import Handler, MediaTypeError, principal_of, refusal, refusing, stored
 from raceway.web.bodies import Bodies
 
 # An answer opened in a browser is a document from a stranger: it gets an origin of its own, without scripts.
@@ -40,7 +40,7 @@ class HttpPeer(Peer):
     wire: ClassVar[bytes] = HTTP
 
     def __init__(self, broker: Broker, request: Request, producer: str | None) -> None:
-        super().__init__(random_id().decode(), lambda run: b"", broker.clock_us())
+        super().__init__(random_id().decode(), no_copies, broker.clock_us())
         host = request.client.host if request.client is not None else "http"
         self.producer = (producer or host).encode("utf-8", "replace")
         self.sid = self.producer.decode()
@@ -74,7 +74,7 @@ class HttpDoor:
                 return await self._publish_all(request, cloudevents.read_batch(_headers(request), body))
             message = _message(request, body)
             batch = message.batch(request.path_params["name"], PUBLISH)
-            routed = await self._store(HttpPeer(self._broker, request, message.producer), Publish(batch))
+            routed = await publish(self._broker, HttpPeer(self._broker, request, message.producer), Publish(batch))
         if batch.offset is None:
             return JSONResponse({"topic": batch.item("topic", 0).decode(), "repeated": True})
         return JSONResponse(_stored(batch, 0) | {"routed": routed}, status_code=201)
@@ -87,22 +87,9 @@ class HttpDoor:
         batch = Batch.joined([message.batch(name, PUBLISH) for message in messages])
         batch.producer = [(message.producer or "").encode("utf-8", "replace") for message in messages]
         peer = HttpPeer(self._broker, request, messages[0].producer)
-        routed = await self._store(peer, Publish(batch, whole=True))
+        routed = await publish(self._broker, peer, Publish(batch, whole=True))
         facts = {"messages": [_stored(batch, row) for row in range(batch.count)], "routed": routed}
         return JSONResponse(facts, status_code=201)
-
-    async def _store(self, peer: HttpPeer, intent: Publish) -> bool:
-        """Was anybody there? Returns after the commit."""
-        stored: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()
-
-        def done(error: RacewayError | None) -> None:
-            if not stored.done():
-                stored.set_result(error)
-
-        routed = check_taken(self._broker.perform(peer, intent, done))
-        if (error := await stored) is not None:
-            raise error
-        return routed
 
     async def ask(self, request: Request) -> Response:
         async with self._bodies.read(request) as body:
@@ -122,12 +109,17 @@ class HttpDoor:
                 peer.open = False
 
 
-def _reading(handle: Any) -> Any:
+async def publish(broker: Broker, peer: HttpPeer, intent: Publish) -> bool:
+    """Was anybody there? Returns after the commit. Raises what the messages were refused for."""
+    return await stored(lambda done: _is_routed(broker.perform(peer, intent, done)))
+
+
+def _reading(handle: Handler) -> Handler:
     """The handler; whoever leaves before it is done is told nothing."""
 
     async def answer(request: Request) -> Response:
         try:
-            response: Response = await refusing(handle)(request)
+            response = await refusing(handle)(request)
         except ClientDisconnect:
             return refusal(400, "malformed", "the body ended early")
         if response.status_code in (408, 413, 503):  # what is left of the body is not worth reading
@@ -166,8 +158,9 @@ def _text(value: bytes) -> str:
         return value.decode("latin-1")
 
 
-def check_taken(outcome: Any) -> bool:
+def _is_routed(outcome: Outcome) -> bool:
     """Was anybody there? Raises what the message was refused for; one that nobody reads is stored all the same."""
+    assert isinstance(outcome, Taken)
     errors = [error for _, _, error in outcome.refused]
     for error in errors:
         if not isinstance(error, NoRouteError):

@@ -1,7 +1,8 @@
 """Queues over the console port: list them, look at what waits, drop it.
 
 What waits in a queue is as private as the queue: where the bus has an admin token it is wanted for all of this; where
-it has none, a queue that has a token wants its own. Either comes as `Authorization: Bearer …`.
+it has none, a queue that has a token wants its own. Either comes as `Authorization: Bearer …`. With security on the
+doorman has asked who it is, and whoever is known by name needs no queue's token.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from raceway.broker.broker import Broker
 from raceway.broker.pubsub import PubSubQueue
 from raceway.broker.queues import Queue
 from raceway.errors import QueueKindError
-from raceway.web.answers import check_admin, refusal, refusing, token_of
+from raceway.web.answers import check_admin, number_of, refusing, token_of
 
 # Messages shown at most, and their bytes: the loop reads them, and others wait meanwhile.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
@@ -29,8 +30,8 @@ def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
         """The queue of the address, if the sender may see what is in it."""
         check_admin(request, admin_token)
         name = request.path_params["name"]
-        if not admin_token or not broker.queues.exists(name):
-            broker.queues.find(name, token_of(request))
+        is_known = bool(admin_token) or broker.security.enabled
+        broker.queues.find(name, None if is_known else token_of(request))
         queue = next(queue for known, _, queue in broker.queues if known == name)
         if isinstance(queue, PubSubQueue):
             raise QueueKindError(name)
@@ -50,10 +51,8 @@ def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
         queue = find(request)
         if request.method == "DELETE":
             return JSONResponse({"purged": queue.purge()})
-        limit = request.query_params.get("limit", "10")
-        if not (limit.isascii() and limit.isdigit()):
-            return refusal(400, "invalid", "limit must be a number")
-        return JSONResponse({"waiting": queue.backlog, "messages": _peek(broker, queue, min(int(limit), PEEK_ROWS))})
+        limit = min(number_of("limit", request.query_params.get("limit", "10")), PEEK_ROWS)
+        return JSONResponse({"waiting": queue.backlog, "messages": _peek(broker, queue, limit)})
 
     return [
         Route("/api/queues", refusing(list_queues)),

@@ -19,11 +19,11 @@ from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.broker.redrive import KINDS, Redrive, facts_of
-from raceway.errors import MalformedError, RacewayError
+from raceway.errors import MalformedError
 from raceway.journal.inspect import document
 from raceway.model.intents import Publish
 from raceway.web.answers import check_admin, number_of, principal_of, read_json, refusing
-from raceway.web.publishing import HttpPeer, check_taken
+from raceway.web.publishing import HttpPeer, publish
 
 USUAL, MOST = 50, 500
 # How many rows are looked at for one page where only some are wanted.
@@ -95,11 +95,7 @@ class RejectedMessages:
         row = await asyncio.to_thread(self._redrive.row, position)
         self._broker.security.check(principal_of(request), "Consume", row["topic"])
         batch = await asyncio.to_thread(self._redrive.batch, row, topic)
-        stored: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()
-        peer = RedrivingPeer(self._broker, request, row["producer"])
-        check_taken(self._broker.perform(peer, Publish(batch), stored.set_result))
-        if (error := await stored) is not None:
-            raise error
+        await publish(self._broker, RedrivingPeer(self._broker, request, row["producer"]), Publish(batch))
         target, offset = batch.item("topic", 0).decode(), batch.item("offset", 0)
         self._redrive.note(position, target, offset)
         return JSONResponse({"position": position, "topic": target, "offset": offset})

@@ -5,7 +5,6 @@ Open to everybody: whoever has no token learns that one is wanted, and whoever h
 
 from __future__ import annotations
 
-import hmac
 from typing import Literal
 
 import msgspec
@@ -15,7 +14,7 @@ from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.model.security import PERMISSIONS, Permission
-from raceway.web.answers import principal_of, refusing, token_of
+from raceway.web.answers import is_admin, principal_of, refusing, token_of
 from raceway.web.asking import answered
 
 ADDRESS = "/api/session"
@@ -43,12 +42,12 @@ def session_routes(broker: Broker, admin_token: str) -> list[Route]:
 
 def _of_tokens(broker: Broker, request: Request) -> Session:
     principal, allows = principal_of(request), broker.security.allows
-    permissions = [each for each in PERMISSIONS if allows(principal, each, None)]  # type: ignore[arg-type]
+    permissions: list[str] = [each for each in PERMISSIONS if allows(principal, each, None)]
     return Session("tokens", str(principal), bool(token_of(request)), permissions)
 
 
 def _of_one(admin_token: str, request: Request) -> Session:
-    is_known = bool(admin_token) and hmac.compare_digest(token_of(request).encode(), admin_token.encode())
+    is_known = is_admin(request, admin_token)
     everything = is_known or not admin_token
     return Session(
         "admin_token" if admin_token else "off",

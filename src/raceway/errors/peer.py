@@ -1,74 +1,10 @@
-"""The one error tree.
-
-    RacewayError                  code, retriable; facts are attributes; the sentence is made in __str__
-    ├── PeerError                 the peer asked for what cannot be had, or broke its protocol
-    │   ├── MalformedError          bytes that break a wire's rules
-    │   ├── NameInvalidError        a topic or pattern that cannot be spelled
-    │   ├── NameReservedError       `system.` and `raceway.` belong to the broker
-    │   ├── NameTakenError          differs from an existing name only in case
-    │   ├── PatternTextError        text that is no Seneca pattern
-    │   ├── PinTakenError           another Seneca pin has the name
-    │   ├── NoRouteError            nobody there
-    │   ├── RequestTimeoutError     the responder did not answer in time
-    │   ├── UnmatchedAnswerError    an answer to a request that is not open
-    │   ├── UnknownPeerError        a service id nobody has
-    │   ├── UnknownQueueError       a queue nobody made
-    │   ├── QueueKindError          a queue of another kind has the name
-    │   ├── UnknownError            there is no such thing
-    │   │   ├── UnknownTopicError     a topic nobody made
-    │   │   ├── UnknownNamespaceError a namespace nobody made
-    │   │   ├── UnknownMessageError   a position without a message
-    │   │   ├── UnknownTableError     a table the pipeline has not made
-    │   │   ├── UnknownProducerError  a producer id that was never given
-    │   │   ├── UnknownConsumerError  a consumer id that was never given, or is no more
-    │   │   ├── UnknownSubscriptionError a subscription the topic does not have
-    │   │   ├── UnknownRoleError      a role nobody made
-    │   │   └── UnknownBindingError   a binding nobody made
-    │   ├── TopicKindError          the name is taken by a topic, plain or partitioned
-    │   ├── MismatchError           what exists was made otherwise
-    │   ├── InUseError              somebody still uses it
-    │   ├── InvalidValueError       a setting that cannot be
-    │   ├── LimitError              a limit of the topic, its namespace or the broker
-    │   ├── SchemaInvalidError      a definition, or a setting of schemas, that cannot be used
-    │   ├── SchemaIncompatibleError the latest version and this one do not go together
-    │   ├── UnknownSchemaError      a subject, version or id nobody registered
-    │   ├── SchemaReferenceError    the subject named is not the topic's, or is none
-    │   ├── SchemaRefusedError      a message against the schema policy of its topic
-    │   ├── TooLargeError           over a stated limit
-    │   ├── UnauthenticatedError    who it is was not proved
-    │   ├── ForbiddenError          not allowed
-    │   └── RemoteError             a client's call was answered with an error
-    └── LocalError                we, our disk or our configuration
-        ├── ConfigError             a setting that cannot be used; names the key
-        ├── UnavailableError        cannot be done now: the journal does not take writes
-        │   ├── ReadOnlyError         a sync failed; until restart
-        │   ├── DiskFullError         no space left; tried again each second
-        │   ├── BusyError             evicted, or too much is waiting
-        │   ├── UnreachableError      no connection to an attached service
-        │   └── DrainingError         the bus is stopping
-        ├── JournalError            the journal's files
-        │   ├── LockedError           another process holds the data folder
-        │   ├── FormatVersionError    written by a release this one cannot read
-        │   ├── DamagedError          bytes that could not be repaired; names the positions
-        │   ├── TrimmedError          the wanted position was removed by retention
-        │   └── MissingRowsError      positions that no file holds any more
-        ├── PipelineError           the tables, their checkpoint, Spark or Java
-        └── ConnectionLostError     a client's connection ended with the call unanswered
-
-Codecs translate `code` into their wire's own words in a table (manual: understand/errors). `retriable` says
-whether the same call may succeed later without anybody changing anything.
-"""
+"""What peers do wrong, or ask for in vain. The whole tree is drawn in the package itself."""
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-
-class RacewayError(Exception):
-    """Root of all errors that Raceway raises on purpose."""
-
-    code: ClassVar[str] = "internal"
-    retriable: ClassVar[bool] = False
+from raceway.errors.root import RacewayError
 
 
 class PeerError(RacewayError):
@@ -422,9 +358,6 @@ class SchemaReferenceError(PeerError):
         super().__init__(reason)
         self.reason = reason
 
-    def __str__(self) -> str:
-        return self.reason
-
 
 class SchemaRefusedError(PeerError):
     """A message against the schema policy of its topic: which rule (`violation`), and for payloads where and why."""
@@ -470,9 +403,6 @@ class UnauthenticatedError(PeerError):
         super().__init__(reason)
         self.reason = reason
 
-    def __str__(self) -> str:
-        return self.reason
-
 
 class ForbiddenError(PeerError):
     """`principal` may not do `action`."""
@@ -501,171 +431,3 @@ class RemoteError(PeerError):
 
     def __str__(self) -> str:
         return f"{self.reported}: {self.text}"
-
-
-class LocalError(RacewayError):
-    """Our doing: this process, its disk, its settings."""
-
-
-class ConfigError(LocalError):
-    """`key` cannot be used because of `reason`; `origin` says where the value came from."""
-
-    code = "config"
-
-    def __init__(self, key: str, reason: str, origin: str = "") -> None:
-        super().__init__(key, reason, origin)
-        self.key, self.reason, self.origin = key, reason, origin
-
-    def __str__(self) -> str:
-        where = f" (from {self.origin})" if self.origin else ""
-        return f"{self.key}: {self.reason}{where}"
-
-
-class UnavailableError(LocalError):
-    """The bus cannot do it now."""
-
-    code = "unavailable"
-    retriable = True
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-class ReadOnlyError(UnavailableError):
-    """A sync failed. The kernel may have dropped the pages, so only a restart ends this."""
-
-    code = "read_only"
-    retriable = False
-
-
-class DiskFullError(UnavailableError):
-    """No space left on the journal's disk; writing is tried again each second."""
-
-    code = "disk_full"
-
-
-class BusyError(UnavailableError):
-    """Too much is waiting already."""
-
-    code = "busy"
-
-
-class UnreachableError(UnavailableError):
-    """No connection to `address` can be had: nothing was sent there."""
-
-    code = "unreachable"
-
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(reason)
-        self.args = (address, reason)
-        self.address = address
-
-    def __str__(self) -> str:
-        return f"{self.address} cannot be reached: {self.reason}"
-
-
-class DrainingError(UnavailableError):
-    """The bus is stopping and takes nothing new."""
-
-    code = "draining"
-
-
-class JournalError(LocalError):
-    """The journal's files."""
-
-    code = "journal"
-
-
-class LockedError(JournalError):
-    """Another process, `pid`, holds the data folder."""
-
-    code = "locked"
-
-    def __init__(self, folder: str, pid: int | None) -> None:
-        super().__init__(folder, pid)
-        self.folder, self.pid = folder, pid
-
-    def __str__(self) -> str:
-        holder = f"process {self.pid}" if self.pid else "another process"
-        return f"the data folder {self.folder} is in use by {holder}; stop it, or choose another folder with --data"
-
-
-class FormatVersionError(JournalError):
-    """`file` has format `found`; this release reads up to `known`."""
-
-    code = "format_version"
-
-    def __init__(self, file: str, found: int, known: int) -> None:
-        super().__init__(file, found, known)
-        self.file, self.found, self.known = file, found, known
-
-    def __str__(self) -> str:
-        return (
-            f"{self.file} has journal format {self.found}; this release reads format {self.known}: use a newer raceway"
-        )
-
-
-class DamagedError(JournalError):
-    """Bytes of `file` that could not be repaired; rows `first` to `last` are lost."""
-
-    code = "damaged"
-
-    def __init__(self, file: str, first: int, last: int, reason: str) -> None:
-        super().__init__(file, first, last, reason)
-        self.file, self.first, self.last, self.reason = file, first, last, reason
-
-    def __str__(self) -> str:
-        return f"{self.file}: rows {self.first} to {self.last} are damaged ({self.reason})"
-
-
-class TrimmedError(JournalError):
-    """`wanted` was removed by retention; `first` is the first one left. `topic` is None for positions."""
-
-    code = "trimmed"
-
-    def __init__(self, wanted: int, first: int, topic: str | None = None) -> None:
-        super().__init__(wanted, first, topic)
-        self.wanted, self.first, self.topic = wanted, first, topic
-
-    def __str__(self) -> str:
-        what = f"offset {self.wanted} of topic {self.topic!r}" if self.topic else f"position {self.wanted}"
-        return f"{what} was removed by retention; the first one left is {self.first}"
-
-
-class MissingRowsError(JournalError):
-    """`rows` rows between the positions `first` and `last` did not come, for the `reason` given."""
-
-    code = "missing_rows"
-
-    def __init__(self, first: int, last: int, rows: int, reason: str) -> None:
-        super().__init__(first, last, rows, reason)
-        self.first, self.last, self.rows, self.reason = first, last, rows, reason
-
-    def __str__(self) -> str:
-        where = f"position {self.first} is" if self.first == self.last else f"positions {self.first} to {self.last} are"
-        some = "" if self.rows == self.last - self.first + 1 else f" in part ({self.rows} rows)"
-        return f"{where} missing from the journal{some}: {self.reason}"
-
-
-class PipelineError(LocalError):
-    """Something about the tables, their checkpoint, Spark or Java; the text says what to do."""
-
-    code = "pipeline"
-
-
-class ConnectionLostError(LocalError):
-    """A client's connection to `address` ended before the answer came."""
-
-    code = "connection_lost"
-    retriable = True
-
-    def __init__(self, address: str, reason: str) -> None:
-        super().__init__(address, reason)
-        self.address, self.reason = address, reason
-
-    def __str__(self) -> str:
-        return f"connection to {self.address} lost: {self.reason}"

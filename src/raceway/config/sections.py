@@ -1,38 +1,16 @@
-"""Settings: the only reader of configuration files and environment.
+"""The table of settings: one frozen record per section, with the default, the bounds and the description of each key.
 
-One frozen record per section, read once at start; everything else takes its section as an argument. A value comes from
-
-    the default  <  the TOML file  <  the environment (RACEWAY_SECTION__KEY)  <  a flag
-
-and `Settings.origins` remembers which, so that `raceway config` can show it and errors can name it.
+The manual's reference is made from this.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import os
-import tomllib
-from collections.abc import Iterable, Mapping
-from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
-from urllib.parse import urlsplit
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
-from raceway.errors import ConfigError
-
 KIB, MIB = 1024, 1024 * 1024
-PREFIX = "RACEWAY_"
-FILE_VARIABLE = "RACEWAY_CONFIG"
-# Variables of the project's own test and bench runs; not settings of the bus.
-NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_ROUNDS", "RACEWAY_URL"}
-
-# Keys and certificates are given as file names and are none.
-SECRETS = {"listen.zbus.admin_token", "listen.zbus.tracker_token", "security.token_secret"}
-HIDDEN = "(hidden)"
-# HS256 asks for a key as long as its hash (RFC 7518, 3.2).
-SECRET_BYTES = 32
 
 Port = Annotated[int, Meta(ge=0, le=65535)]
 Count = Annotated[int, Meta(ge=0)]
@@ -41,11 +19,11 @@ Seconds = Annotated[float, Meta(ge=0)]
 Interval = Annotated[float, Meta(gt=0)]
 
 
-class _Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     pass
 
 
-class Retention(_Section, frozen=True):
+class Retention(Section, frozen=True):
     max_age_s: Annotated[Seconds, Meta(description="Remove segments whose rows are all older; 0 keeps for ever.")] = 0
     max_bytes: Annotated[Count, Meta(description="Remove the oldest segments beyond this total; 0 keeps all.")] = 0
     max_pinned: Annotated[
@@ -58,7 +36,7 @@ class Retention(_Section, frozen=True):
     ] = {}
 
 
-class Journal(_Section, frozen=True):
+class Journal(Section, frozen=True):
     folder: Annotated[str, Meta(description="The data folder.")] = "raceway-data"
     durability: Annotated[
         Literal["sync", "os", "memory"],
@@ -84,7 +62,7 @@ class Journal(_Section, frozen=True):
     retention: Retention = Retention()
 
 
-class Schemas(_Section, frozen=True):
+class Schemas(Section, frozen=True):
     definition_bytes: Annotated[Positive, Meta(description="Largest schema definition.")] = 256 * KIB
     total_bytes: Annotated[Positive, Meta(description="All definitions together; they are held in memory.")] = 64 * MIB
     checked_bytes: Annotated[
@@ -95,7 +73,7 @@ class Schemas(_Section, frozen=True):
     ] = 1.0
 
 
-class TopicLimits(_Section, frozen=True):
+class TopicLimits(Section, frozen=True):
     """What holds where neither the topic nor its namespace says otherwise."""
 
     max_producers_per_topic: Annotated[
@@ -113,7 +91,7 @@ class TopicLimits(_Section, frozen=True):
     max_message_size: Annotated[Count, Meta(description="Largest payload in bytes. 0: each wire's own limit.")] = 0
 
 
-class FailureDefaults(_Section, frozen=True):
+class FailureDefaults(Section, frozen=True):
     """The failure policy of a subscription that was given none."""
 
     max_redelivery_count: Annotated[
@@ -126,7 +104,7 @@ class FailureDefaults(_Section, frozen=True):
     max_redelivery_delay_ms: Annotated[Count, Meta(description="How long it waits at most.")] = 60_000
 
 
-class Subscriptions(_Section, frozen=True):
+class Subscriptions(Section, frozen=True):
     auto_create: Annotated[bool, Meta(description="A producer makes the topic that it names.")] = True
     aliases: Annotated[
         dict[str, str],
@@ -134,7 +112,7 @@ class Subscriptions(_Section, frozen=True):
     ] = {}
     max_unacked: Annotated[
         int, Meta(ge=1, le=10_000, description="Messages out without an acknowledgement, per subscription.")
-    ] = 100
+    ] = 100  # the size of the usual client's own buffer
     exclusive_release_s: Annotated[
         Seconds, Meta(description="An exclusive subscription is free when its owner had no stream for so long.")
     ] = 3.0
@@ -160,7 +138,7 @@ class Subscriptions(_Section, frozen=True):
     failure: FailureDefaults = FailureDefaults()
 
 
-class Broker(_Section, frozen=True):
+class Broker(Section, frozen=True):
     request_timeout_ms: Annotated[Count, Meta(description="Deadline of a request that names none.")] = 5000
     request_timeout_max_ms: Annotated[Positive, Meta(description="Longest deadline a request may name.")] = 3_600_000
     max_outstanding: Annotated[Positive, Meta(description="Open requests; one more evicts the oldest.")] = 10_000
@@ -183,7 +161,7 @@ class Broker(_Section, frozen=True):
     subscriptions: Subscriptions = Subscriptions()
 
 
-class MbWire(_Section, frozen=True):
+class MbWire(Section, frozen=True):
     tcp_port: Annotated[Port, Meta(description="MB over TCP.")] = 3001
     websocket_port: Annotated[Port, Meta(description="MB over WebSocket.")] = 3000
     tls_port: Annotated[Port, Meta(description="MB over TLS, when a certificate is set.")] = 8001
@@ -205,7 +183,7 @@ class MbWire(_Section, frozen=True):
     ] = {}
 
 
-class ZbusWire(_Section, frozen=True):
+class ZbusWire(Section, frozen=True):
     port: Annotated[Port, Meta(description="zbus: queues, requests, the monitoring page.")] = 15555
     tracker: Annotated[bool, Meta(description="Be a tracker too, on the same port and on the tracker's own.")] = False
     tracker_port: Annotated[Port, Meta(description="The tracker's own port, when it is asked for.")] = 16666
@@ -232,7 +210,7 @@ class ZbusWire(_Section, frozen=True):
     )
 
 
-class GrpcWire(_Section, frozen=True):
+class GrpcWire(Section, frozen=True):
     message_limit: Annotated[
         Annotated[int, Meta(ge=1, le=4 * MIB - 64 * KIB)],
         Meta(description="Largest message in bytes; clients of gRPC take 4 MiB with everything around it."),
@@ -255,7 +233,7 @@ class GrpcWire(_Section, frozen=True):
     ] = 500
 
 
-class DanubeWire(_Section, frozen=True):
+class DanubeWire(Section, frozen=True):
     port: Annotated[Port, Meta(description="Danube over gRPC: clients, schema registry, administration.")] = 6650
     advertised: Annotated[
         str, Meta(description="host:port told to clients as the broker's address; empty: the one they came to.")
@@ -267,7 +245,7 @@ class DanubeWire(_Section, frozen=True):
     ] = 2000
 
 
-class SenecaWire(_Section, frozen=True):
+class SenecaWire(Section, frozen=True):
     http_port: Annotated[Port, Meta(description="Seneca over HTTP: `POST /act`, every dialect.")] = 10101
     tcp_port: Annotated[Port, Meta(description="Seneca over TCP: one JSON document per line.")] = 10201
     head_limit: Annotated[Positive, Meta(description="Largest head of an HTTP request in bytes.")] = 64 * KIB
@@ -292,7 +270,7 @@ class SenecaWire(_Section, frozen=True):
     sweep_ms: Annotated[Positive, Meta(description="How often unfinished requests are looked for.")] = 500
 
 
-class HttpDoor(_Section, frozen=True):
+class HttpDoor(Section, frozen=True):
     """Messages over plain HTTP, on the console port."""
 
     body_limit: Annotated[Positive, Meta(description="Largest message in bytes.")] = 64 * MIB
@@ -315,7 +293,7 @@ class HttpDoor(_Section, frozen=True):
     )
 
 
-class Listen(_Section, frozen=True):
+class Listen(Section, frozen=True):
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port_base: Annotated[
         Port, Meta(description="First of ten ports in a row; 0 uses each wire's own default ports.")
@@ -339,13 +317,13 @@ class Listen(_Section, frozen=True):
     http: HttpDoor = HttpDoor()
 
 
-class SenecaService(_Section, frozen=True):
+class SenecaService(Section, frozen=True):
     pin: str
     url: str
     dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
 
 
-class Seneca(_Section, frozen=True):
+class Seneca(Section, frozen=True):
     services: Annotated[
         tuple[SenecaService, ...],
         Meta(description="Services to attach at each start: `pin`, `url` and perhaps `dialect` (L, W, T or S)."),
@@ -380,7 +358,7 @@ class Seneca(_Section, frozen=True):
     return_limit: Annotated[Positive, Meta(description="Largest answer of a return path in bytes.")] = 64 * KIB
 
 
-class Dial(_Section, frozen=True):
+class Dial(Section, frozen=True):
     allow: Annotated[
         tuple[str, ...],
         Meta(
@@ -390,7 +368,7 @@ class Dial(_Section, frozen=True):
     ] = ()
 
 
-class Security(_Section, frozen=True):
+class Security(Section, frozen=True):
     enabled: Annotated[
         bool, Meta(description="Peers must say who they are, and may do only what a role allows them.")
     ] = False
@@ -401,7 +379,7 @@ class Security(_Section, frozen=True):
     ] = ()
 
 
-class Telemetry(_Section, frozen=True):
+class Telemetry(Section, frozen=True):
     enabled: Annotated[bool, Meta(description="Send traces to an OpenTelemetry collector; needs the extra `otel`.")] = (
         False
     )
@@ -413,7 +391,7 @@ class Telemetry(_Section, frozen=True):
     batch_spans: Annotated[Positive, Meta(description="Spans in one delivery.")] = 512
 
 
-class Log(_Section, frozen=True):
+class Log(Section, frozen=True):
     level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Lowest level written to standard error.")
     ] = "info"
@@ -422,7 +400,7 @@ class Log(_Section, frozen=True):
     ] = "auto"
 
 
-class Pipeline(_Section, frozen=True):
+class Pipeline(Section, frozen=True):
     master: Annotated[str, Meta(description="Spark's master: `local[N]`, `local[*]`, `spark://…`, any other.")] = (
         "local[*]"
     )
@@ -446,7 +424,7 @@ class Pipeline(_Section, frozen=True):
     ] = 64
 
 
-class Config(_Section, frozen=True):
+class Config(Section, frozen=True):
     listen: Listen = Listen()
     broker: Broker = Broker()
     seneca: Seneca = Seneca()
@@ -456,203 +434,3 @@ class Config(_Section, frozen=True):
     telemetry: Telemetry = Telemetry()
     log: Log = Log()
     pipeline: Pipeline = Pipeline()
-
-
-class Settings(msgspec.Struct, frozen=True):
-    """The effective configuration, and for each dotted key where its value came from."""
-
-    config: Config
-    origins: dict[str, str]
-
-
-def load(
-    file: str | os.PathLike[str] | None = None,
-    environment: Mapping[str, str] | None = None,
-    flags: Mapping[str, Any] | None = None,
-) -> Settings:
-    """Read all sources once. `flags` has dotted keys; entries that are None were not given.
-
-    Raises ConfigError naming the key, and the file, variable or flag at fault.
-    """
-    environment = os.environ if environment is None else environment
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    file = file or environment.get(FILE_VARIABLE)
-    sources = [_from_file(Path(file))] if file else []
-    sources += [_from_environment(environment), _from_flags(flags or {})]
-    for source in sources:
-        for key, (value, origin) in source.items():
-            _check_known(key, origin)
-            values[key], origins[key] = value, origin
-    config = _convert(values, origins)
-    _check_together(config, origins)
-    return Settings(config, {key: origins.get(key, "default") for key in describe()})
-
-
-def describe() -> dict[str, tuple[Any, Any, str]]:
-    """Every dotted key with its type, its default and its description: the manual's reference is made from this."""
-    return dict(_fields(Config, ""))
-
-
-def effective(config: Config) -> dict[str, Any]:
-    """Dotted key to value, to be shown; of a secret only that there is one."""
-    result = {}
-    for key in describe():
-        value: Any = config
-        for part in key.split("."):
-            value = getattr(value, part)
-        result[key] = HIDDEN if value and key in SECRETS else value
-    return result
-
-
-def _fields(section: type[_Section], prefix: str) -> list[tuple[str, tuple[Any, Any, str]]]:
-    hints = get_type_hints(section, include_extras=True)
-    found: list[tuple[str, tuple[Any, Any, str]]] = []
-    for field in msgspec.structs.fields(section):
-        kind = hints[field.name]
-        if isinstance(kind, type) and issubclass(kind, _Section):
-            found += _fields(kind, f"{prefix}{field.name}.")
-        else:
-            found.append((prefix + field.name, (kind, field.default, _description(kind))))
-    return found
-
-
-def _description(kind: Any) -> str:
-    notes = [m.description for m in get_args(kind)[1:] if isinstance(m, Meta) and m.description]
-    return notes[-1] if notes else ""
-
-
-def _check_known(key: str, origin: str) -> None:
-    known = describe()
-    if key not in known and not any(key.startswith(k + ".") for k, (kind, _, _) in known.items() if _is_table(kind)):
-        near = [k for k in known if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
-        hint = f"; did you mean {near[0]}?" if near else "; see `raceway config` for all keys"
-        raise ConfigError(key, f"there is no such setting{hint}", origin)
-
-
-def _is_table(kind: Any) -> bool:
-    while get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
-    return get_origin(kind) is dict
-
-
-def _from_file(path: Path) -> dict[str, tuple[Any, str]]:
-    try:
-        document = tomllib.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(str(path), f"cannot be read: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"is not TOML: {error}") from error
-    found: dict[str, tuple[Any, str]] = {}
-    _flatten(document, "", str(path), found)
-    return found
-
-
-def _flatten(table: dict[str, Any], prefix: str, origin: str, into: dict[str, tuple[Any, str]]) -> None:
-    known = describe()
-    for name, value in table.items():
-        key = prefix + name
-        if isinstance(value, dict) and key not in known:
-            _flatten(value, key + ".", origin, into)
-        else:
-            into[key] = (value, origin)
-
-
-def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, str]]:
-    found: dict[str, tuple[Any, str]] = {}
-    for name, text in environment.items():
-        if name.startswith(PREFIX) and name not in NOT_SETTINGS and "__" in name:
-            key = name[len(PREFIX) :].lower().replace("__", ".")
-            found[key] = (_parse_text(key, text, name), f"environment {name}")
-    return found
-
-
-def _parse_text(key: str, text: str, origin: str) -> Any:
-    """Text becomes what the key wants: TOML syntax for lists and tables, plain text otherwise."""
-    known = describe().get(key)
-    if known is None:
-        return text
-    kind = known[0]
-    while get_origin(kind) is Annotated:
-        kind = get_args(kind)[0]
-    if get_origin(kind) in (tuple, dict):
-        if get_origin(kind) is tuple and not text.lstrip().startswith("["):
-            return [part.strip() for part in text.split(",") if part.strip()]
-        try:
-            return tomllib.loads(f"value = {text}")["value"]
-        except tomllib.TOMLDecodeError as error:
-            raise ConfigError(key, f"is not a TOML value: {error}", origin) from error
-    return text
-
-
-def _from_flags(flags: Mapping[str, Any]) -> dict[str, tuple[Any, str]]:
-    return {key: (value, "flag") for key, value in flags.items() if value is not None}
-
-
-def _convert(values: dict[str, Any], origins: dict[str, str]) -> Config:
-    tree: dict[str, Any] = {}
-    for key, value in values.items():
-        *path, leaf = key.split(".")
-        table = tree
-        for part in path:
-            table = table.setdefault(part, {})
-        table[leaf] = value
-    for key, (kind, _, _) in describe().items():
-        if key in values:
-            try:
-                msgspec.convert(values[key], kind, strict=False)
-            except msgspec.ValidationError as error:
-                raise ConfigError(
-                    key, f"{str(error)[0].lower()}{str(error)[1:]}, got {values[key]!r}", origins[key]
-                ) from error
-    return msgspec.convert(tree, Config, strict=False)
-
-
-def _check_together(config: Config, origins: Mapping[str, str]) -> None:
-    """Rules that hold between keys."""
-    listen = config.listen
-    if bool(listen.tls_certificate) != bool(listen.tls_key):
-        key = "listen.tls_key" if listen.tls_certificate else "listen.tls_certificate"
-        raise ConfigError(key, "certificate and key belong together: set both or neither")
-    if not is_loopback(listen.host) and not (listen.tls_certificate or listen.insecure):
-        raise ConfigError(
-            "listen.host",
-            f"{listen.host} is reachable from other machines: set listen.tls_certificate and listen.tls_key, "
-            "or allow plain connections with --insecure",
-            origins.get("listen.host", ""),
-        )
-    if listen.port_base and listen.port_base > 65535 - 9:
-        raise ConfigError(
-            "listen.port_base", "needs ten ports in a row below 65536", origins.get("listen.port_base", "")
-        )
-    if "/" in listen.danube.advertised:
-        raise ConfigError(
-            "listen.danube.advertised", "is host:port, without a scheme", origins.get("listen.danube.advertised", "")
-        )
-    if config.security.enabled and len(config.security.token_secret.encode()) < SECRET_BYTES:
-        reason = f"must have {SECRET_BYTES} bytes or more when security is on"
-        raise ConfigError("security.token_secret", reason, origins.get("security.token_secret", ""))
-    if listen.mb.deregister_ms <= listen.mb.heartbeat_ms:
-        raise ConfigError("listen.mb.deregister_ms", "must be longer than listen.mb.heartbeat_ms")
-
-
-def names_us(address: str, hosts: Iterable[str]) -> bool:
-    """Is this address (`//host:port`, or an origin) loopback, or one of the names under which we may be reached?"""
-    try:
-        name = urlsplit(address).hostname
-    except ValueError:
-        return False
-    return name is not None and (is_loopback(name) or name in {host.lower() for host in hosts})
-
-
-def plain_host(listen: Listen) -> str:
-    """Where doors without TLS listen: never on an address that other machines reach, unless that was asked for."""
-    return listen.host if is_loopback(listen.host) or listen.insecure else "127.0.0.1"
-
-
-def is_loopback(host: str) -> bool:
-    """`localhost` or an address that is loopback; a name such as 127.0.0.1.example.org is neither."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
