@@ -312,6 +312,7 @@ class HttpDoor(_Section, frozen=True):
     trace_rows: Annotated[Positive, Meta(description="Rows of the journal that one search for a trace may read.")] = (
         2_000_000
     )
+    live_ms: Annotated[Positive, Meta(description="How often the console's figures are renewed.")] = 1000
 
 
 class Listen(_Section, frozen=True):

@@ -139,7 +139,7 @@ def test_pages_show_something_within_a_second(browser: Browser, server: Server) 
 def show(visitor: Visitor, place: str) -> None:
     visitor.page.goto("about:blank")
     visitor.page.goto(f"{visitor.base}/#/{place}")
-    expect(visitor.page.locator(SHOWN[place]).first).to_be_visible()
+    visitor.page.locator(SHOWN[place]).first.wait_for()
 
 
 def test_typing_a_name_narrows_the_list_at_once(browser: Browser, server: Server) -> None:
