@@ -33,7 +33,7 @@ export async function show(view) {
     for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} since start`);
     replace(totals, facts([
       ["Publishes", count(now.kinds.publish ?? 0)], ["Requests", count(now.kinds.request ?? 0)], ["Answers", count(now.kinds.response ?? 0)],
-      ["Copies handed out", `${count(now.delivered)}, now ${rate(now.delivered_rate)}`], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
+      ["Copies handed out", count(now.delivered)], ["Copies a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
       ["Queues", count(now.queues)], ["Not taken by a receiver", count(now.undeliverable)],
     ]));
   };
