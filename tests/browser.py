@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.server import Server
 from tests.tools import installed
@@ -42,9 +42,8 @@ def running_browser() -> Iterator[Browser]:
 class Visitor:
     """A window on the console, what was asked for in it, and what went wrong."""
 
-    def __init__(self, browser: Browser, server: Server, width: int = 1280, scheme: Any = "light") -> None:
-        self.context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        self.page: Page = self.context.new_page()
+    def __init__(self, context: BrowserContext, server: Server) -> None:
+        self.page: Page = context.new_page()
         self.page.set_default_timeout(SLOW_MS)
         self.base = f"http://127.0.0.1:{server.port('console')}"
         self.asked: list[str] = []
@@ -62,11 +61,13 @@ class Visitor:
             # What is shown now has a heading too.
             self.page.evaluate("document.querySelector('#main > div')?.setAttribute('data-left', '')")
             self.page.goto(address)
-        expect(self.page.locator("#main > div:not([data-left]) h1")).to_be_visible()
+        # Not `expect`, which looks ten times a second at most: some tests walk over every page.
+        self.page.locator("#main > div:not([data-left]) h1").wait_for()
         return self.page
 
     def forgive(self, *statuses: int) -> None:
         """A browser calls every refusal a fault; these were meant to be."""
+        self.page.evaluate("0")  # what it has said so far is heard before it answers
         self.faults = [fault for fault in self.faults if not any(f"status of {status}" in fault for status in statuses)]
 
     def picture(self, name: str) -> None:
@@ -85,7 +86,16 @@ class Visitor:
 
 @contextmanager
 def visiting(browser: Browser, server: Server, width: int = 1280, scheme: Any = "light") -> Iterator[Visitor]:
-    visitor = Visitor(browser, server, width, scheme)
+    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+    with looking(context, server) as visitor:
+        yield visitor
+    context.close()
+
+
+@contextmanager
+def looking(context: BrowserContext, server: Server) -> Iterator[Visitor]:
+    """In a window of its own, beside others of somebody who has loaded the scripts before."""
+    visitor = Visitor(context, server)
     yield visitor
     visitor.assert_well()
-    visitor.context.close()
+    visitor.page.close()

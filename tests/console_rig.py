@@ -44,6 +44,10 @@ EVIL_SUBJECT = "evil <b onclick=alert(1)>x<"
 # Names of headers are tokens of HTTP, which leaves less to a stranger.
 EVIL_HEADER = "x-evil-onerror'"
 TURN_S = 0.1
+# Rounds of traffic that are there from the beginning, one right after the other.
+FIRST_TURNS = 20
+# Figures of the console are renewed so often, and pages with them.
+LIVE_MS = 100
 # There is no such seat, the desk says; on another the printer of boarding passes fails.
 NO_SEAT = "13F"
 JAMMING = "1C"
@@ -72,7 +76,7 @@ class Airport:
     def start(self) -> None:
         self._prepare()
         self._thread.start()
-        wait_until(lambda: self.turns >= 20 or self.failure, 30, "twenty rounds of traffic")
+        wait_until(lambda: self.turns >= FIRST_TURNS or self.failure, 30, "the first rounds of traffic")
         assert self.failure is None, self.failure
 
     def stop(self) -> None:
@@ -167,7 +171,8 @@ class Airport:
             while not self._ended.is_set():
                 await self._turn(kiosk, board)
                 self.turns += 1
-                await asyncio.sleep(self._turn_s / (1 + 0.6 * math.sin(time.monotonic() / 9)))
+                if self.turns > FIRST_TURNS:
+                    await asyncio.sleep(self._turn_s / (1 + 0.6 * math.sin(time.monotonic() / 9)))
             for reader in self._readers:
                 reader.cancel()
 
@@ -269,8 +274,8 @@ class Airport:
 
 
 @contextmanager
-def airport(turn_s: float = TURN_S) -> Iterator[Airport]:
-    with running_server() as server:
+def airport(turn_s: float = TURN_S, live_ms: int = LIVE_MS) -> Iterator[Airport]:
+    with running_server(RACEWAY_LISTEN__HTTP__LIVE_MS=live_ms) as server:
         port = Airport(server, turn_s)
         port.start()
         try:

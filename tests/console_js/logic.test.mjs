@@ -8,8 +8,8 @@ const { comparable, difference } = await load("diff.js");
 const { EventParser } = await load("events.js");
 const format = await load("format.js");
 const { layout } = await load("layers.js");
-const { link, parse } = await load("route.js");
-const { area, heightAt, line, nearest, ticks } = await load("scale.js");
+const { asking, link, parse } = await load("route.js");
+const { ages, area, heightAt, line, nearest, ticks } = await load("scale.js");
 const { described, instants, place, wires } = await load("waterfall.js");
 
 test("an address says page, argument and query, whatever is in them", () => {
@@ -19,6 +19,7 @@ test("an address says page, argument and query, whatever is in them", () => {
   assert.deepEqual(parse(""), { page: "", argument: "", query: {} });
   assert.deepEqual(parse("#/messages?topic=a%2Bb"), { page: "messages", argument: "", query: { topic: "a+b" } });
   assert.equal(parse("#/topics/%E0%A4%A").argument, "%E0%A4%A");
+  assert.deepEqual([asking({}), asking({ failed: false, before: 0, text: "a b" })], ["", "?before=0&text=a+b"]);
 });
 
 test("events are whole whatever the pieces they come in", () => {
@@ -46,6 +47,7 @@ test("a moment of today needs no date", () => {
   const noon = new Date(2026, 10, 15, 12, 0, 0, 7).getTime() * 1000;
   assert.equal(format.time(noon), "2026-11-15 12:00:00.007");
   assert.equal(format.clock(noon, noon + 3600e6), "12:00:00.007");
+  assert.deepEqual(["2026-11-15T15:51:00+00:00", "2026-11-15", "x2026-11-15T15:51:00+00:00"].map(format.instant), ["2026-11-15 15:51:00 UTC", "2026-11-15", "x2026-11-15T15:51:00+00:00"]);
   assert.equal(format.clock(noon, noon + 24 * 3600e6), "2026-11-15 12:00:00.007");
 });
 
@@ -84,6 +86,13 @@ test("the axis of a chart has few round numbers and reaches the largest", () => 
     assert.ok(found.at(-1) >= largest && found[0] === 0);
     assert.ok(found.every(Number.isInteger));
   }
+  for (const seconds of [60, 61, 74, 75, 119, 150, 200, 300]) {
+    for (const most of [3, 5]) {
+      const found = ages(seconds, most);
+      assert.ok(found.length >= 2 && found.length <= most + 1 && found.at(-1) <= seconds, `${seconds}: ${found}`);
+    }
+  }
+  assert.deepEqual([ages(74), ages(300.4), ages(300, 3)], [[0, 15, 30, 45, 60], [0, 60, 120, 180, 240, 300], [0, 120, 240]]);
   assert.equal(line([0, 10], [5, 6]), "M0.0 5.0L10.0 6.0");
   assert.equal(area([0, 10], [5, 6], 9), "M0.0 5.0L10.0 6.0L10.0 9L0.0 9Z");
   assert.equal(area([], [], 9), "");

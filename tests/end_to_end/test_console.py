@@ -7,13 +7,14 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from typing import Literal
 from urllib.parse import quote
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser import PICTURES, Visitor, running_browser, visiting
-from tests.console_rig import DEAD_LETTERS, Airport, airport
+from tests.console_rig import DEAD_LETTERS, EVIL, EVIL_SUBJECT, Airport, airport
 from tests.pipeline.drivers import finished
 from tests.schema_rest import bind, call, register
 from tests.server import wait_until
@@ -34,7 +35,7 @@ def port() -> Iterator[Airport]:
             found.write_pipeline()
             yield found
         return
-    with airport(turn_s=0.03) as found:  # busier, tables as the pipeline makes them, a chart that is full
+    with airport(turn_s=0.03, live_ms=1000) as found:  # busier, tables as the pipeline makes them, a chart that is full
         wait_until(lambda: found.turns > 500, 120)
         if shutil.which("java"):
             finished(found.server.data, "run", "--once", "--master", "local[2]", "--memory", "1g")
@@ -334,16 +335,18 @@ def test_the_theme_follows_the_system_and_the_button(browser: Browser, port: Air
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_text_stands_out_from_its_paper(browser: Browser, port: Airport, scheme: str) -> None:
+def test_text_stands_out_from_its_paper(visitor: Visitor, scheme: Literal["light", "dark"]) -> None:
     """WCAG AA: 4.5 to 1, for the colours that text has."""
-    with visiting(browser, port.server, scheme=scheme) as visitor:
-        page = visitor.go("")
-        for ink, papers in {
-            "ink": "paper card hover", "soft": "paper card hover", "accent": "card", "accent-ink": "accent",
-            "good": "good-paper", "warn": "warn-paper card", "bad": "bad-paper card",
-        }.items():  # fmt: skip
-            for paper in papers.split():
-                assert contrast(colour(page, ink), colour(page, paper)) >= 4.5, f"{ink} on {paper}, {scheme}"
+    page = visitor.go("api")
+    page.emulate_media(color_scheme=scheme)
+    expect(page.locator("html")).to_have_attribute("data-theme", scheme)
+    for ink, papers in {
+        "ink": "paper card hover", "soft": "paper card hover", "accent": "card", "accent-ink": "accent",
+        "good": "good-paper", "warn": "warn-paper card", "bad": "bad-paper card",
+    }.items():  # fmt: skip
+        for paper in papers.split():
+            assert contrast(colour(page, ink), colour(page, paper)) >= 4.5, f"{ink} on {paper}, {scheme}"
+    page.emulate_media(color_scheme="light")
 
 
 def colour(page: Page, name: str) -> str:
@@ -426,3 +429,30 @@ def test_a_row_that_moves_keeps_the_focus(visitor: Visitor, port: Airport) -> No
     port.light_the_runway(20_000)
     expect(rows.first).to_contain_text("runway.lights")
     assert link.evaluate("each => each === document.activeElement")
+
+
+def test_text_of_strangers_stays_text_on_every_page(visitor: Visitor, port: Airport) -> None:
+    """After all others: what strangers leave behind would be in their lists."""
+    port.let_strangers_in()
+    (evil,) = port.ask("/api/messages?topic=evil.events")["messages"]
+    subject, name = quote(EVIL_SUBJECT, safe=""), quote(EVIL, safe="")
+    shown = {
+        "peers": EVIL, "topics/gate.boarding": EVIL_SUBJECT, f"messages/{evil['sequence']}": EVIL,
+        "messages?topic=evil.events": EVIL[:15], f"messages?attribute=x-evil&attribute_value={name}": EVIL[:15],
+        f"messages?attribute={name}": EVIL[:15], "schemas": EVIL_SUBJECT, f"schemas/{subject}": EVIL_SUBJECT,
+        "services": "board evil", "pipeline": "gold.strangers", "pipeline/gold.strangers": EVIL,
+        f"topics/{name}": EVIL[:15], f"traces/{evil['correlation_id']}": "evil.events",
+        f"traces/{name}": EVIL[:10], f"messages/{name}": EVIL[:10], f"messages?id={name}": "Nothing found",
+        f"topics?contains={name}": "No topic", f"rejected?source={name}": "source is one of",
+    }  # fmt: skip
+    for place, text in shown.items():
+        page = visitor.go(place)
+        expect(page.locator("main")).to_contain_text(text)
+        assert_no_markup(page)
+    for place in PAGES:
+        assert_no_markup(visitor.go(place))
+    visitor.forgive(400, 404)
+
+
+def assert_no_markup(page: Page) -> None:
+    assert page.locator("main img, main script, main b[onclick], main [onerror]").count() == 0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Request, expect
+from playwright.sync_api import Request, expect
 
 from raceway.model.envelope import MB, PUBLISH, Batch
 from tests.browser import Visitor, running_browser, visiting
@@ -47,8 +47,8 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with running_browser() as found:
+def visitor(server: Server) -> Iterator[Visitor]:
+    with running_browser() as browser, visiting(browser, server) as found:
         yield found
 
 
@@ -120,34 +120,34 @@ def test_a_needle_is_found_by_questions_of_a_second_each(server: Server) -> None
     assert scanned >= MESSAGES - NEEDLE
 
 
-def test_pages_show_something_within_a_second(browser: Browser, server: Server) -> None:
-    with visiting(browser, server) as visitor:
-        visitor.go("api")  # scripts are in the browser's cache, as on every visit but the first
-        asked: dict[str, float] = {}
+def test_pages_show_something_within_a_second(visitor: Visitor) -> None:
+    visitor.go("api")  # scripts are in the browser's cache, as on every visit but the first
+    asked: dict[str, float] = {}
 
-        def note(request: Request) -> None:
-            took = request.timing["responseEnd"] / 1000
-            address = re.sub(r"^https?://[^/]*", "", request.url)
-            asked[address] = min(took, asked.get(address, took))
+    def note(request: Request) -> None:
+        took = request.timing["responseEnd"] / 1000
+        address = re.sub(r"^https?://[^/]*", "", request.url)
+        asked[address] = min(took, asked.get(address, took))
 
-        visitor.page.on("requestfinished", note)
-        late = [place for place in SHOWN if not is_within(FIRST_CONTENT_S, partial(show, visitor, place))]
-        assert late == []
-        assert {address: took for address, took in asked.items() if took > QUESTION_S} == {}
+    visitor.page.on("requestfinished", note)
+    late = [place for place in SHOWN if not is_within(FIRST_CONTENT_S, partial(show, visitor, place))]
+    assert late == []
+    assert {address: took for address, took in asked.items() if took > QUESTION_S} == {}
+    visitor.assert_well()
 
 
 def show(visitor: Visitor, place: str) -> None:
     visitor.page.goto("about:blank")
     visitor.page.goto(f"{visitor.base}/#/{place}")
-    expect(visitor.page.locator(SHOWN[place]).first).to_be_visible()
+    visitor.page.locator(SHOWN[place]).first.wait_for()
 
 
-def test_typing_a_name_narrows_the_list_at_once(browser: Browser, server: Server) -> None:
-    with visiting(browser, server) as visitor:
-        page = visitor.go("topics")
-        expect(page.locator("main [role=status]")).to_contain_text(f"of {TOPICS:,} topics")
-        began = time.monotonic()
-        page.get_by_label("Find").fill(f"many.t{TOPICS - 1}")
-        expect(page.get_by_role("link", name=f"many.t{TOPICS - 1}")).to_be_visible()
-        expect(page.locator("main [role=status]")).to_have_text("1 topic")
-        assert time.monotonic() - began < 3 * FIRST_CONTENT_S
+def test_typing_a_name_narrows_the_list_at_once(visitor: Visitor) -> None:
+    page = visitor.go("topics")
+    expect(page.locator("main [role=status]")).to_contain_text(f"of {TOPICS:,} topics")
+    began = time.monotonic()
+    page.get_by_label("Find").fill(f"many.t{TOPICS - 1}")
+    expect(page.get_by_role("link", name=f"many.t{TOPICS - 1}")).to_be_visible()
+    expect(page.locator("main [role=status]")).to_have_text("1 topic")
+    assert time.monotonic() - began < 3 * FIRST_CONTENT_S
+    visitor.assert_well()

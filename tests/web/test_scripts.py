@@ -45,3 +45,10 @@ def test_the_page_has_no_script_or_style_within() -> None:
     page = (FOLDER / "index.html").read_text("utf-8")
     assert re.findall(r"<script(?![^>]*\bsrc=)", page) == []
     assert re.findall(r"<style|\sstyle=|\son\w+=", page) == []
+
+
+def test_the_page_asks_for_all_scripts_at_once() -> None:
+    """A browser that learned of each from another would wait for the bus four times before it shows anything."""
+    page = (FOLDER / "index.html").read_text("utf-8")
+    named = re.findall(r'(?:src|modulepreload" href)="/console/([^"]+\.js)"', page)
+    assert sorted(named) == sorted(path.relative_to(FOLDER).as_posix() for path in SCRIPTS)

@@ -101,7 +101,7 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event,
     await console.open()
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
     ticks = _repeat(loop, 1.0, broker.tick)
-    samples = _repeat(loop, 1.0, console.sample)
+    samples = _repeat(loop, settings.listen.http.live_ms / 1000, console.sample)
     async with (
         tracking(settings.listen, doors.administration, settings.dial.allow),
         exporting(settings.telemetry, broker, allowed),

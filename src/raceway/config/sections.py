@@ -291,6 +291,7 @@ class HttpDoor(Section, frozen=True):
     trace_rows: Annotated[Positive, Meta(description="Rows of the journal that one search for a trace may read.")] = (
         2_000_000
     )
+    live_ms: Annotated[Positive, Meta(description="How often the console's figures are renewed.")] = 1000
 
 
 class Listen(Section, frozen=True):

@@ -65,7 +65,7 @@ def build_app(
     `doors` are the ports of all doors, for those who ask where to go. `data` is the folder of the journal, and of the
     pipeline beside it.
 
-    Somebody calls `app.state.live.sample` once a second, and `close` of `live` and `desk` in the end.
+    Somebody calls `app.state.live.sample` every `listen.http.live_ms`, and `close` of `live` and `desk` in the end.
     """
     streams = streams or EventStreams(broker, listen.http)
     live, desk = Live(broker), Desk(broker.journal, data)

@@ -1,8 +1,8 @@
 """Figures that move: rates of each wire and topic, kept for a while, and sent to whoever watches.
 
-Once a second somebody calls `sample`. Counters are compared with those of the second before, so nothing is counted
-twice and the hot path knows nothing of this. Watchers get one event a second over server-sent events; one that does
-not read is not waited for.
+Once a second, or as often as `listen.http.live_ms` says, somebody calls `sample`. Counters are compared with those of
+the time before, so nothing is counted twice and the hot path knows nothing of this; a call that comes late makes no
+rate larger. Watchers get one event for each over server-sent events; one that does not read is not waited for.
 """
 
 from __future__ import annotations
@@ -25,16 +25,19 @@ from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
 from raceway.web.answers import principal_of, refusing
 
 WIRES = tuple(wire.decode() for wire in (MB, DANUBE, ZBUS, SENECA, HTTP))
-# Five minutes of seconds: what a chart shows.
-KEPT_SECONDS = 300
-# Topics may be many, so their offsets are copied seldom; a rate is that of the last ten to fifteen seconds.
-TOPIC_EVERY_S, TOPIC_SAMPLES = 5, 4
+# Five minutes of one a second: what a chart shows.
+KEPT_SAMPLES = 300
+# Topics may be many, so their offsets are copied with every fifth; a rate is that of the last ten to fifteen seconds.
+TOPIC_EVERY, TOPIC_SAMPLES = 5, 4
+# A clock that was set back must not make a rate enormous.
+LEAST_US = 50_000
 # Each is a task and a socket; people have a few windows open.
 MAX_WATCHERS = 64
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """One second: messages received by each wire, copies handed out, and what went wrong."""
+    """Rates a second since the sample before: messages received by each wire, copies handed out, and what went
+    wrong."""
 
     time_us: int
     wires: dict[str, int]
@@ -44,7 +47,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """How the bus is. Counters are since its start, `rates` are of the last full second, which ended at `rates_us`."""
+    """How the bus is. Counters are since its start, `rates` are those of the last sample, taken at `rates_us`."""
 
     version: str
     time_us: int
@@ -74,8 +77,8 @@ class Live:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._began_us = broker.clock_us()
-        self._before = self._counted()
-        self.samples: deque[Sample] = deque(maxlen=KEPT_SECONDS)
+        self._before, self._before_us = self._counted(), self._began_us
+        self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)
         self._offsets: deque[tuple[int, dict[str, int]]] = deque(maxlen=TOPIC_SAMPLES)
         self._ticks = 0
         self._next = asyncio.Event()
@@ -83,20 +86,19 @@ class Live:
         self.closed = False
 
     def sample(self) -> None:
-        """Once a second."""
-        broker = self._broker
-        counted = self._counted()
+        now_us, counted = self._broker.clock_us(), self._counted()
         wires, others = self._before
+        took_s = max(now_us - self._before_us, LEAST_US) / 1_000_000
         self.samples.append(
             Sample(
-                broker.clock_us(),
-                {wire: count - wires.get(wire, 0) for wire, count in counted[0].items()},
-                *(now - then for now, then in zip(counted[1], others, strict=True)),
+                now_us,
+                {wire: round((count - wires.get(wire, 0)) / took_s) for wire, count in counted[0].items()},
+                *(round((now - then) / took_s) for now, then in zip(counted[1], others, strict=True)),
             )
         )
-        self._before = counted
-        if self._ticks % TOPIC_EVERY_S == 0:
-            self._offsets.append((broker.clock_us(), dict(broker.journal.state.next_offsets)))
+        self._before, self._before_us = counted, now_us
+        if self._ticks % TOPIC_EVERY == 0:
+            self._offsets.append((now_us, dict(self._broker.journal.state.next_offsets)))
         self._ticks += 1
         self._wake()
 

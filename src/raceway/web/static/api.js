@@ -2,9 +2,10 @@
 // Asking the bus. Every error has the shape {"error": {"code", "message"}}.
 
 import { EventParser } from "./events.js";
+import { asking } from "./route.js";
 
 const TOKEN = "raceway-token";
-const RETRY_MS = 1500;
+const RETRY_MS = 1000;
 
 export class ApiError extends Error {
   /** @param {number} status @param {string} code @param {string} message */
@@ -45,9 +46,7 @@ function headers() {
  * @returns {Promise<any>}
  */
 export async function get(path, query = {}, signal) {
-  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined);
-  const asked = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
-  return answer(await fetch(asked ? `${path}?${asked}` : path, { headers: headers(), signal }));
+  return answer(await fetch(path + asking(query), { headers: headers(), signal }));
 }
 
 /**
@@ -77,11 +76,6 @@ async function answer(response) {
   }
   if (response.ok) return body;
   throw new ApiError(response.status, body.error?.code ?? "unknown", body.error?.message ?? `the bus answered ${response.status}`);
-}
-
-/** @param {string} part */
-export function encode(part) {
-  return encodeURIComponent(part);
 }
 
 /**

@@ -25,7 +25,7 @@ import * as traces from "./pages/traces.js";
  * @property {string} argument
  * @property {Record<string, string>} query
  * @property {AbortSignal} signal  aborted when another page is shown
- * @property {(take: (overview: any) => void | Promise<void>, everyMs?: number) => void} live  called with each overview
+ * @property {(take: (overview: any) => void | Promise<void>, every?: number) => void} live  called with each overview of the bus, or with every n-th
  *
  * @typedef {{show: (view: View) => Promise<void>}} Page
  */
@@ -47,8 +47,6 @@ const who = /** @type {HTMLElement} */ (document.getElementById("who"));
 /** @type {((overview: any) => void)[]} */
 let watchers = [];
 let current = new AbortController();
-/** @type {any} */
-let latest = null;
 let moved = false;
 
 async function navigate() {
@@ -64,7 +62,7 @@ async function navigate() {
   const root = h("div", {});
   replace(main, root);
   try {
-    await page.show({ root, argument: place.argument, query: place.query, signal, live: (take, everyMs = 0) => live(take, everyMs, signal, root) });
+    await page.show({ root, argument: place.argument, query: place.query, signal, live: (take, every = 1) => live(take, every, signal, root) });
   } catch (error) {
     if (!signal.aborted) explain(root, error);
   }
@@ -82,19 +80,20 @@ function mark(name) {
 
 /**
  * @param {(overview: any) => void | Promise<void>} take
- * @param {number} everyMs
+ * @param {number} every
  * @param {AbortSignal} signal
  * @param {HTMLElement} root
  */
-function live(take, everyMs, signal, root) {
+function live(take, every, signal, root) {
   let busy = false;
-  let last = performance.now();
+  let beats = 0;
   /** @type {Element | null} */
   let fault = null;
   const watcher = async (/** @type {any} */ found) => {
-    if (busy || performance.now() - last < everyMs) return;
+    beats += 1;
+    if (busy || beats < every) return;
     busy = true;
-    last = performance.now();
+    beats = 0;
     try {
       await take(found);
       fault?.remove();
@@ -104,7 +103,6 @@ function live(take, everyMs, signal, root) {
     busy = false;
   };
   watchers.push(watcher);
-  if (latest && !everyMs) watcher(latest);
 }
 
 /** Never a blank page: what is there stays, and why there is no more stands above it. @param {HTMLElement} root @param {unknown} error */
@@ -146,7 +144,6 @@ for (const [group, pages] of GROUPS) {
 }
 who.addEventListener("click", askWho);
 token.changes.addEventListener("change", () => {
-  latest = null;
   tellWho(who);
   navigate();
 });
@@ -167,7 +164,6 @@ addEventListener("keydown", (event) => {
 });
 watch("/api/live", (event, found) => {
   if (event !== "overview") return;
-  latest = found;
   pulse.textContent = `live · ${rate(Object.values(/** @type {Record<string, number>} */ (found.rates)).reduce((sum, each) => sum + each, 0))}`;
   for (const watcher of watchers) watcher(found);
 }, tell);

@@ -4,13 +4,16 @@
 
 import { h, replace, s, wireMark } from "./dom.js";
 import { rate, short, time } from "./format.js";
-import { area, line, nearest, ticks } from "./scale.js";
+import { ages, area, line, nearest, ticks } from "./scale.js";
 
 const WIDTH = 1000;
 const HEIGHT = 250;
 const LEFT = 44;
 const BOTTOM = 24;
 const TOP = 10;
+const RIGHT = 6;
+const HALF_LABEL = 28;
+const LEAST_S = 60;
 const SPARK = { width: 200, height: 44, seconds: 60 };
 
 /** @typedef {{time_us: number, wires: Record<string, number>}} Sample */
@@ -20,7 +23,7 @@ export class RateChart {
   constructor(wires, most) {
     this.wires = wires;
     this.most = most;
-    this.seconds = 60;
+    this.seconds = LEAST_S;
     /** @type {Sample[]} */
     this.samples = [];
     /** @type {number | null} */
@@ -38,7 +41,7 @@ export class RateChart {
   update(samples) {
     this.samples = samples.slice(-this.most);
     const known = samples.length ? (samples[samples.length - 1].time_us - this.samples[0].time_us) / 1e6 : 0;
-    this.seconds = Math.min(this.most, Math.max(60, Math.ceil(known / 60) * 60));
+    this.seconds = Math.max(LEAST_S, known);
     this.#draw();
   }
 
@@ -66,7 +69,7 @@ export class RateChart {
   /** @param {number} width */
   #xs(width) {
     const last = this.samples[this.samples.length - 1]?.time_us ?? 0;
-    const inside = width - LEFT - 6;
+    const inside = width - LEFT - RIGHT;
     return this.samples.map((sample) => LEFT + inside * (1 - (last - sample.time_us) / (this.seconds * 1e6)));
   }
 
@@ -83,9 +86,10 @@ export class RateChart {
       s("line", { class: "grid", x1: LEFT, x2: width, y1: y(step), y2: y(step) }),
       s("text", { x: LEFT - 8, y: y(step) + 4, "text-anchor": "end" }, short(step)),
     ]);
-    const marks = (width < 500 ? [0, 0.5, 1] : [0, 0.25, 0.5, 0.75, 1]).map((part) => s("text", {
-      x: LEFT + (width - LEFT - 6) * part, y: HEIGHT - 5, "text-anchor": part === 0 ? "start" : part === 1 ? "end" : "middle",
-    }, part === 1 ? "now" : ago(this.seconds * (1 - part))));
+    const marks = ages(this.seconds, width < 500 ? 3 : 5).map((age) => {
+      const x = width - RIGHT - (width - LEFT - RIGHT) * (age / this.seconds);
+      return s("text", { x, y: HEIGHT - 5, "text-anchor": !age ? "end" : x - LEFT < HALF_LABEL ? "start" : "middle" }, age ? ago(age) : "now");
+    });
     const shapes = this.wires.map((wire) => {
       const ys = this.samples.map((sample) => y(sample.wires[wire] ?? 0));
       return s("g", { class: wire }, s("path", { class: "area", d: area(xs, ys, ground) }), s("path", { class: `line ${wire}`, d: line(xs, ys) }));
@@ -134,7 +138,8 @@ export class WireCard {
   }
 }
 
-/** @param {number} seconds */
+/** @param {number} seconds  round ones */
 function ago(seconds) {
-  return seconds < 60 ? `${seconds} s ago` : `${Math.round((seconds / 60) * 10) / 10} min ago`;
+  if (seconds < 60 || seconds % 30) return `${seconds} s ago`;
+  return `${Math.floor(seconds / 60)}${seconds % 60 ? "½" : ""} min ago`;
 }

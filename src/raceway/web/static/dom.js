@@ -1,7 +1,8 @@
 // @ts-check
 // Making elements. Text is only ever set as text, so names and payloads of strangers cannot become markup.
 
-import { clock, time } from "./format.js";
+import { clock, count, time } from "./format.js";
+import { link } from "./route.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -88,9 +89,19 @@ export function tile(name, value, mood = "") {
   return h("div", { class: `tile ${mood}`.trim() }, h("b", {}, value), h("span", {}, name));
 }
 
+/** The class that gives a thing its wire's colour; whatever else came for a wire gets none. @param {string} wire */
+export function wireClass(wire) {
+  return /^[a-z]+$/.test(wire) ? wire : "";
+}
+
 /** @param {string} wire */
 export function wireMark(wire) {
-  return h("span", { class: `wire ${/^[a-z]+$/.test(wire) ? wire : ""}` }, wire);
+  return h("span", { class: `wire ${wireClass(wire)}` }, wire);
+}
+
+/** @param {string} topic */
+export function topicLink(topic) {
+  return h("a", { href: link("topics", topic) }, topic);
 }
 
 /**
@@ -99,6 +110,34 @@ export function wireMark(wire) {
  */
 export function badge(text, mood = "") {
   return h("span", { class: `badge ${mood}` }, text);
+}
+
+/**
+ * How many there are of what should not be.
+ * @param {number} value
+ * @param {"warn" | "bad"} mood
+ */
+export function flagged(value, mood) {
+  return value ? badge(count(value), mood) : "0";
+}
+
+/**
+ * A bar, filled so far. With a label it says so itself; without one it stands beside a figure.
+ * @param {number} percent
+ * @param {string} [label]
+ */
+export function bar(percent, label = "") {
+  const said = label ? { role: "progressbar", "aria-label": label, "aria-valuemin": 0, "aria-valuemax": 100 } : { "aria-hidden": "true" };
+  const made = h("div", { class: "bar", ...said }, h("i", {}));
+  fillBar(made, percent);
+  return made;
+}
+
+/** @param {HTMLElement} made @param {number} percent */
+export function fillBar(made, percent) {
+  const rounded = Math.round(percent);
+  /** @type {HTMLElement} */ (made.firstChild).style.width = `${rounded}%`;
+  if (made.hasAttribute("role")) made.setAttribute("aria-valuenow", String(rounded));
 }
 
 /**

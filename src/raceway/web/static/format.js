@@ -13,6 +13,11 @@ export function plain(value) {
   return String(Number.isInteger(value) ? value : Number(value.toPrecision(12)));
 }
 
+/** A moment of a table, as people write it; other texts as they are. @param {string} text */
+export function instant(text) {
+  return text.replace(/^(\d{4}-\d\d-\d\d)T(\d\d:\d\d:\d\d(?:\.\d+)?)\+00:00$/, "$1 $2 UTC");
+}
+
 /** So many of something. @param {number} value @param {string} what  one of them */
 export function counted(value, what) {
   return `${count(value)} ${what}${value === 1 ? "" : "s"}`;
@@ -114,12 +119,12 @@ function exact(text) {
 }
 
 /** @param {string} text */
-export function fromBase64(text) {
+function fromBase64(text) {
   return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
 }
 
 /** @param {Uint8Array} data */
-export function hexLines(data) {
+function hexLines(data) {
   const lines = [];
   for (let at = 0; at < data.length; at += 16) {
     const piece = [...data.slice(at, at + 16)];

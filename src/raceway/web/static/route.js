@@ -16,10 +16,17 @@ export function parse(hash) {
  * @param {Record<string, string | number | boolean | null | undefined>} [query]  empty ones are left out
  */
 export function link(page, argument = "", query = {}) {
-  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false);
-  const asked = new URLSearchParams(given.map(([name, value]) => [name, String(value)])).toString();
   const target = argument === "" ? "" : `/${encodeURIComponent(String(argument))}`;
-  return `#/${page}${target}${asked ? `?${asked}` : ""}`;
+  return `#/${page}${target}${asking(query)}`;
+}
+
+/**
+ * The part of an address that begins with a question mark.
+ * @param {Record<string, any>} query  empty ones are left out
+ */
+export function asking(query) {
+  const given = Object.entries(query).filter(([, value]) => value !== "" && value !== null && value !== undefined && value !== false);
+  return given.length ? `?${new URLSearchParams(given.map(([name, value]) => [name, String(value)]))}` : "";
 }
 
 /** @param {string} text @param {string} at @returns {[string, string?]} */

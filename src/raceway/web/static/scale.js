@@ -16,6 +16,16 @@ export function ticks(largest, most = 4) {
 }
 
 /**
+ * Round ages in seconds on an axis that long, the youngest first.
+ * @param {number} seconds
+ * @param {number} [most]  steps
+ */
+export function ages(seconds, most = 5) {
+  const step = [15, 30, 60, 120].find((each) => Math.floor(seconds / each) <= most) ?? 300;
+  return Array.from({ length: Math.floor(seconds / step) + 1 }, (_, at) => at * step);
+}
+
+/**
  * A line through points, as the `d` of a path.
  * @param {number[]} xs
  * @param {number[]} ys

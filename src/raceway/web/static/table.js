@@ -3,6 +3,9 @@
 
 import { h, put } from "./dom.js";
 
+// Figures that are not worth a look, so that others are.
+const NOTHING = /^0(\/s)?$/;
+
 /**
  * @template T
  * @typedef {object} Column
@@ -11,6 +14,7 @@ import { h, put } from "./dom.js";
  * @property {boolean} [number]  to the right, digits of one width
  * @property {string} [class]
  * @property {boolean} [fixed]   never changes for a row, so it is made once
+ * @property {boolean} [optional]  not shown while no row has anything in it
  */
 
 /** @template T */
@@ -27,8 +31,8 @@ export class Table {
     /** @type {Map<string, HTMLElement>} */
     this.rows = new Map();
     this.body = h("tbody");
-    const heads = columns.map((column) => h("th", { scope: "col", class: column.number ? "n" : "" }, column.title));
-    this.table = h("table", { class: "stack", "aria-label": caption || null }, h("thead", {}, h("tr", {}, heads)), this.body);
+    this.heads = columns.map((column) => h("th", { scope: "col", class: column.number ? "n" : "" }, column.title));
+    this.table = h("table", { class: "stack", "aria-label": caption || null }, h("thead", {}, h("tr", {}, this.heads)), this.body);
     this.ifEmpty = ifEmpty;
     this.element = h("div", { class: "scroll" }, this.table, ifEmpty);
     this.update([]);
@@ -51,6 +55,7 @@ export class Table {
         this.rows.delete(key);
       }
     }
+    this.columns.forEach((column, at) => column.optional && this.#showIfFilled(at));
     // A row that moved to another place lost it.
     if (focused?.isConnected && focused !== document.activeElement) focused.focus({ preventScroll: true });
     this.table.hidden = rows.length === 0;
@@ -66,6 +71,13 @@ export class Table {
     return line;
   }
 
+  /** @param {number} at */
+  #showIfFilled(at) {
+    const cells = [...this.rows.values()].map((line) => /** @type {HTMLElement} */ (line.children[at]));
+    const hidden = cells.every((cell) => !cell.textContent);
+    for (const cell of [this.heads[at], ...cells]) cell.hidden = hidden;
+  }
+
   /** @param {HTMLElement} cell @param {Column<T>} column @param {T} row */
   #set(cell, column, row) {
     if (column.fixed && cell.firstChild) return;
@@ -75,5 +87,6 @@ export class Table {
       cell.replaceChildren();
       put(cell, content);
     }
+    if (column.number) cell.classList.toggle("zero", NOTHING.test(cell.textContent ?? ""));
   }
 }

@@ -42,5 +42,5 @@ export async function show(view) {
     segments.update(files);
   };
   await load();
-  view.live(load, 3000);
+  view.live(load, 3);
 }

@@ -1,6 +1,6 @@
 // @ts-check
-import { ApiError, download, get } from "../api.js";
-import { badge, empty, facts, h, heading, momentLink, put, replace, wireMark } from "../dom.js";
+import { download, get, isDenied } from "../api.js";
+import { badge, bar, empty, facts, fillBar, h, heading, momentLink, put, replace, topicLink, wireMark } from "../dom.js";
 import { bytes, count, payload, time } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
@@ -25,11 +25,11 @@ export async function show(view) {
   await (view.argument ? showOne(view) : search(view));
 }
 
-/** @param {Node} ifEmpty */
-export function messageTable(ifEmpty) {
+/** @param {Node} ifEmpty @param {boolean} [ofOneTopic]  which then need not be named in each row */
+export function messageTable(ifEmpty, ofOneTopic = false) {
   return new Table([
     { title: "Time", cell: (row) => momentLink(link("messages", row.sequence), row.time_us), fixed: true, class: "tight" },
-    { title: "Topic", cell: (row) => row.topic, fixed: true },
+    ...(ofOneTopic ? [] : [{ title: "Topic", cell: (/** @type {any} */ row) => row.topic, fixed: true }]),
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Kind", cell: (row) => h("span", {}, row.kind, row.error ? " " : null, row.error ? badge(row.error, "bad") : null), fixed: true },
     { title: "Sent by", cell: (row) => h("span", { class: "cut" }, row.producer ?? ""), fixed: true, class: "name" },
@@ -52,8 +52,7 @@ async function search(view) {
 
   const table = messageTable(empty("Nothing found", "No message matches. Leave fields empty to see the newest ones, or send one: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")));
   /** @type {HTMLElement} */ (table.ifEmpty).hidden = true;
-  const fill = h("i", {});
-  const bar = h("div", { class: "bar", role: "progressbar", "aria-label": "Searched", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": 0 }, fill);
+  const searched = bar(0, "Searched");
   const note = h("span", { class: "soft", role: "status" }, "");
   const stop = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", hidden: true }, "Stop"));
   const more = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", hidden: true }, "Search further back"));
@@ -94,14 +93,13 @@ async function search(view) {
   const progress = (found) => {
     const whole = found.newest - found.oldest;
     const done = found.before === null ? whole : found.newest - found.before;
-    const percent = whole ? Math.round((100 * done) / whole) : 100;
-    fill.style.width = `${percent}%`;
-    bar.setAttribute("aria-valuenow", String(percent));
+    fillBar(searched, whole ? (100 * done) / whole : 100);
     note.textContent = `${count(rows.length)} found, ${count(done)} of ${count(whole)} rows searched`;
   };
+  const filled = () => Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value.trim()]));
   const asked = () => {
-    const { since, until, ...others } = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value.trim()]));
-    return { ...others, since_us: microseconds(since), until_us: microseconds(until), failed: failed.checked || "" };
+    const { since, until, ...others } = filled();
+    return { ...others, since_us: microseconds(since), until_us: microseconds(until), failed: failed.checked };
   };
   const begin = async () => {
     work.abort();
@@ -112,7 +110,7 @@ async function search(view) {
       await run(asked());
     } catch (error) {
       table.update([]);
-      if (error instanceof ApiError && (error.status === 401 || error.status === 403)) throw error; // the frame asks for a token
+      if (isDenied(error)) throw error; // the frame asks for a token
       if (!view.signal.aborted) view.root.children[0].after(h("div", { class: "notice bad", role: "alert" }, /** @type {Error} */ (error).message));
     }
   };
@@ -121,15 +119,14 @@ async function search(view) {
     class: "filters",
     onsubmit: (/** @type {Event} */ event) => {
       event.preventDefault();
-      const query = Object.fromEntries(Object.entries(fields).map(([name, field]) => [name, field.value.trim()]));
-      history.replaceState(null, "", link("messages", "", { ...query, failed: failed.checked }));
+      history.replaceState(null, "", link("messages", "", { ...filled(), failed: failed.checked }));
       begin();
     },
   }, TEXTS.map(([name, title]) => h("label", {}, title, fields[name])), h("label", {}, "Wire", fields.wire), h("label", {}, "Kind", fields.kind),
   h("label", {}, "From", fields.since), h("label", {}, "Until", fields.until), h("label", { class: "row" }, failed, "Failed answers only"),
   h("div", { class: "actions" }, h("button", {}, "Search"), h("a", { class: "button quiet", href: "#/messages?" }, "Clear")));
-  replace(view.root, heading("Messages", "Everything that went over the bus, newest first. Fields that are filled in must all be so."),
-    h("div", { class: "card" }, form), h("div", { class: "card" }, h("div", { class: "actions" }, bar, note, stop), table.element, more));
+  replace(view.root, heading("Messages", "Everything that went over the bus, newest first. A message must match every field that is filled in."),
+    h("div", { class: "card" }, form), h("div", { class: "card" }, h("div", { class: "actions" }, searched, note, stop), table.element, more));
   await begin();
 }
 
@@ -160,17 +157,16 @@ async function showOne(view) {
     found.correlation_id ? h("a", { class: "button", href: link("traces", found.correlation_id) }, "Show its trace") : null,
     h("button", { type: "button", class: "quiet", onclick: save }, "Download payload"))),
   h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Message"), facts([
-    ["Topic", h("a", { href: link("topics", found.topic) }, found.topic)], ["Kind", h("span", {}, found.kind, " ", found.error ? badge(found.error, "bad") : null)],
+    ["Topic", topicLink(found.topic)], ["Kind", h("span", {}, found.kind, " ", found.error ? badge(found.error, "bad") : null)],
     ["Wire", wireMark(found.wire)], ["Time", time(found.time_us)], ["Offset", found.offset === undefined ? "" : count(found.offset)], ["Sent by", found.producer],
     ["Message id", searchLink(found.message_id)], ["Correlation id", searchLink(found.correlation_id)], ["Parent id", searchLink(found.parent_id)],
-    ["Delivered as", found.forwarded_id], ["Answers", found.answers === undefined ? "" : h("a", { href: link("messages", found.answers) }, `message ${count(found.answers)}`)],
+    ["Delivered as", found.forwarded_id ? h("span", { class: "mono" }, found.forwarded_id) : ""], ["Answers", found.answers === undefined ? "" : h("a", { href: link("messages", found.answers) }, `message ${count(found.answers)}`)],
     ["Reply to", found.reply_to], ["Routing key", found.routing_key], ["Timeout", found.timeout_ms === undefined ? "" : `${count(found.timeout_ms)} ms`],
     ["Schema", found.schema_id === undefined ? "" : `${found.schema_id}, version ${found.schema_version ?? "latest"}`], ["Encoding", found.encoding],
-  ])), h("div", { class: "card" }, h("h2", {}, "Attributes"),
-    attributes.length ? facts(attributes) : empty("No attributes", "Danube attributes and zbus headers are shown here."),
-    (found.hops ?? []).length ? h("h2", {}, "Hops") : null, hops(found.hops ?? []))),
-  h("div", { class: "card" }, h("h2", {}, `Payload: ${bytes(found.payload_bytes)}, ${shown.kind}`), cut ? h("p", { class: "soft" }, "The beginning; download it for the rest.") : null,
-    shown.kind === "empty" ? empty("No payload") : h("pre", { class: "payload", tabindex: 0, "aria-label": "Payload" }, shown.text)));
+  ])), h("div", { class: "card" }, h("h2", {}, `Payload: ${bytes(found.payload_bytes)}, ${shown.kind}`), cut ? h("p", { class: "soft" }, "The beginning; download it for the rest.") : null,
+    shown.kind === "empty" ? empty("No payload") : h("pre", { class: "payload", tabindex: 0, "aria-label": "Payload" }, shown.text))),
+  attributes.length ? h("div", { class: "card" }, h("h2", {}, "Attributes"), facts(attributes)) : null,
+  found.hops?.length ? h("div", { class: "card" }, h("h2", {}, "Hops"), hops(found.hops)) : null);
 }
 
 /** @param {{sid?: string, rid?: string, mid?: string, tms?: (number | null)[]}[]} found */
@@ -181,5 +177,5 @@ function hops(found) {
     const took = times.length > 1 ? ` in ${/** @type {number} */ (times[times.length - 1]) - /** @type {number} */ (times[0])} ms` : "";
     put(list, h("li", {}, `${hop.sid || "?"} → ${hop.rid || "?"}${took}`));
   }
-  return found.length ? list : null;
+  return list;
 }

@@ -1,9 +1,8 @@
 // @ts-check
 import { get } from "../api.js";
 import { RateChart, WireCard } from "../chart.js";
-import { badge, empty, facts, h, heading, replace, tile } from "../dom.js";
+import { badge, bar, empty, facts, flagged, h, heading, replace, tile, topicLink } from "../dom.js";
 import { bytes, count, duration, rate } from "../format.js";
-import { link } from "../route.js";
 import { Table } from "../table.js";
 
 const KEPT = 300;
@@ -34,7 +33,7 @@ export async function show(view) {
     for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} since start`);
     replace(totals, facts([
       ["Publishes", count(now.kinds.publish ?? 0)], ["Requests", count(now.kinds.request ?? 0)], ["Answers", count(now.kinds.response ?? 0)],
-      ["Copies handed out", count(now.delivered)], ["… a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
+      ["Copies handed out", count(now.delivered)], ["Copies a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
       ["Queues", count(now.queues)], ["Not taken by a receiver", count(now.undeliverable)],
     ]));
   };
@@ -53,16 +52,16 @@ export async function show(view) {
     update(now);
     chart.update(samples);
   });
-  view.live(topTopics, 2000);
+  view.live(topTopics, 2);
 }
 
 function topicTable() {
   return new Table([
-    { title: "Topic", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true },
-    { title: "", cell: (row) => share(row.share), class: "share" },
+    { title: "Topic", cell: (row) => topicLink(row.topic), fixed: true },
+    { title: "", cell: (row) => bar(100 * row.share), class: "share" },
     { title: "Rate", number: true, cell: (row) => rate(row.rate) },
     { title: "Messages", number: true, cell: (row) => count(row.next - row.first) },
-    { title: "Backlog", number: true, cell: (row) => (row.backlog ? badge(count(row.backlog), "warn") : "0") },
+    { title: "Backlog", number: true, cell: (row) => flagged(row.backlog, "warn") },
   ], (row) => row.topic, empty("No topic yet", "Publish something: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")), "Busiest topics");
 }
 
@@ -70,11 +69,4 @@ function topicTable() {
 function withShares(rows) {
   const most = Math.max(...rows.map((row) => row.rate), 0);
   return rows.map((row) => ({ ...row, share: most ? row.rate / most : 0 }));
-}
-
-/** @param {number} part */
-function share(part) {
-  const fill = h("i", {});
-  fill.style.width = `${Math.round(100 * part)}%`;
-  return h("div", { class: "bar", "aria-hidden": "true" }, fill);
 }

@@ -1,22 +1,22 @@
 // @ts-check
 import { ApiError, get } from "../api.js";
-import { badge, empty, h, heading, replace, wireMark } from "../dom.js";
+import { badge, empty, flagged, h, heading, replace, wireMark } from "../dom.js";
 import { ago, count, outOf } from "../format.js";
 import { Table } from "../table.js";
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
   const filter = /** @type {HTMLInputElement} */ (h("input", { type: "search", placeholder: "name, id or wire" }));
-  const note = h("p", { class: "soft", role: "status" });
+  const note = h("span", { class: "soft", role: "status" });
   let nowUs = Date.now() * 1000;
   const peers = new Table([
     { title: "Name", cell: (row) => row.name || h("span", { class: "mono soft" }, row.id), class: "wide" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
-    { title: "Says of itself", cell: (row) => row.description },
+    { title: "Says of itself", cell: (row) => row.description, optional: true },
     { title: "Connected", cell: (row) => ago(row.connected_us, nowUs), class: "tight" },
     { title: "Last heard", cell: (row) => ago(row.heard_us, nowUs), class: "tight" },
     { title: "Subscriptions", number: true, cell: (row) => count(row.subscriptions) },
-    { title: "Errors", number: true, cell: (row) => (row.errors ? badge(count(row.errors), "bad") : "0") },
+    { title: "Errors", number: true, cell: (row) => flagged(row.errors, "bad") },
   ], (row) => row.id, empty("Nobody is connected", "Connect with: ", h("code", {}, "raceway sub 'baggage.#'")), "Peers");
   const patterns = new Table([
     { title: "Pattern", cell: (row) => row.pattern, class: "wide" },
@@ -32,7 +32,8 @@ export async function show(view) {
   const patternNote = h("span", { class: "soft" });
   const senecaCard = h("div", { class: "card" }, h("h2", {}, "Seneca services"), seneca.element);
   replace(view.root, heading("Peers", "Who is connected now, and what they want to hear."),
-    h("div", { class: "card" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", filter)), note, peers.element),
+    h("div", { class: "card" }, h("div", { class: "card-head" },
+      h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", filter)), note), peers.element),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Patterns"), patternNote), patterns.element), senecaCard);
   const load = async () => {
     const [found, subscribed] = await Promise.all([get("/api/peers", { contains: filter.value, limit: 200 }, view.signal), get("/api/subscriptions", { limit: 200 }, view.signal)]);
@@ -52,6 +53,6 @@ export async function show(view) {
   };
   filter.addEventListener("input", load);
   await Promise.all([load(), services()]);
-  view.live(load, 1000);
-  view.live(services, 3000);
+  view.live(load);
+  view.live(services, 3);
 }

@@ -1,7 +1,7 @@
 // @ts-check
-import { encode, get } from "../api.js";
-import { badge, empty, facts, h, heading, replace, tile } from "../dom.js";
-import { ago, bytes, count, duration, plain } from "../format.js";
+import { get } from "../api.js";
+import { badge, bar, empty, facts, h, heading, replace, tile } from "../dom.js";
+import { ago, bytes, count, duration, instant, plain } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
@@ -35,7 +35,7 @@ async function progress(view) {
     replace(about, found.progress ? describe(found) : h("div", { class: "card" }, empty("The pipeline has not run on this folder", "Start it: ", h("code", {}, "raceway pipeline run"), " (it needs Java and the extra ", h("code", {}, "raceway[spark]"), ")")));
   };
   await load();
-  view.live(load, 2000);
+  view.live(load, 2);
 }
 
 /** @param {any} found */
@@ -43,15 +43,14 @@ function describe(found) {
   const { progress: now } = found;
   const state = found.is_running ? now.state : now.state === "failed" ? "failed" : "not running";
   const whole = Math.max(1, now.position + found.behind - now.first_position);
-  const fill = h("i", {});
-  const part = Math.min(100, (100 * Math.max(0, now.position - now.first_position)) / whole);
-  fill.style.width = `${part}%`;
+  const done = bar(Math.min(100, (100 * Math.max(0, now.position - now.first_position)) / whole), "Done");
+  done.classList.add("tall");
   const { behind } = found;
   return h("div", {}, now.error ? h("div", { class: "notice bad", role: "alert" }, now.error) : null,
     h("div", { class: "tiles" }, tile(behind === 1 ? "row behind" : "rows behind", count(behind), behind ? "warn" : ""), tile("rows in the tables", count(now.rows)), tile("batches", count(now.batches)),
       tile("last batch", now.last_batch ? duration(now.last_batch.seconds * 1e6) : "none"), now.lost_rows ? tile("rows lost to retention", count(now.lost_rows), "bad") : null),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Progress"), badge(state, found.is_running ? "good" : state === "failed" ? "bad" : "")),
-      h("div", { class: "bar tall", role: "progressbar", "aria-label": "Done", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": Math.round(part) }, fill), facts([
+      done, facts([
         ["Done up to", `position ${count(now.position)} of ${count(now.position + found.behind)}`],
         ["Last batch", now.last_batch ? `${count(now.last_batch.rows)} rows, positions ${count(now.last_batch.first)} to ${count(now.last_batch.last)}` : ""],
         ["Kept as", now.format], ["Last word", ago(now.updated_us, Date.now() * 1000)],
@@ -60,7 +59,7 @@ function describe(found) {
 
 /** @param {import("../app.js").View} view */
 async function preview(view) {
-  const found = await get(`/api/tables/${encode(view.argument)}`, { limit: 50 }, view.signal);
+  const found = await get(`/api/tables/${encodeURIComponent(view.argument)}`, { limit: 50 }, view.signal);
   const columns = found.columns.map((/** @type {any} */ column, /** @type {number} */ at) => ({
     title: column.name, number: /^(u?int|float|double)/.test(column.type), cell: (/** @type {any} */ row) => shown(row.cells[at]), fixed: true, class: "cell",
   }));
@@ -73,6 +72,6 @@ async function preview(view) {
 /** @param {unknown} value  of a cell; long ones are cut, and whole under the pointer */
 function shown(value) {
   if (value === null) return h("span", { class: "soft" }, "null");
-  const text = typeof value === "number" ? plain(value) : String(value);
+  const text = typeof value === "number" ? plain(value) : instant(String(value));
   return text.length > 30 ? h("span", { title: text }, text) : text;
 }

@@ -1,7 +1,7 @@
 // @ts-check
 import { get, send } from "../api.js";
-import { badge, choices, empty, h, heading, momentLink, replace, wireMark } from "../dom.js";
-import { bytes, clock, count, counted } from "../format.js";
+import { badge, choices, empty, h, heading, momentLink, replace, topicLink, wireMark } from "../dom.js";
+import { clock, count, counted } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 
@@ -21,7 +21,7 @@ export async function show(view) {
     button.disabled = true;
     try {
       const done = await send("POST", `/api/rejected/${row.position}/redrive`, {});
-      replace(said, h("div", { class: "notice good" }, `Message ${count(row.position)} was sent again to `, h("a", { href: link("topics", done.topic) }, done.topic), "."));
+      replace(said, h("div", { class: "notice good" }, `Message ${count(row.position)} was sent again to `, topicLink(done.topic), "."));
       await first();
     } catch (error) {
       replace(said, h("div", { class: "notice bad" }, `Message ${count(row.position)} was refused again: ${/** @type {Error} */ (error).message}`));
@@ -35,12 +35,11 @@ export async function show(view) {
     { title: "What", cell: (row) => badge(SOURCES[row.source] ?? row.source, row.source === "rejected" ? "warn" : "bad"), fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Why", cell: (row) => h("span", {}, row.reason || row.code || "", row.subscription ? h("span", { class: "soft" }, ` · subscription ${row.subscription}`) : null), fixed: true, class: "wide" },
-    { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
-    { title: "", fixed: true, cell: (row) => {
+    { title: "Sent again", optional: true, cell: (row) => (row.redriven ? h("span", { class: "soft" }, `${clock(row.redriven.time_us, Date.now() * 1000).slice(0, -4)} to ${row.redriven.topic}`) : "") },
+    { title: "", fixed: true, class: "tight", cell: (row) => {
       const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", "aria-label": `Send message ${row.position} again`, onclick: () => redrive(row, button) }, "Send again"));
       return button;
     } },
-    { title: "Sent again", cell: (row) => (row.redriven ? h("span", { class: "soft" }, `${clock(row.redriven.time_us, Date.now() * 1000).slice(0, -4)} to ${row.redriven.topic}`) : "") },
   ], (row) => row.position, empty("Nothing was rejected", "Messages against a schema under enforce, dead letters, and what a receiver did not take would be listed here."), "Rejected messages");
   replace(view.root, heading("Rejected", "Refused by a schema, failed too often, or taken by nobody. Sending again checks the schema anew and keeps the correlation id."),
     said, h("div", { class: "card" }, h("div", { class: "card-head" }, choices("Which", KINDS, view.query.source ?? "", (source) => link("rejected", "", { source })), note), table.element, more));
@@ -68,5 +67,5 @@ export async function show(view) {
     render();
   });
   await first();
-  view.live(first, 2000);
+  view.live(first, 2);
 }

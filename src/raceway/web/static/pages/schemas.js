@@ -1,6 +1,6 @@
 // @ts-check
-import { encode, get, send } from "../api.js";
-import { badge, empty, h, heading, replace } from "../dom.js";
+import { get, send } from "../api.js";
+import { badge, empty, h, heading, replace, topicLink } from "../dom.js";
 import { comparable, difference } from "../diff.js";
 import { count, time } from "../format.js";
 import { link } from "../route.js";
@@ -20,10 +20,10 @@ async function showAll(view) {
     { title: "Type", cell: (row) => row.schema_type },
     { title: "Latest version", number: true, cell: (row) => count(row.latest_version) },
     { title: "Compatibility", cell: (row) => row.mode },
-    { title: "Tags", cell: (row) => row.tags.join(", ") },
+    { title: "Tags", cell: (row) => row.tags.join(", "), optional: true },
   ], (row) => row.subject, empty("No schema yet", "Register one: ", h("code", {}, "raceway schema register orders order.json --type json_schema")), "Subjects");
   const topics = new Table([
-    { title: "Topic", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true, class: "wide" },
+    { title: "Topic", cell: (row) => topicLink(row.topic), fixed: true, class: "wide" },
     { title: "Subject", cell: (row) => row.subject ?? "any" },
     { title: "Policy", cell: (row) => badge(row.policy, row.policy === "enforce" ? "good" : row.policy === "warn" ? "warn" : "") },
     { title: "Payloads checked", cell: (row) => (row.validate_payload ? "yes" : "no") },
@@ -36,21 +36,21 @@ async function showAll(view) {
     topics.update(bound.topics);
   };
   await load();
-  view.live(load, 5000);
+  view.live(load, 5);
 }
 
 /** @param {import("../app.js").View} view */
 async function showOne(view) {
   const subject = view.argument;
-  const base = `/api/schemas/${encode(subject)}`;
+  const base = `/api/schemas/${encodeURIComponent(subject)}`;
   const found = await get(`${base}/versions`, {}, view.signal);
   const numbers = found.versions.map((/** @type {any} */ each) => each.version);
   const versions = new Table([
     { title: "Version", cell: (row) => count(row.version) },
     { title: "Type", cell: (row) => row.schema_type },
     { title: "Registered", cell: (row) => time(row.created_at_ms * 1000).slice(0, 19) },
-    { title: "By", cell: (row) => row.created_by },
-    { title: "What for", cell: (row) => row.description },
+    { title: "By", cell: (row) => row.created_by, optional: true },
+    { title: "What for", cell: (row) => row.description, optional: true },
     { title: "Registry id", number: true, cell: (row) => row.registry_id },
   ], (row) => row.version, empty("No version left"), "Versions");
   versions.update([...found.versions].reverse());

@@ -1,6 +1,6 @@
 // @ts-check
 import { get } from "../api.js";
-import { badge, choices, empty, h, heading, replace, s, wireMark } from "../dom.js";
+import { choices, empty, flagged, h, heading, replace, s, topicLink, wireClass, wireMark } from "../dom.js";
 import { count, duration, time } from "../format.js";
 import { layout } from "../layers.js";
 import { link } from "../route.js";
@@ -29,18 +29,18 @@ export async function show(view) {
   const lead = h("p", { class: "lead" });
   const exchanges = new Table([
     { title: "Asks", cell: (row) => row.requester, fixed: true },
-    { title: "Under", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true },
+    { title: "Under", cell: (row) => topicLink(row.topic), fixed: true },
     { title: "Answers", cell: (row) => row.responder, fixed: true },
     { title: "Wires", cell: (row) => h("span", {}, wireMark(row.wire), row.answer_wire === row.wire ? null : " → ", row.answer_wire === row.wire ? null : wireMark(row.answer_wire)), fixed: true },
     { title: "Requests", number: true, cell: (row) => count(row.count) },
-    { title: "Failed", number: true, cell: (row) => (row.errors ? badge(count(row.errors), "bad") : "0") },
+    { title: "Failed", number: true, cell: (row) => flagged(row.errors, "bad") },
     { title: isTable ? "Typical" : "Median", number: true, cell: (row) => duration(row.median_us) },
     { title: isTable ? "p99 of the worst hour" : "Slowest", number: true, cell: (row) => duration(row.slowest_us) },
   ], (row) => [row.requester, row.responder, row.topic, row.wire, row.answer_wire].join("\n"),
   empty("No answered request lately", "Ask something: ", h("code", {}, "raceway request checkin.seat '{}'")), "Requests");
   const sources = new Table([
     { title: "Publishes", cell: (row) => row.producer, fixed: true },
-    { title: "To", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true },
+    { title: "To", cell: (row) => topicLink(row.topic), fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Messages", number: true, cell: (row) => count(row.count) },
   ], (row) => [row.producer, row.topic, row.wire].join("\n"), empty("No publish lately"), "Publishes");
@@ -64,7 +64,7 @@ export async function show(view) {
     drawn = shape;
   };
   await load();
-  view.live(load, 3000);
+  view.live(load, 3);
 }
 
 /** @param {any} flows @param {boolean} isTable */
@@ -138,7 +138,7 @@ function arrow(edge, from, to, heaviest, gap, taken) {
   const spot = middles.map((x) => ({ x, y: beside ? (y1 + y2) / 2 : heightAt([x1, y1], [x2, y2], x) })).find((each) => isFree(each, taken));
   if (spot && edge.weight) taken.push(spot);
   const thick = 1.2 + 2.8 * (Math.log(1 + edge.weight) / Math.log(1 + heaviest));
-  return s("g", { class: `edge ${/^[a-z]+$/.test(edge.wire) ? edge.wire : ""}` }, s("path", { d, "stroke-width": thick.toFixed(1) }),
+  return s("g", { class: `edge ${wireClass(edge.wire)}` }, s("path", { d, "stroke-width": thick.toFixed(1) }),
     s("path", { d: `M${x2} ${y2}l${beside ? 8 : -8 * side} -4v8z`, class: "tip" }), spot ? label(edge, spot, back) : null);
 }
 

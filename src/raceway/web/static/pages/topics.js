@@ -1,6 +1,6 @@
 // @ts-check
-import { encode, get, isDenied } from "../api.js";
-import { badge, empty, facts, h, heading, replace, wireMark } from "../dom.js";
+import { get, isDenied } from "../api.js";
+import { empty, facts, flagged, h, heading, replace, topicLink, wireMark } from "../dom.js";
 import { count, outOf, rate } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
@@ -20,16 +20,16 @@ async function showAll(view) {
     h("option", { value: "rate" }, "busiest first"), h("option", { value: "messages" }, "most messages first"), h("option", { value: "name" }, "by name")));
   filter.value = view.query.contains ?? "";
   order.value = view.query.order || "rate";
-  const note = h("p", { class: "soft", role: "status" });
+  const note = h("span", { class: "soft", role: "status" });
   const more = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", hidden: true }, "More"));
   const table = new Table([
-    { title: "Topic", cell: (row) => h("a", { href: link("topics", row.topic) }, row.topic), fixed: true, class: "wide" },
+    { title: "Topic", cell: (row) => topicLink(row.topic), fixed: true, class: "wide" },
     { title: "Rate", number: true, cell: (row) => rate(row.rate) },
     { title: "Messages", number: true, cell: (row) => count(row.next - row.first) },
     { title: "First offset", number: true, cell: (row) => count(row.first) },
     { title: "Next offset", number: true, cell: (row) => count(row.next) },
     { title: "Subscriptions", number: true, cell: (row) => count(row.subscriptions) },
-    { title: "Backlog", number: true, cell: (row) => (row.backlog ? badge(count(row.backlog), "warn") : "0") },
+    { title: "Backlog", number: true, cell: (row) => flagged(row.backlog, "warn") },
   ], (row) => row.topic, empty("No topic", "Nothing has been published under such a name. Try: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")), "Topics");
   let shown = PAGE;
   const load = async () => {
@@ -50,10 +50,10 @@ async function showAll(view) {
     load();
   });
   replace(view.root, heading("Topics", "Every name that was published to or asked, with what waits there."),
-    h("div", { class: "card" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
-      h("label", {}, "Find", filter), h("label", {}, "Order", order)), note, table.element, more));
+    h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
+      h("label", {}, "Find", filter), h("label", {}, "Order", order)), note), table.element, more));
   await load();
-  view.live(load, 2000);
+  view.live(load, 2);
 }
 
 /** @param {import("../app.js").View} view */
@@ -63,10 +63,10 @@ async function showOne(view) {
   const subscriptions = new Table([
     { title: "Subscription", cell: (row) => row.name, class: "wide" },
     { title: "Type", cell: (row) => row.type },
-    { title: "Lag", number: true, cell: (row) => (row.lag ? badge(count(row.lag), "warn") : "0") },
+    { title: "Lag", number: true, cell: (row) => flagged(row.lag, "warn") },
     { title: "In flight", number: true, cell: (row) => count(row.in_flight) },
     { title: "To repeat", number: true, cell: (row) => count(row.waiting) },
-    { title: "Poisoned", number: true, cell: (row) => (row.poisoned ? badge(count(row.poisoned), "bad") : "0") },
+    { title: "Poisoned", number: true, cell: (row) => flagged(row.poisoned, "bad") },
     { title: "Delivered", number: true, cell: (row) => count(row.delivered) },
     { title: "Dead letters", number: true, cell: (row) => count(row.dead_letters) },
     { title: "Consumers", cell: (row) => row.consumers.join(", ") || "none" },
@@ -76,12 +76,12 @@ async function showOne(view) {
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Does", cell: (row) => row.role },
   ], (row) => `${row.id} ${row.role}`, empty("Nobody listens or answers by pattern", "Listen with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
-  const latest = messageTable(empty("No message is kept", "Retention removed what there was, or only answers came under this name."));
+  const latest = messageTable(empty("No message is kept", "Retention removed what there was, or only answers came under this name."), true);
   replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")),
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),
     h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), h("div", { class: "card" }, h("h2", {}, "Latest messages"), latest.element));
   const load = async () => {
-    const found = await get(`/api/topics/${encode(name)}`, {}, view.signal);
+    const found = await get(`/api/topics/${encodeURIComponent(name)}`, {}, view.signal);
     replace(about, facts([
       ["Rate", rate(found.rate)], ["Messages", count(found.next - found.first)], ["Offsets", `${count(found.first)} to ${count(found.next - 1)}`],
       ["Backlog", count(found.backlog)], ["Partitions", found.partitions.join(", ")],
@@ -92,10 +92,10 @@ async function showOne(view) {
     consumers.update(found.consumers);
   };
   await load();
-  view.live(load, 1000);
+  view.live(load);
   const recent = async () => {
     try {
-      latest.update((await get(`/api/topics/${encode(name)}/messages`, { limit: 20 }, view.signal)).messages);
+      latest.update((await get(`/api/topics/${encodeURIComponent(name)}/messages`, { limit: 20 }, view.signal)).messages);
     } catch (error) {
       if (!isDenied(error)) throw error;
       latest.update([]);
@@ -103,5 +103,5 @@ async function showOne(view) {
     }
   };
   await recent();
-  view.live(recent, 5000);
+  view.live(recent, 5);
 }

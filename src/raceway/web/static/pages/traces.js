@@ -1,6 +1,6 @@
 // @ts-check
-import { encode, get } from "../api.js";
-import { badge, empty, h, heading, momentLink, replace, s, tile, wireMark } from "../dom.js";
+import { get } from "../api.js";
+import { badge, empty, h, heading, momentLink, replace, s, tile, wireClass, wireMark } from "../dom.js";
 import { count, duration, time } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
@@ -36,12 +36,12 @@ async function showRecent(view) {
     table.update([...first.values()].slice(0, 50));
   };
   await load();
-  view.live(load, 3000);
+  view.live(load, 3);
 }
 
 /** @param {import("../app.js").View} view */
 async function showOne(view) {
-  const found = await get(`/api/traces/${encode(view.argument)}`, {}, view.signal);
+  const found = await get(`/api/traces/${encodeURIComponent(view.argument)}`, {}, view.signal);
   /** @type {import("../waterfall.js").Span[]} */
   const spans = found.spans;
   const whole = found.end_us - found.begin_us;
@@ -70,7 +70,7 @@ function row(span, beginUs, endUs) {
   label.style.paddingLeft = `${Math.min(span.depth, 12) * 1.1}rem`;
   const drawing = s("svg", { viewBox: "0 0 1000 24", preserveAspectRatio: "none", "aria-hidden": "true", class: "" },
     [0, 250, 500, 750, 1000].map((x) => s("line", { class: "track", x1: x, x2: x, y1: 0, y2: 24 })),
-    s("g", { class: /^[a-z]+$/.test(span.wire) ? span.wire : "" },
-      s("rect", { class: span.error ? "run failed" : "run", x: Math.min(994, left * 994), y: 7.5, width: Math.max(6, width * 994), height: 9, rx: 3, ry: 1.5 })));
+    s("linearGradient", { id: `way-${span.position}` }, [span.wire, span.answer_wire ?? span.wire].map((wire, at) => s("stop", { class: wireClass(wire), offset: at ? 0.6 : 0.4 }))),
+    s("rect", { class: span.error ? "failed" : "", fill: `url(#way-${span.position})`, x: Math.min(994, left * 994), y: 7.5, width: Math.max(6, width * 994), height: 9, rx: 3, ry: 1.5 }));
   return h("a", { class: "span", role: "listitem", href: link("messages", span.position), "data-position": span.position }, label, drawing);
 }
