@@ -29,7 +29,7 @@ class Desk:
         request = Pending(
             ASKER, responder, Topic("orders"), b"orders", b"1.0.0", name, b"masked-" + name, name, 1_000_000
         )
-        self.table.add(request, timeout_ms)
+        self.table.add([(request, timeout_ms)])
         return request
 
 

@@ -67,7 +67,7 @@ class Dialect(Enum):
 LEGACY, WEB, SEED, BARE, TCP, SEED_LINE, ANY = Dialect
 
 
-class Echo(msgspec.Struct):
+class Echo(msgspec.Struct, gc=False):
     """What the answer repeats as it came: header values in L, JSON in T and W. `chain` makes the call chain of W, when
     it is first asked for."""
 
@@ -85,7 +85,7 @@ class Echo(msgspec.Struct):
         return self.made
 
 
-class Told(msgspec.Struct):
+class Told(msgspec.Struct, gc=False):
     """What a message says of itself beside its data, in terms of the protocol document. `custom` is None if it says
     nothing of it. `parents` and `rtn` are what has no other place, for a message that goes on in its own dialect."""
 
@@ -106,7 +106,7 @@ class Told(msgspec.Struct):
     rtn: str | None = None
 
 
-class Call(msgspec.Struct):
+class Call(msgspec.Struct, gc=False):
     """One request. `members` is its data, `payload` the same as one document, made when it is first asked for; `hops`
     has the request's own entry. `came_bytes` is how large all of it was on the wire, if that is known."""
 

@@ -9,10 +9,13 @@ A line without is the document itself, with or without meta data, and is answere
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import msgspec
 
 from raceway.codec.seneca_call import SEED_LINE, TCP, UNKNOWN_SENDER, Call, Echo, Fresh, Told, make_call, split_id
 from raceway.codec.seneca_document import (
+    ABSENT,
     DocumentError,
     Members,
     check_text,
@@ -62,11 +65,10 @@ class LineReceiver:
 
     def _within(self, lines: list[bytes]) -> list[bytes]:
         """Up to the first line that is too long."""
-        for row, line in enumerate(lines):
-            if len(line) > self._limit:
-                self.overflow = True
-                return lines[:row]
-        return lines
+        if max(map(len, lines)) <= self._limit:
+            return lines
+        self.overflow = True
+        return list(takewhile(lambda line: len(line) <= self._limit, lines))
 
 
 class LineRefused(msgspec.Struct, frozen=True):
@@ -115,7 +117,7 @@ def _refusal(code: str, message: str) -> bytes:
 
 def _wrapped(line: Wrapper, identity: bytes, fresh: Fresh) -> Call | LineRefused:
     """`identity` is the id as it came, which may be none."""
-    sent = None if line.time is None else line.time.get("client_sent")
+    sent = ABSENT if line.time is None else line.time.client_sent
     echo = Echo(identity, maybe_bytes(line.origin), maybe_bytes(line.track), maybe_bytes(sent))
     fault = _maybe_fault(line)
     if fault is not None or line.act is None:
@@ -124,7 +126,7 @@ def _wrapped(line: Wrapper, identity: bytes, fresh: Fresh) -> Call | LineRefused
     mid, cid = split_id(line.id, fresh)
     told = Told(
         mid, cid, maybe_text(line.origin) or _maybe_str(beside.sid) or UNKNOWN_SENDER, line.sync,
-        sent_ms=read_time(sent), vin=version_of(beside.vin), pattern=_maybe_str(beside.pat),
+        sent_ms=None if sent is ABSENT else read_time(sent), vin=version_of(beside.vin), pattern=_maybe_str(beside.pat),
     )  # fmt: skip
     return make_call(TCP, line.act, told, echo)
 
@@ -139,7 +141,7 @@ def _maybe_fault(line: Wrapper) -> str | None:
         return "seneca: a line of this kind is not a message"
     if not line.id:
         return "seneca: a message needs an id"
-    if bytes(line.error) != b"null":
+    if line.error is not ABSENT and bytes(line.error) != b"null":
         return "seneca: a message has no error"
     return None
 

@@ -56,7 +56,7 @@ from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
 
 # Answers that are handed on together at most: while the next are read, their callers can go on.
-AT_ONCE = 16
+AT_ONCE = 24
 # An answer after the deadline is still worth a row, so a service is listened to a little longer.
 GRACE_MS = 1000
 _TIMED_BY_BUS = {"seneca.times": "bus"}
@@ -223,10 +223,12 @@ class Attempt:
         self._answerer.broker.loop.call_soon(partial(self._respond, _failed(reason), reason))
 
     def _answered(self, reply: Reply | RacewayError) -> None:
-        if isinstance(reply, UnreachableError | BusyError):
+        if isinstance(reply, Reply):
+            self._respond(reply)
+        elif isinstance(reply, UnreachableError | BusyError):
             self.go_on(reply)
         else:
-            self._respond(_failed(self._named(reply)) if isinstance(reply, RacewayError) else reply)
+            self._respond(_failed(self._named(reply)))
 
     def _named(self, error: RacewayError) -> RacewayError:
         """As the caller is told it: by the pin. Where its services are is for the log."""

@@ -169,15 +169,19 @@ class ServiceLine:
         self.calls += 1
 
         def note(reply: Reply | RacewayError) -> None:
-            if isinstance(reply, UnreachableError):
-                self._went_down(str(reply))
-            elif self.state != "up":
-                self._is_up()
-            if isinstance(reply, RacewayError):
-                self._note_failure(reply)
+            if type(reply) is not Reply or self.state != "up":
+                self._note(reply)
             answered(reply)
 
         self._transport.call(self.dialect, outgoing, timeout_s, note)
+
+    def _note(self, reply: Reply | RacewayError) -> None:
+        if isinstance(reply, UnreachableError):
+            self._went_down(str(reply))
+        elif self.state != "up":
+            self._is_up()
+        if isinstance(reply, RacewayError):
+            self._note_failure(reply)
 
     def _note_failure(self, error: RacewayError) -> None:
         """Not more often than once a second: a service may fail thousands of calls at once."""
