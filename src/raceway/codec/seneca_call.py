@@ -258,7 +258,8 @@ def _complete(calls: Sequence[Call], patterns: Sequence[str | None], batch: Batc
     if batch.producer is None:
         batch.producer = agreed([call.sid.encode() for call in calls])
     for call in calls:
-        _ = call.echo.parents  # nobody waits just now, and somebody will when the answer has come
+        if call.echo.chain is not None:
+            _ = call.echo.parents  # nobody waits just now, and somebody will when the answer has come
 
 
 def _fill_rare_columns(batch: Batch, calls: Sequence[Call]) -> None:

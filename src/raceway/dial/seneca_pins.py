@@ -223,6 +223,10 @@ class Attempt:
         self._answerer.broker.loop.call_soon(partial(self._respond, _failed(reason), reason))
 
     def _answered(self, reply: Reply | RacewayError) -> None:
+        assert self._service is not None
+        line = self._service.line
+        if type(reply) is not Reply or line.state != "up":
+            line.note(reply)
         if isinstance(reply, Reply):
             self._respond(reply)
         elif isinstance(reply, UnreachableError | BusyError):
@@ -298,7 +302,7 @@ class Service(Answerer):
         self.broker.parking.park(parcel.batch, parcel.row, self.line.address.url, reason)
 
     def in_turn(self) -> list[Service]:
-        return [self] if self.line.can_be_asked else []
+        return [self] if self.line.dialect is not None else []
 
     def maybe_unknown(self) -> ServiceLine | None:
         return self.line if self.line.state == "unknown" else None
@@ -339,7 +343,7 @@ class PinGroup(Answerer):
 
     def in_turn(self) -> list[Service]:
         """Those that are there, beginning with the next one; those that seem down if there is no other."""
-        services = [service for service in self.services if service.line.can_be_asked]
+        services = [service for service in self.services if service.line.dialect is not None]
         if len(services) > 1:
             self._turn += 1
             start = self._turn % len(services)
