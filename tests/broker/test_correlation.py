@@ -26,11 +26,13 @@ class Desk:
         self.failed.append((request.message_id, error))
 
     def open(self, name: bytes, timeout_ms: int | None = 1000, responder: RecordingPeer = ANSWERER) -> Pending:
-        request = Pending(
-            ASKER, responder, Topic("orders"), b"orders", b"1.0.0", name, b"masked-" + name, name, 1_000_000
-        )
-        self.table.add(request, timeout_ms)
+        request = pending(name, responder)
+        self.table.add([(request, timeout_ms)])
         return request
+
+
+def pending(name: bytes, responder: RecordingPeer = ANSWERER) -> Pending:
+    return Pending(ASKER, responder, Topic("orders"), b"orders", b"1.0.0", name, b"masked-" + name, name, 1_000_000)
 
 
 def test_an_answer_closes_its_request() -> None:
@@ -67,6 +69,18 @@ def test_a_deadline_is_never_early_and_late_by_two_ticks_at_most() -> None:
     assert isinstance(error, RequestTimeoutError)
     assert (error.topic, error.responder) == ("orders", "answerer")
     assert len(desk.table) == 0
+
+
+def test_requests_that_are_opened_together_keep_their_own_deadlines() -> None:
+    desk = Desk()
+    timeouts = {b"a": 300, b"b": None, b"c": 100, b"d": 0, b"e": 300}
+    desk.table.add([(pending(name), timeout_ms) for name, timeout_ms in timeouts.items()])
+    assert [name for name, _ in desk.failed] == [b"d"]
+    desk.loop.advance(0.1 + 2 * TICK_S)
+    assert [name for name, _ in desk.failed] == [b"d", b"c"]
+    desk.loop.advance(0.2)
+    assert [name for name, _ in desk.failed] == [b"d", b"c", b"a", b"e"]
+    assert len(desk.table) == 1, "the one that waits for ever"
 
 
 def test_an_answered_request_does_not_time_out() -> None:

@@ -9,7 +9,7 @@ request that never was.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from raceway.broker.peers import Party, Peer, Pending
 from raceway.broker.timers import TICK_MS, TimerWheel
@@ -49,22 +49,30 @@ class Correlation:
     def __len__(self) -> int:
         return len(self._open)
 
-    def add(self, request: Pending, timeout_ms: int | None) -> None:
-        """Open a request; None waits for ever. A timeout of 0 fails at once."""
-        if len(self._open) >= self._limit:
-            self._finish(next(iter(self._open)), LATE, BusyError("Message broker is busy"))
-        key = (request.responder.id, request.forwarded_id)
-        self._open[key] = request
-        if timeout_ms == 0:
-            self._expire(key)
-        elif timeout_ms is None:
-            self._patient.setdefault(request.requester, set()).add(key)
-        else:
-            now_ms = self._monotonic_ms()
-            self._wheel.add(now_ms + timeout_ms, now_ms, key)
-            if len(self._wheel) > STALE_DEADLINES * self._limit:
-                self._wheel.retain(self._open)
-            self._sweep_later()
+    def add(self, requests: Iterable[tuple[Pending, int | None]]) -> None:
+        """Open requests, each with its timeout in milliseconds: None waits for ever, with 0 it fails at once."""
+        expiring: dict[int, list[Key]] = {}
+        for request, timeout_ms in requests:
+            if len(self._open) >= self._limit:
+                self._finish(next(iter(self._open)), LATE, BusyError("Message broker is busy"))
+            key = (request.responder_id, request.forwarded_id)
+            self._open[key] = request
+            if timeout_ms:
+                expiring.setdefault(timeout_ms, []).append(key)
+            elif timeout_ms is None:
+                self._patient.setdefault(request.requester, set()).add(key)
+            else:
+                self._expire(key)
+        if expiring:
+            self._set_deadlines(expiring)
+
+    def _set_deadlines(self, expiring: dict[int, list[Key]]) -> None:
+        now_ms = self._monotonic_ms()
+        for timeout_ms, keys in expiring.items():
+            self._wheel.add(now_ms + timeout_ms, now_ms, *keys)
+        if len(self._wheel) > STALE_DEADLINES * self._limit:
+            self._wheel.retain(self._open)
+        self._sweep_later()
 
     def take(self, responder: Party, message_id: bytes) -> Pending | None:
         """The open request that this answer is for; it is closed by this."""

@@ -198,11 +198,11 @@ class Exchanges:
         # Somebody waits for what is in a queue.
         first = bus.append(batch, told, awaited=done is not None or told is not settle)
         offsets = batch.offset
-        for row, request, timeout_ms in opened:
+        for row, request, _ in opened:
             request.sequence, request.offset = first + row, offsets[row]  # type: ignore[index]  # just given
             if isinstance(request.responder, QueueResponder):
                 request.responder.forward(request, batch, row)
-            self.correlation.add(request, timeout_ms)
+        self.correlation.add([(request, timeout_ms) for _, request, timeout_ms in opened])
         if self._evicted:
             evicted, self._evicted = self._evicted, []
             bus.append(evicted_rows(evicted), None)
@@ -225,12 +225,11 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         refused: Refused = []
         rows: list[Matched] = []
-        for row in range(batch.count):
-            request, verdict = self._match(peer, batch, row)
+        for row, message_id in enumerate(batch.column("message_id")):
+            request, verdict = self._match(peer, batch, row, message_id)
             if request is not None:
                 rows.append((row, request, verdict))
             if request is None or verdict is not None:
-                message_id = batch.item("message_id", row)
                 refused.append((row, row + 1, UnmatchedAnswerError(message_id and message_id.decode())))
                 bus.meter.counts[f"bus.answer.{(verdict or b'unknown').decode()}"] += 1
         answered = [(row, request) for row, request, verdict in rows if verdict is None]
@@ -291,9 +290,10 @@ class Exchanges:
             else:
                 request.requester.fail(request, refusal)
 
-    def _match(self, peer: Peer, batch: Batch, row: int) -> tuple[Pending | None, bytes | None]:
+    def _match(
+        self, peer: Peer, batch: Batch, row: int, message_id: bytes | None
+    ) -> tuple[Pending | None, bytes | None]:
         """The request an answer is for, by its id, else by its parent; and `late` or `duplicate` if it was closed."""
-        message_id = batch.item("message_id", row)
         if message_id is not None and (request := self.correlation.take(peer, message_id)) is not None:
             return request, None
         parent_id = batch.item("parent_id", row)

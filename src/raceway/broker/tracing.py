@@ -68,7 +68,8 @@ class Chains:
     def remember(self, masked_id: bytes, message_id: bytes, correlation_id: bytes) -> None:
         """A request that is handed over under a masked id."""
         self._single[masked_id] = (message_id, correlation_id)
-        self._trim_single()
+        if len(self._single) > self._kept_rows:
+            self._single.popitem(last=False)
 
     def remember_batch(
         self, masked_ids: list[bytes], message_ids: list[bytes | None], correlation_ids: list[bytes | None] | None

@@ -35,7 +35,7 @@ _REASONS = {
 _misfit = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").sub
 
 
-class Stamp(msgspec.Struct, frozen=True):
+class Stamp(msgspec.Struct, frozen=True, gc=False):
     """Who answered and when, by which clock is up to the caller. `pattern` is the one that matched."""
 
     rid: str
@@ -44,7 +44,7 @@ class Stamp(msgspec.Struct, frozen=True):
     pattern: str | None = None
 
 
-class Result(msgspec.Struct):
+class Result(msgspec.Struct, gc=False):
     """A JSON object or array; null or nothing is "no result".
 
     `custom` is the custom data as the action left it, None: unchanged. `hops` is `trk` if the responder wrote it, read

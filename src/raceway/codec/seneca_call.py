@@ -67,7 +67,7 @@ class Dialect(Enum):
 LEGACY, WEB, SEED, BARE, TCP, SEED_LINE, ANY = Dialect
 
 
-class Echo(msgspec.Struct):
+class Echo(msgspec.Struct, gc=False):
     """What the answer repeats as it came: header values in L, JSON in T and W. `chain` makes the call chain of W, when
     it is first asked for."""
 
@@ -85,7 +85,7 @@ class Echo(msgspec.Struct):
         return self.made
 
 
-class Told(msgspec.Struct):
+class Told(msgspec.Struct, gc=False):
     """What a message says of itself beside its data, in terms of the protocol document. `custom` is None if it says
     nothing of it. `parents` and `rtn` are what has no other place, for a message that goes on in its own dialect."""
 
@@ -106,7 +106,7 @@ class Told(msgspec.Struct):
     rtn: str | None = None
 
 
-class Call(msgspec.Struct):
+class Call(msgspec.Struct, gc=False):
     """One request. `members` is its data, `payload` the same as one document, made when it is first asked for; `hops`
     has the request's own entry. `came_bytes` is how large all of it was on the wire, if that is known."""
 
@@ -258,7 +258,8 @@ def _complete(calls: Sequence[Call], patterns: Sequence[str | None], batch: Batc
     if batch.producer is None:
         batch.producer = agreed([call.sid.encode() for call in calls])
     for call in calls:
-        _ = call.echo.parents  # nobody waits just now, and somebody will when the answer has come
+        if call.echo.chain is not None:
+            _ = call.echo.parents  # nobody waits just now, and somebody will when the answer has come
 
 
 def _fill_rare_columns(batch: Batch, calls: Sequence[Call]) -> None:

@@ -92,7 +92,7 @@ def check_text(data: bytes) -> None:
         data.isascii() or data.decode()
     except UnicodeDecodeError:
         raise not_json() from None
-    if data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
+    if len(data) > MAX_DEPTH and data.count(b"[") + data.count(b"{") > MAX_DEPTH and _depth(data) > MAX_DEPTH:
         raise DocumentError("invalid_json", f"seneca: JSON is nested deeper than {MAX_DEPTH} levels")
 
 

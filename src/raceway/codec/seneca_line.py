@@ -9,10 +9,13 @@ A line without is the document itself, with or without meta data, and is answere
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 import msgspec
 
 from raceway.codec.seneca_call import SEED_LINE, TCP, UNKNOWN_SENDER, Call, Echo, Fresh, Told, make_call, split_id
 from raceway.codec.seneca_document import (
+    ABSENT,
     DocumentError,
     Members,
     check_text,
@@ -62,11 +65,10 @@ class LineReceiver:
 
     def _within(self, lines: list[bytes]) -> list[bytes]:
         """Up to the first line that is too long."""
-        for row, line in enumerate(lines):
-            if len(line) > self._limit:
-                self.overflow = True
-                return lines[:row]
-        return lines
+        if max(map(len, lines)) <= self._limit:
+            return lines
+        self.overflow = True
+        return list(takewhile(lambda line: len(line) <= self._limit, lines))
 
 
 class LineRefused(msgspec.Struct, frozen=True):
@@ -82,7 +84,7 @@ def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
         check_text(line)
         wrapped = wrapper.maybe_strict(line)
         if wrapped is not None and wrapped.kind:
-            return _sized(_wrapped(wrapped, encode_json(wrapped.id), fresh), line)
+            return _wrapped(wrapped, encode_json(wrapped.id), len(line), fresh)
         document = read_members(line)
     except DocumentError:
         return LineRefused(close=True)
@@ -91,16 +93,11 @@ def read_line(line: bytes, fresh: Fresh) -> Call | LineRefused:
     return _read_document(document, fresh)
 
 
-def _sized(call: Call | LineRefused, line: bytes) -> Call | LineRefused:
-    if isinstance(call, Call):
-        call.came_bytes = len(line)
-    return call
-
-
 def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:
     try:
         if "kind" in document:
-            return _wrapped(wrapper.read_members(document)[0], maybe_bytes(document.get("id")) or b"null", fresh)
+            identity = maybe_bytes(document.get("id")) or b"null"
+            return _wrapped(wrapper.read_members(document)[0], identity, None, fresh)
         meta = seed_meta.read_members(maybe_meta(document) or {})
         return read_seed(SEED_LINE, document, *meta, fresh, UNKNOWN_SENDER)
     except DocumentError as error:
@@ -113,9 +110,9 @@ def _refusal(code: str, message: str) -> bytes:
     return encode_json({"code": code, "message": message, "seneca": True}) + b"\n"
 
 
-def _wrapped(line: Wrapper, identity: bytes, fresh: Fresh) -> Call | LineRefused:
-    """`identity` is the id as it came, which may be none."""
-    sent = None if line.time is None else line.time.get("client_sent")
+def _wrapped(line: Wrapper, identity: bytes, size: int | None, fresh: Fresh) -> Call | LineRefused:
+    """`identity` is the id as it came, which may be none; `size` that of the line, if it is known."""
+    sent = ABSENT if line.time is None else line.time.client_sent
     echo = Echo(identity, maybe_bytes(line.origin), maybe_bytes(line.track), maybe_bytes(sent))
     fault = _maybe_fault(line)
     if fault is not None or line.act is None:
@@ -124,9 +121,11 @@ def _wrapped(line: Wrapper, identity: bytes, fresh: Fresh) -> Call | LineRefused
     mid, cid = split_id(line.id, fresh)
     told = Told(
         mid, cid, maybe_text(line.origin) or _maybe_str(beside.sid) or UNKNOWN_SENDER, line.sync,
-        sent_ms=read_time(sent), vin=version_of(beside.vin), pattern=_maybe_str(beside.pat),
+        sent_ms=None if sent is ABSENT else read_time(sent), vin=version_of(beside.vin), pattern=_maybe_str(beside.pat),
     )  # fmt: skip
-    return make_call(TCP, line.act, told, echo)
+    call = make_call(TCP, line.act, told, echo)
+    call.came_bytes = size
+    return call
 
 
 def _maybe_str(value: object) -> str | None:
@@ -139,7 +138,7 @@ def _maybe_fault(line: Wrapper) -> str | None:
         return "seneca: a line of this kind is not a message"
     if not line.id:
         return "seneca: a message needs an id"
-    if bytes(line.error) != b"null":
+    if line.error is not ABSENT and bytes(line.error) != b"null":
         return "seneca: a message has no error"
     return None
 

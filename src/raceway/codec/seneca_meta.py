@@ -106,7 +106,7 @@ class ReplyMeta(msgspec.Struct):
     usr: Members | None = None
 
 
-class Side(msgspec.Struct):
+class Side(msgspec.Struct, gc=False):
     """`msg$` of a line. Of any type, so that none of them is a reason to read the line once more."""
 
     sid: Any = None
@@ -114,26 +114,30 @@ class Side(msgspec.Struct):
     pat: Any = None
 
 
-class Wrapper(msgspec.Struct):
+class SentTime(msgspec.Struct, gc=False):
+    client_sent: Raw = ABSENT
+
+
+class Wrapper(msgspec.Struct, gc=False):
     """A line of the legacy dialect. Its `msg$` is all that real traffic has of the three-letter names."""
 
     id: str = ""
     kind: str = ""
     origin: Raw = ABSENT
     track: Raw = ABSENT
-    time: Members | None = None
+    time: SentTime | None = None
     act: Members | None = None
     sync: bool = False
     error: Raw = ABSENT
     side: Side | None = msgspec.field(default=None, name="msg$")
 
 
-class ListenTimes(msgspec.Struct):
+class ListenTimes(msgspec.Struct, gc=False):
     listen_recv: Any = None
     listen_sent: Any = None
 
 
-class WrappedReply(msgspec.Struct):
+class WrappedReply(msgspec.Struct, gc=False):
     """A line that answers one."""
 
     id: str = ""

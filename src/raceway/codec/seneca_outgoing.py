@@ -46,7 +46,7 @@ MAX_PARENTS = 30
 _NO_ERRORS = (b"null", b'""', b"false", b"0")
 
 
-class Outgoing(msgspec.Struct):
+class Outgoing(msgspec.Struct, gc=False):
     """A request to send. `hops` has its own entry at the end. `parents` is the web dialect's call chain as it came;
     None: made from the hops. `unknown` is meta data of a newer version that goes on as it is. `document_bytes` is how
     large its data is at most, as a document, if that is known."""
@@ -167,7 +167,6 @@ def _seed_meta(outgoing: Outgoing) -> dict[str, Any]:
 
 
 def _wrapped(outgoing: Outgoing) -> dict[str, Any]:
-    side = {"vin": outgoing.vin, "sid": outgoing.sid, "out": True, "mid": outgoing.mid, "cid": outgoing.cid}
     return {
         "id": outgoing.id,
         "kind": "act",
@@ -176,14 +175,22 @@ def _wrapped(outgoing: Outgoing) -> dict[str, Any]:
         "time": {} if outgoing.sent_ms is None else {"client_sent": outgoing.sent_ms},
         "act": {**outgoing.members, "custom$": outgoing.custom},
         "sync": outgoing.sync,
-        "msg$": side | {"snc": outgoing.sync, "pat": outgoing.pattern},
+        "msg$": {
+            "vin": outgoing.vin,
+            "sid": outgoing.sid,
+            "out": True,
+            "mid": outgoing.mid,
+            "cid": outgoing.cid,
+            "snc": outgoing.sync,
+            "pat": outgoing.pattern,
+        },
     }
 
 
 # ---- answers --------------------------------------------------------------------------------------------------------
 
 
-class Reply(msgspec.Struct):
+class Reply(msgspec.Struct, gc=False):
     """What a listener answered; what its dialect does not say is None.
 
     `payload` is an object, an array or null. `hops` is `trk` of a responder that keeps it, `children` are the calls
@@ -332,7 +339,7 @@ def read_answer_line(line: bytes) -> Reply | None:
 
 
 def _wrapped_reply(line: WrappedReply) -> Reply:
-    if bytes(line.error) in _NO_ERRORS:
+    if line.error is ABSENT or bytes(line.error) in _NO_ERRORS:
         reply = _plain(line.res)
     else:
         reply = Reply(failure=read_failure(maybe_members(line.error) or {"message": line.error}))

@@ -123,7 +123,8 @@ def outcome_of(batch: Batch, row: int) -> Outcome:
     reply: Reply | None = batch.item("source", row)
     payload, error = batch.item("payload", row) or b"", None if batch.error is None else batch.item("error", row)
     if reply is not None and error is None:
-        return Result(payload, reply.custom or None, _maybe_raw(batch.item("hops", row)), reply.trace)
+        hops = None if batch.hops is None else _maybe_raw(batch.item("hops", row))
+        return Result(payload, reply.custom or None, hops, reply.trace)
     wire = batch.item("wire", row)
     if wire != SENECA:
         custom = _foreign_custom(batch, row) or None

@@ -152,7 +152,7 @@ class Broker(Section, frozen=True):
     ] = MIB
     linger_ms: Annotated[
         Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
-    ] = 5.0
+    ] = 20.0
     max_topics: Annotated[Positive, Meta(description="Topics that may exist.")] = 1_000_000
     drain_s: Annotated[
         Seconds, Meta(description="Longest time a stop waits for open requests and unwritten output.")

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
-from itertools import count, groupby
-from operator import attrgetter
+from math import inf
 from typing import NamedTuple, cast
 
-from raceway.broker.timers import TICK_MS, TimerWheel
 from raceway.broker.turn import Turn
 from raceway.codec.seneca import LineReceiver, Reply, read_answer_line
 from raceway.dial.allowed import Target
@@ -29,6 +27,8 @@ from raceway.errors import (
 Answered = Callable[[Reply | RacewayError], None]
 # One answer or a few.
 SMALL_READ = 4096
+# How often those that wait are looked at. Whoever asked has a deadline of its own, which comes first.
+SWEEP_S = 0.05
 
 
 class LineLimits(NamedTuple):
@@ -39,19 +39,16 @@ class LineLimits(NamedTuple):
 
 
 class _Call:
-    __slots__ = ("answered", "is_over", "key", "line", "number", "timeout_s")
+    __slots__ = ("answered", "ends_s", "is_over", "key", "line")
 
-    def __init__(self, number: int, key: str, line: bytes, answered: Answered, timeout_s: float) -> None:
-        self.number, self.key, self.line, self.answered, self.timeout_s = number, key, line, answered, timeout_s
+    def __init__(self, key: str, line: bytes, answered: Answered, ends_s: float) -> None:
+        self.key, self.line, self.answered, self.ends_s = key, line, answered, ends_s
         self.is_over = False
 
     def end(self, result: Reply | RacewayError) -> None:
         if not self.is_over:
             self.is_over = True
             self.answered(result)
-
-
-_timeout_s = attrgetter("timeout_s")
 
 
 class _Connection(asyncio.Protocol):
@@ -106,12 +103,6 @@ class LineLink:
         self._unsent: deque[_Call] = deque()
         self._unsent_bytes = 0
         self._open: dict[str, _Call] = {}
-        # Those with a deadline, sent or not, by a number of their own: an id may come again.
-        self._expiring: dict[int, _Call] = {}
-        self._numbers = count()
-        self._wheel: TimerWheel[int] = TimerWheel()
-        # Those whose deadline has not been noted yet.
-        self._timed: list[_Call] = []
         self._outbox: list[bytes] = []
         self._untold: list[Callable[[RacewayError | None], None]] = []
         self._sweeping = self._closed = self.is_paused = False
@@ -123,17 +114,17 @@ class LineLink:
     def send(self, key: str, line: bytes, timeout_s: float, answered: Answered) -> None:
         """`key` is the call's `mid/cid`. `answered` gets the reply, or UnreachableError (nothing was sent),
         ConnectionLostError, BusyError or RequestTimeoutError; never before this returns."""
-        call = _Call(next(self._numbers), key, line, answered, timeout_s)
+        call = _Call(key, line, answered, self._loop.time() + timeout_s)
         if key in self._open or self._is_full(len(line)):
             self._loop.call_soon(call.end, BusyError(f"too many calls wait for {self.target}"))
             return
-        self._timed.append(call)
         if self._connection is not None:
             self._open[key] = call
             self._write(line)
         else:
             self._wait(call)
-            self._note_deadlines()
+        if not self._sweeping:
+            self._sweep_later()
 
     def tell(self, line: bytes, told: Callable[[RacewayError | None], None]) -> None:
         """A line that has no answer; `told` is called when it was written, or could not be. While a receiver does not
@@ -149,7 +140,7 @@ class LineLink:
         def settle(result: Reply | RacewayError) -> None:
             told(result if isinstance(result, RacewayError) else None)
 
-        self._wait(_Call(next(self._numbers), "", line, settle, 0))
+        self._wait(_Call("", line, settle, inf))
 
     def _wait(self, call: _Call) -> None:
         """For a connection."""
@@ -181,16 +172,11 @@ class LineLink:
         outbox, self._outbox = self._outbox, []
         if outbox and self._connection is not None and self._connection.transport is not None:
             self._connection.transport.write(b"".join(outbox))
-        self._note_deadlines()
 
     def take(self, reply: Reply) -> None:
         call = self._open.pop(f"{reply.mid}/{reply.cid}", None)
         if call is not None:
-            self._end(call, reply)
-
-    def _end(self, call: _Call, result: Reply | RacewayError) -> None:
-        self._expiring.pop(call.number, None)
-        call.end(result)
+            call.end(reply)
 
     # ---- the connection ----------------------------------------------------------------------------------------------
 
@@ -229,7 +215,7 @@ class LineLink:
     def _refuse_unsent(self, error: RacewayError) -> None:
         unsent, self._unsent, self._unsent_bytes = self._unsent, deque(), 0
         for call in unsent:
-            self._end(call, error)
+            call.end(error)
 
     def lost(self, connection: _Connection, reason: str) -> None:
         if connection is not self._connection:
@@ -241,33 +227,22 @@ class LineLink:
             told(ConnectionLostError(str(self.target), reason))
         lost, self._open = self._open, {}
         for call in lost.values():
-            self._end(call, ConnectionLostError(str(self.target), reason))
+            call.end(ConnectionLostError(str(self.target), reason))
 
     # ---- deadlines ---------------------------------------------------------------------------------------------------
 
-    def _note_deadlines(self) -> None:
-        """Of calls that came since; when they have left, because for this nobody waits."""
-        timed, self._timed = [call for call in self._timed if not call.is_over], []
-        now_ms = self._loop.time() * 1000
-        for timeout_s, calls in groupby(timed, _timeout_s):
-            expiring = {call.number: call for call in calls}
-            self._expiring |= expiring
-            self._wheel.add(now_ms + timeout_s * 1000, now_ms, *expiring)
-        self._sweep_later()
-
     def _sweep_later(self) -> None:
-        if self._wheel and not self._sweeping:
-            self._sweeping = True
-            self._loop.call_later(TICK_MS / 1000, self._sweep)
+        self._sweeping = True
+        self._loop.call_later(SWEEP_S, self._sweep)
 
     def _sweep(self) -> None:
+        """Few wait at a time, and thousands come and go between two sweeps: nothing is noted of each."""
         self._sweeping = False
-        for number in self._wheel.due(self._loop.time() * 1000):
-            call = self._expiring.get(number)
-            if call is not None:
-                self._open.pop(call.key, None)
-                self._end(call, RequestTimeoutError("", str(self.target)))
-        if not self._closed:
+        now = self._loop.time()
+        for call in [call for call in (*self._open.values(), *self._unsent) if call.ends_s <= now]:
+            self._open.pop(call.key, None)
+            call.end(RequestTimeoutError("", str(self.target)))
+        if (self._open or self._unsent) and not self._closed:
             self._sweep_later()
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ from raceway.model.intents import Respond
 from raceway.model.patterns import MISSING, Pin, PinTable
 
 # Answers that are handed on together at most: while the next are read, their callers can go on.
-AT_ONCE = 16
+AT_ONCE = 24
 # An answer after the deadline is still worth a row, so a service is listened to a little longer.
 GRACE_MS = 1000
 _TIMED_BY_BUS = {"seneca.times": "bus"}
@@ -223,10 +223,16 @@ class Attempt:
         self._answerer.broker.loop.call_soon(partial(self._respond, _failed(reason), reason))
 
     def _answered(self, reply: Reply | RacewayError) -> None:
-        if isinstance(reply, UnreachableError | BusyError):
+        assert self._service is not None
+        line = self._service.line
+        if type(reply) is not Reply or line.state != "up":
+            line.note(reply)
+        if isinstance(reply, Reply):
+            self._respond(reply)
+        elif isinstance(reply, UnreachableError | BusyError):
             self.go_on(reply)
         else:
-            self._respond(_failed(self._named(reply)) if isinstance(reply, RacewayError) else reply)
+            self._respond(_failed(self._named(reply)))
 
     def _named(self, error: RacewayError) -> RacewayError:
         """As the caller is told it: by the pin. Where its services are is for the log."""
@@ -296,7 +302,7 @@ class Service(Answerer):
         self.broker.parking.park(parcel.batch, parcel.row, self.line.address.url, reason)
 
     def in_turn(self) -> list[Service]:
-        return [self] if self.line.can_be_asked else []
+        return [self] if self.line.dialect is not None else []
 
     def maybe_unknown(self) -> ServiceLine | None:
         return self.line if self.line.state == "unknown" else None
@@ -337,7 +343,7 @@ class PinGroup(Answerer):
 
     def in_turn(self) -> list[Service]:
         """Those that are there, beginning with the next one; those that seem down if there is no other."""
-        services = [service for service in self.services if service.line.can_be_asked]
+        services = [service for service in self.services if service.line.dialect is not None]
         if len(services) > 1:
             self._turn += 1
             start = self._turn % len(services)

@@ -101,8 +101,7 @@ class OverLines:
         return self._link.open_connections
 
     def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
-        key = f"{outgoing.mid}/{outgoing.cid}"
-        self._link.send(key, call_line(dialect, outgoing), timeout_s, answered)
+        self._link.send(outgoing.id, call_line(dialect, outgoing), timeout_s, answered)
 
     def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
         """A written line counts as taken."""
@@ -135,7 +134,7 @@ def maybe_not_taken(response: Response | RacewayError) -> NotTaken | None:
 
 
 class ServiceLine:
-    """`state` is `unknown` until the first connection."""
+    """`state` is `unknown` until the first connection. It can be asked when its `dialect` is known."""
 
     def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         self.address, self.dialect = address, address.dialect
@@ -155,29 +154,24 @@ class ServiceLine:
     def open_connections(self) -> int:
         return self._transport.open_connections
 
-    @property
-    def can_be_asked(self) -> bool:
-        return self.dialect is not None
-
     def after_look(self, callback: Callable[[], None]) -> None:
         """When it is known whether the service is there, and how it speaks. For one whose state is `unknown`."""
         self._curious.append(callback)
 
     def call(self, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
-        """`answered` gets the reply, or why there is none: UnreachableError if nothing was sent."""
+        """`answered` gets the reply, or why there is none: UnreachableError if nothing was sent. It tells `note`."""
         assert self.dialect is not None
         self.calls += 1
+        self._transport.call(self.dialect, outgoing, timeout_s, answered)
 
-        def note(reply: Reply | RacewayError) -> None:
-            if isinstance(reply, UnreachableError):
-                self._went_down(str(reply))
-            elif self.state != "up":
-                self._is_up()
-            if isinstance(reply, RacewayError):
-                self._note_failure(reply)
-            answered(reply)
-
-        self._transport.call(self.dialect, outgoing, timeout_s, note)
+    def note(self, reply: Reply | RacewayError) -> None:
+        """What came of a call tells whether the service is there."""
+        if isinstance(reply, UnreachableError):
+            self._went_down(str(reply))
+        elif self.state != "up":
+            self._is_up()
+        if isinstance(reply, RacewayError):
+            self._note_failure(reply)
 
     def _note_failure(self, error: RacewayError) -> None:
         """Not more often than once a second: a service may fail thousands of calls at once."""

@@ -29,7 +29,7 @@ from raceway.model.intents import AskAll, Asked, Outcome, Publish, Request, Take
 from raceway.model.patterns import PinTable
 
 # Calls that are handed on together at most: while the next are read, others can begin with them.
-AT_ONCE = 16
+AT_ONCE = 24
 ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ID_LENGTH = 12
 

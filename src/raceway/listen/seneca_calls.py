@@ -82,6 +82,7 @@ class SenecaCall(Peer):
     # Does its answer, or do its answers, go to the return path?
     is_returning = False
     _expected = 1
+    _gathered: tuple[tuple[Outcome, Stamp], ...] = ()
     _is_settled = False
 
     def __init__(self, desk: Desk, door: Door, sent: Call, place: Any = None) -> None:
@@ -90,7 +91,6 @@ class SenecaCall(Peer):
         self.sid, self.producer = sent.sid, sent.sid.encode()
         self.sent, self.key, self.place = sent, sent.id, place
         self._desk, self._door = desk, door
-        self._gathered: list[tuple[Outcome, Stamp]] = []
 
     def judged(self, topic: Topic, payload: bytes) -> bytes:
         """Keys that say where a message goes are no part of what a schema describes."""
@@ -180,7 +180,7 @@ class SenecaCall(Peer):
 
     def _gather(self, answer: tuple[Outcome, Stamp] | None) -> None:
         if answer is not None:
-            self._gathered.append(answer)
+            self._gathered += (answer,)
             if self.is_returning and self.sent.multiple:
                 self._return(*answer)
         self._expected -= 1
@@ -190,7 +190,7 @@ class SenecaCall(Peer):
             self.refuse(RequestTimeoutError("", ""))
             return
         self._is_settled = True
-        settled = Settled(tuple(self._gathered))
+        settled = Settled(self._gathered)
         self._desk.repeats.settle(self, settled)
         if not (self.is_returning and self.sent.multiple):
             self._tell(settled)

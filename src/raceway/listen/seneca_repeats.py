@@ -63,11 +63,12 @@ class Repeats:
 
     def is_repeat(self, caller: Caller) -> bool:
         """If so it has been told, or will be. If not it is the first, and must come to `settle` or `forget`."""
-        now = self._monotonic_ms()
-        self._drop_old(now)
-        entry = self._entries.get(caller.key)
+        now, entries = self._monotonic_ms(), self._entries
+        if now >= self._fresh_until or len(entries) >= self._max_ids or self._size > self._max_bytes:
+            self._drop_old(now)
+        entry = entries.get(caller.key)
         if entry is None:
-            self._entries[caller.key] = _Entry(caller, now)
+            entries[caller.key] = _Entry(caller, now)
             return False
         if entry.settled is None:
             entry.waiting += (caller,)
@@ -102,8 +103,6 @@ class Repeats:
     def _drop_old(self, now: float) -> None:
         """Entries lie in order of age."""
         entries = self._entries
-        if now < self._fresh_until and len(entries) < self._max_ids and self._size <= self._max_bytes:
-            return
         while entries:
             key = next(iter(entries))
             entry = entries[key]
