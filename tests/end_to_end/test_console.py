@@ -215,7 +215,7 @@ def test_versions_of_a_schema_are_compared_and_checked(visitor: Visitor) -> None
     page = visitor.go("schemas")
     page.get_by_role("link", name="boarding", exact=True).first.click()
     expect(page.locator("pre.diff .added").filter(has_text="gate")).to_have_count(1)
-    expect(page.locator(".notice.good")).to_contain_text("version 1 can read data of version 2")
+    expect(page.locator(".notice.good", has_text="Readers of version 1 can read data of version 2.")).to_be_visible()
     page.get_by_label("Definition").fill(json.dumps({"type": "object", "required": ["flight", "gate"]}))
     page.get_by_role("button", name="Check").click()
     expect(page.locator(".notice.bad")).to_contain_text("/flight")
@@ -225,6 +225,16 @@ def test_versions_of_a_schema_are_compared_and_checked(visitor: Visitor) -> None
     expect(page.locator(".notice.good", has_text="Yes: it goes with version 2")).to_be_visible()
     page.evaluate("scrollTo(0, 0)")
     visitor.picture("schema")
+
+
+def test_versions_that_do_not_go_together_are_said_to(visitor: Visitor, port: Airport) -> None:
+    register(port.server, "tag", {"type": "object"})
+    assert call(port.server, "PUT", "/api/schemas/tag/mode", {"mode": "none"}).status == 200
+    register(port.server, "tag", {"type": "object", "required": ["bag"]})
+    page = visitor.go("schemas/tag")
+    expect(page.locator(".notice.bad")).to_contain_text("Readers of version 2 cannot read data of version 1:")
+    expect(page.locator(".notice.bad li")).to_contain_text("bag")
+    expect(page.locator(".notice.good")).to_have_text("Readers of version 1 can read data of version 2.")
 
 
 def test_a_rejected_message_is_sent_again(visitor: Visitor, port: Airport) -> None:

@@ -21,6 +21,9 @@ def test_tables_are_asked_by_their_names(any_lake: Lake) -> None:
     part = "00000000000000000000-00000000000000000009"
     assert found.to_pylist() == [{"wire": "mb", "n": 5, "part": part}, {"wire": "zbus", "n": 5, "part": part}]
     assert tables.number("SELECT count(*) FROM bronze.rejected WHERE code = 'x'") == 0
+    assert tables.select("SELECT 'of bronze.messages' AS said FROM bronze.messages LIMIT 1").to_pylist() == [
+        {"said": "of bronze.messages"}
+    ]
     with pytest.raises(PipelineError, match="nothing"):
         tables.select("SELECT nothing FROM bronze.messages")
 

@@ -80,10 +80,8 @@ class SparkTables(Tables):
     def select(self, sql: str) -> pa.Table:
         from pyspark.errors import PySparkException
 
-        for name in registry.names():
-            sql = re.sub(rf"\b{re.escape(name)}\b", _view(name), sql)
         try:
-            return self._lake.spark.sql(sql).toArrow()
+            return self._lake.spark.sql(_with_views(sql)).toArrow()
         except PySparkException as error:
             raise PipelineError(str(error).splitlines()[0]) from error
 
@@ -91,6 +89,13 @@ class SparkTables(Tables):
 def _view(name: str) -> str:
     """Temporary views have no schema."""
     return name.replace(".", "_")
+
+
+def _with_views(sql: str) -> str:
+    """Names of tables become names of views, except inside of quotes."""
+    names = "|".join(re.escape(name) for name in registry.names())
+    quoted = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
+    return re.sub(rf"{quoted}|\b({names})\b", lambda found: _view(found[1]) if found[1] else found[0], sql)
 
 
 def parted(text: str) -> list[str]:

@@ -62,7 +62,7 @@ async function showOne(view) {
     history.replaceState(null, "", link("schemas", subject, { old: old.value, new: next.value }));
     const lines = difference(comparable(both.old.definition ?? ""), comparable(both.new.definition ?? ""));
     const classes = { "+": "added", "-": "removed", " ": "" };
-    replace(result, verdict(both.reasons, `Readers of version ${both.old.version} can read data of version ${both.new.version}.`, `Data of version ${both.new.version} does not go with version ${both.old.version}:`),
+    replace(result, canRead(both.old, both.new, both.reasons.forward), canRead(both.new, both.old, both.reasons.backward),
       h("pre", { class: "diff", tabindex: 0, "aria-label": "Difference" }, lines.map((line) => h("span", { class: classes[line.mark] }, `${line.mark} ${line.text}`))));
   };
   old.addEventListener("change", compare);
@@ -102,6 +102,12 @@ function checkCard(base, found) {
     },
   }, h("label", {}, "Definition", text), h("p", { class: "actions" }, h("label", { class: "row" }, "Type", type), h("button", {}, "Check"),
     h("button", { type: "button", class: "quiet", onclick: load }, "Begin with the latest"))), result);
+}
+
+/** @param {any} reader @param {any} data @param {string[]} reasons why not */
+function canRead(reader, data, reasons) {
+  const [who, what] = [`Readers of version ${reader.version}`, `data of version ${data.version}`];
+  return verdict(reasons, `${who} can read ${what}.`, `${who} cannot read ${what}:`);
 }
 
 /** @param {string[]} reasons @param {string} yes @param {string} no */
