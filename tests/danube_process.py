@@ -316,6 +316,8 @@ class _Child:
         for task in waiting:
             task.cancel()
         await asyncio.gather(*self._senders, return_exceptions=True)
+        self._senders.clear()
+        self._stops_sending = False
         return self._raised
 
     async def came(self, names: list[str]) -> list[Came]:
