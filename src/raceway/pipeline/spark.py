@@ -217,5 +217,5 @@ def standard_error_to(file: Path) -> Iterator[None]:
 
 def said_by_us(text: str) -> str | None:
     """Our own sentence out of the traceback that Spark wraps around it."""
-    found = re.findall(r"^raceway\.errors\.\w+: (.*)$", text, re.MULTILINE)
+    found = re.findall(r"^raceway\.errors\.[\w.]+: (.*)$", text, re.MULTILINE)
     return found[-1].strip() if found else None
