@@ -109,7 +109,7 @@ def test_whoever_signs_in_sees_what_the_token_allows(context: BrowserContext, gu
         expect(page.locator("#who")).to_have_text("looker")
         expect(page.locator("#pulse.on")).to_be_visible()
         page = visitor.go("messages")
-        expect(page.get_by_role("alert").first).to_contain_text("service_account:looker needs the permission Consume")
+        expect(page.get_by_role("alert").first).to_contain_text("it needs the permission Consume")
         page = visitor.go("topics/safe.door")
         expect(page.locator("main")).to_contain_text("Messages are not for you")
         expect(page.locator(".facts").first).to_contain_text("Messages1")

@@ -380,7 +380,7 @@ def test_with_security_on_every_topic_is_asked_for() -> None:
                 post(server, "/requests/orders", **headers), get(server, "/api/rejected", **headers),
             ):  # fmt: skip
                 assert (answer.status, answer.code) == (403, "forbidden")
-            assert get(server, "/api/traces/m1", **headers).status == 404
+            assert get(server, "/api/traces/m1", **headers).status == 403
             assert get(server, "/asyncapi.json", **headers).status == 403
         assert post(server, "/topics/orders", authorization="Bearer bad").status == 401
         owner = "Bearer owner-token"

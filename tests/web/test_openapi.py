@@ -5,11 +5,11 @@ from typing import Any
 import msgspec
 import pytest
 from starlette.applications import Starlette
-from starlette.routing import Route
 
 from raceway.web.app import build_app
 from raceway.web.openapi import described
 from raceway.web.operations import OPERATIONS, Differences
+from raceway.web.routing import checked
 from tests.doubles import Bench, Message
 from tests.web.asgi import ask
 
@@ -34,8 +34,7 @@ def document() -> Any:
 
 def test_every_route_is_described_and_every_description_has_a_route() -> None:
     app = build_app(Bench().broker, (), services=NoServices())
-    routes = [route for route in app.routes if isinstance(route, Route)]
-    assert {(method, route.path) for method, route in described(routes)} == OPERATIONS.keys()
+    assert {(method, route.path) for method, route in described(checked(app.routes))} == OPERATIONS.keys()
 
 
 def test_parameters_come_from_the_records_that_check_them(document: Any) -> None:

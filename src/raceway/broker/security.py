@@ -48,6 +48,7 @@ class Security:
         self._roles = {name: msgspec.convert(value, Role) for name, value in state.section(ROLES).items()}
         self._bindings = {name: msgspec.convert(value, Binding) for name, value in state.section(BINDINGS).items()}
         self._known: dict[tuple[Principal, Permission, str | None], bool] = {}
+        self._somewhere: dict[tuple[Principal, Permission], bool] = {}
         # Called after each change: what it took away ends at once.
         self.changed: Callable[[], None] = lambda: None
 
@@ -95,6 +96,17 @@ class Security:
             if len(self._known) >= REMEMBERED:
                 self._known.clear()
             allowed = self._known[key] = self._allows_at(principal, permission, scopes)
+        return allowed
+
+    def allows_somewhere(self, principal: Principal, permission: Permission) -> bool:
+        """Is that allowed on the cluster, in any namespace, or on any topic? Asked before any work is done."""
+        key = (principal, permission)
+        allowed = self._somewhere.get(key)
+        if allowed is None:
+            scopes = {(binding.scope, binding.resource) for binding in self._bindings.values()}
+            if len(self._somewhere) >= REMEMBERED:
+                self._somewhere.clear()
+            allowed = self._somewhere[key] = self._allows_at(principal, permission, scopes)
         return allowed
 
     def _allows_at(self, principal: Principal, permission: Permission, scopes: set[tuple[Scope, str]]) -> bool:
@@ -188,6 +200,7 @@ class Security:
 
     def _put(self, section: str, key: str, value: Role | Binding | None) -> None:
         self._known.clear()
+        self._somewhere.clear()
         self._keep(section, key, None if value is None else msgspec.to_builtins(value))
         if self.enabled:
             self.changed()

@@ -169,12 +169,6 @@ def is_admin(request: Request, admin_token: str) -> bool:
     return bool(admin_token) and hmac.compare_digest(token_of(request).encode(), admin_token.encode())
 
 
-def check_admin(request: Request, admin_token: str) -> None:
-    """Raises ForbiddenError where the bus has a token and this is not it."""
-    if admin_token and not is_admin(request, admin_token):
-        raise ForbiddenError("the token", "administrate this bus")
-
-
 async def read_json(request: Request, limit: int) -> dict[str, Any]:
     """The object that was sent. Raises TooLargeError, MalformedError."""
     body = bytearray()

@@ -10,7 +10,6 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from raceway import __version__, config
 from raceway.broker.broker import Broker
@@ -36,6 +35,7 @@ from raceway.web.reading import TopicReading
 from raceway.web.registry import registry_routes
 from raceway.web.rejected import RejectedMessages
 from raceway.web.replay import replay_routes
+from raceway.web.routing import OPEN, Route, checked
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
 from raceway.web.session import session_routes
@@ -60,8 +60,8 @@ def build_app(
     doors: Mapping[str, int] | None = None,
     data: Path | None = None,
 ) -> Starlette:
-    """`hosts` are names, beside loopback, under which this port may be reached; `admin_token` guards what waits in
-    queues and what services are attached. Whoever stops the port gives `streams`, to end them.
+    """`hosts` are names, beside loopback, under which this port may be reached; without security `admin_token`
+    guards what is private. Whoever stops the port gives `streams`, to end them.
     `doors` are the ports of all doors, for those who ask where to go. `data` is the folder of the journal, and of the
     pipeline beside it.
 
@@ -84,39 +84,38 @@ def build_app(
     async def metrics(request: Request) -> Response:
         return Response(exposition(broker, services), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    # With security on the doorman has looked at who asks, and the administrator's token is one of many.
-    asked_again = "" if broker.security.enabled else admin_token
+    doorman = Doorman(broker.security, admin_token)
     routes = [
-        Route("/healthz", healthz),
-        Route("/readyz", readyz),
-        Route("/metrics", metrics),
+        Route("/healthz", healthz, OPEN),
+        Route("/readyz", readyz, OPEN),
+        Route("/metrics", metrics, OPEN),
         *console_routes(desk.warm),
         *session_routes(broker, admin_token),
         *live_routes(live, broker.security),
-        *message_routes(broker, asked_again, desk),  # before those of topics, whose names may have slashes
+        *message_routes(broker, desk, doorman),  # before those of topics, whose names may have slashes
         *topic_routes(broker, live),
         *peer_routes(broker),
         *graph_routes(broker, data, desk),
-        *pipeline_routes(data, broker.journal, asked_again, desk),
+        *pipeline_routes(data, broker.journal, desk),
         *health_routes(broker, data, desk),
         *subscription_routes(broker),
-        *replay_routes(broker, asked_again),
-        *policy_routes(broker, asked_again),
-        *queue_routes(broker, asked_again),
-        *(seneca_routes(services, asked_again) if services is not None else ()),
-        *schema_routes(broker, asked_again),
-        *registry_routes(broker, asked_again),
+        *replay_routes(broker, doorman),
+        *policy_routes(broker),
+        *queue_routes(broker, doorman),
+        *(seneca_routes(services) if services is not None else ()),
+        *schema_routes(broker),
+        *registry_routes(broker),
         *TopicReading(broker, listen.http, streams).routes(),
         *HttpDoor(broker, listen).routes(),
         *Traces(broker, listen.http, desk).routes(),
-        *RejectedMessages(broker, asked_again).routes(),
+        *RejectedMessages(broker).routes(),
         *AsyncApi(broker, doors or {}).routes(),
     ]
     routes.append(document_route(routes))
-    doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
-    app = Starlette(routes=routes, middleware=[Middleware(Caution), Middleware(Guard, hosts=hosts), doorman])
+    app = Starlette(routes=checked(routes), middleware=[Middleware(Caution), Middleware(Guard, hosts=hosts)])
+    app.router.default = doorman.not_found
     app.router.redirect_slashes = False  # an address that is not there is not there
-    app.state.live, app.state.desk = live, desk
+    app.state.live, app.state.desk, app.state.doorman = live, desk, doorman
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
     return app

@@ -15,7 +15,6 @@ from urllib.parse import quote
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway import __version__
 from raceway.broker.broker import Broker
@@ -24,6 +23,7 @@ from raceway.model.addresses import host_port
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import is_mb_topic, is_reserved
 from raceway.web.answers import number_of, refusing
+from raceway.web.routing import LOOKUP, Route
 
 VERSION = "3.1.0"
 TOPICS = 1000
@@ -66,7 +66,7 @@ class AsyncApi:
         self._doors = {door: port for door, port in doors.items() if door in PROTOCOLS}
 
     def routes(self) -> list[Route]:
-        return [Route("/asyncapi.json", refusing(self.describe))]
+        return [Route("/asyncapi.json", refusing(self.describe), LOOKUP)]
 
     async def describe(self, request: Request) -> Response:
         query = request.query_params

@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raceway.web.answers import refusal
+from raceway.web.routing import OPEN, Route
 
 FOLDER = Path(__file__).parent / "static"
 PREFIX = "/console/"
@@ -86,7 +86,7 @@ def console_routes(opened: Callable[[], None]) -> list[Route]:
             return refusal(404, "not_found", "there is nothing at this address")
         return _answer(request, found)
 
-    return [Route("/", page), Route(PREFIX + "{name:path}", file)]
+    return [Route("/", page, OPEN), Route(PREFIX + "{name:path}", file, OPEN)]
 
 
 def _answer(request: Request, file: File) -> Response:

@@ -1,89 +1,66 @@
-"""Who may do what on the console port while security is on.
+"""Who may use which route of the console port.
 
-Whether the bus lives, is ready, and how it does may be asked by everybody: those who watch over it have no token. The
-console's own files are open too, and ask for one; who a token is for may be asked with any that is good. Everything
-else needs one, of somebody who may: look around the cluster to read, manage schemas to change them, consume to see
-messages or drop what waits in a queue, manage the broker for the rest. The administrator's own token opens everything.
+With security on, a token or its absence says who asks, and the matched route which permission that takes; the
+administrator's own token opens everything. What no route allows is denied. Where the permission is that of a topic, the
+doorman asks whether it is held anywhere at all, so that strangers cost nothing, and the handler asks topic by topic.
 
-Messages of one topic are another matter: who may publish to it or read it is asked at the bus's own door, topic by
-topic. For those addresses the doorman only finds out who it is.
+With an administrator's token and no other security, that token is needed for what is private: see `Access`.
 """
 
 from __future__ import annotations
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from raceway.broker.security import Security
-from raceway.errors import UnauthenticatedError
+from raceway.errors import ForbiddenError, RacewayError
 from raceway.model.envelope import HTTP
-from raceway.model.security import OWNER, Permission
-from raceway.web.answers import PRINCIPAL, is_admin, refusal, refusal_of, token_of
-from raceway.web.session import ADDRESS as SESSION
-
-OPEN = {"/healthz", "/readyz", "/metrics", "/"}
-OPEN_FILES = "/console/"
-READS = {"GET", "HEAD"}
-OF_SCHEMAS = ("/subjects", "/schemas", "/config", "/mode", "/compatibility", "/api/schemas", "/api/topic-schemas")
-# Where messages are published, read, traced, taken up again and replayed.
-OF_MESSAGES = ("/topics/", "/requests/", "/api/traces/", "/api/rejected", "/api/replay")
-# Messages of whatever topic: for those who may consume from all of them.
-OF_ALL_MESSAGES = ("/api/messages", "/api/tables/")
-# Questions whose answer depends on a schema that is sent along.
-QUESTIONS = ("/compatibility/",)
+from raceway.model.security import OWNER, Principal
+from raceway.web.answers import PRINCIPAL, is_admin, refusal_of, token_of
+from raceway.web.routing import NOT_THERE, Access, refused_by
 
 
 class Doorman:
-    """ASGI middleware."""
+    """`admin_token`: empty where the bus has none."""
 
-    def __init__(self, app: ASGIApp, security: Security, admin_token: str) -> None:
-        self._app = app
+    def __init__(self, security: Security, admin_token: str) -> None:
         self._security = security
         self._admin_token = admin_token
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and self._security.enabled and not _is_open(scope["path"]):
-            refused = self._maybe_refusal(Request(scope))
-            if refused is not None:
-                await refused(scope, receive, send)
-                return
-        await self._app(scope, receive, send)
+    @property
+    def is_asking(self) -> bool:
+        """Whether private things are kept from some: then a queue's own token is no longer needed besides."""
+        return self._security.enabled or bool(self._admin_token)
 
-    def _maybe_refusal(self, request: Request) -> Response | None:
+    def check(self, request: Request, access: Access) -> None:
+        """Raises ForbiddenError or UnauthenticatedError unless the request may pass. Notes who asks."""
+        if access.scope == "everybody" or not self.is_asking:
+            return
         if is_admin(request, self._admin_token):
             request.scope[PRINCIPAL] = OWNER
-            return None
-        token = token_of(request)
+        elif self._security.enabled:
+            self._check_token(request, access)
+        elif access.is_private:
+            raise ForbiddenError("the token", "administrate this bus")
+
+    async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer where no route matched."""
         try:
-            principal = self._security.identify(f"Bearer {token}" if token else None, HTTP.decode())
-        except UnauthenticatedError as error:
-            refused = refusal_of(error)
-            refused.headers["www-authenticate"] = "Bearer"
-            return refused
+            self.check(Request(scope), NOT_THERE)
+        except RacewayError as error:
+            await refused_by(refusal_of, error)(scope, receive, send)
+        else:
+            raise HTTPException(404)
+
+    def _check_token(self, request: Request, access: Access) -> None:
+        token = token_of(request)
+        principal = self._security.identify(f"Bearer {token}" if token else None, HTTP.decode())
         request.scope[PRINCIPAL] = principal
-        if request.url.path == SESSION or request.url.path.startswith(OF_MESSAGES):
-            return None
-        wanted = permissions_for(request.method, request.url.path)
-        if any(self._security.allows(principal, permission, None) for permission in wanted):
-            return None
-        return refusal(403, "forbidden", f"{principal} needs the permission {' or '.join(wanted)} on the cluster")
+        if access.scope != "known" and not self._allows(principal, access):
+            raise ForbiddenError(str(principal), f"use this address: it needs the permission {access}")
 
-
-def permissions_for(method: str, path: str) -> tuple[Permission, ...]:
-    """Any one of these is enough."""
-    if path.endswith("/messages") or (method in READS and path.startswith(OF_ALL_MESSAGES)):
-        return ("Consume",)
-    of_schemas = path.startswith(OF_SCHEMAS)
-    if method in READS or path.startswith(QUESTIONS) or _looks_up_a_schema(method, path):
-        return ("Lookup", "ManageSchema") if of_schemas else ("Lookup",)
-    return ("ManageSchema",) if of_schemas else ("ManageBroker",)
-
-
-def _is_open(path: str) -> bool:
-    return path in OPEN or path.startswith(OPEN_FILES)
-
-
-def _looks_up_a_schema(method: str, path: str) -> bool:
-    """`POST /subjects/S` asks whether a schema is registered; `POST /subjects/S/versions` registers it."""
-    return method == "POST" and path.startswith("/subjects/") and not path.rstrip("/").endswith("/versions")
+    def _allows(self, principal: Principal, access: Access) -> bool:
+        if access.scope == "topic":
+            return any(self._security.allows_somewhere(principal, each) for each in access.permissions)
+        return any(self._security.allows(principal, each, None) for each in access.permissions)

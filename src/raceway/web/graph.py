@@ -11,7 +11,6 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.errors import UnknownTableError
@@ -19,6 +18,7 @@ from raceway.journal.flows import Flows, recent_flows
 from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered, read_query
 from raceway.web.graph_table import TABLE, flows_of_table, maybe_folder
+from raceway.web.routing import LOOKUP, Route
 
 
 class GraphQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +57,7 @@ def graph_routes(broker: Broker, data: Path | None, desk: Desk) -> list[Route]:
             raise UnknownTableError(TABLE)
         return answered(Graph(await desk.run(partial(flows_of_table, folder, asked.limit)), [], True))
 
-    return [Route("/api/graph", refusing(graph))]
+    return [Route("/api/graph", refusing(graph), LOOKUP)]
 
 
 def _listeners(broker: Broker, flows: Flows, limit: int) -> list[Listener]:

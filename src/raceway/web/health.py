@@ -7,7 +7,6 @@ from pathlib import Path
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.errors import JournalError
@@ -15,6 +14,7 @@ from raceway.journal.contract import Health
 from raceway.journal.inspect import SegmentFacts, survey
 from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered
+from raceway.web.routing import LOOKUP, Route
 
 # The newest ones; a bus with more has years behind it.
 SEGMENTS = 200
@@ -42,4 +42,4 @@ def health_routes(broker: Broker, data: Path | None, desk: Desk) -> list[Route]:
     async def journal(request: Request) -> Response:
         return answered(await desk.run(look))
 
-    return [Route("/api/journal", refusing(journal))]
+    return [Route("/api/journal", refusing(journal), LOOKUP)]

@@ -15,7 +15,6 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
-from starlette.routing import Route
 
 from raceway import __version__
 from raceway.broker.broker import Broker
@@ -23,6 +22,7 @@ from raceway.broker.security import Security
 from raceway.errors import BusyError, ForbiddenError
 from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
 from raceway.web.answers import principal_of, refusing
+from raceway.web.routing import LOOKUP, Route
 
 WIRES = tuple(wire.decode() for wire in (MB, DANUBE, ZBUS, SENECA, HTTP))
 # Five minutes of one a second: what a chart shows.
@@ -184,7 +184,7 @@ def live_routes(live: Live, security: Security) -> list[Route]:
         return StreamingResponse(live.events(may_go_on), media_type="text/event-stream", headers=headers)
 
     return [
-        Route("/api/overview", refusing(overview)),
-        Route("/api/history", refusing(history)),
-        Route("/api/live", refusing(watch)),
+        Route("/api/overview", refusing(overview), LOOKUP),
+        Route("/api/history", refusing(history), LOOKUP),
+        Route("/api/live", refusing(watch), LOOKUP),
     ]

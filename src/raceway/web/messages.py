@@ -15,13 +15,14 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.errors import MalformedError, TrimmedError, UnknownMessageError, UnknownTopicError
 from raceway.journal.search import LARGEST, Criteria, Rows, search
-from raceway.web.answers import check_admin, refusing
+from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered, read_query
+from raceway.web.doorman import Doorman
+from raceway.web.routing import CONSUME_ALL, Route
 
 # Of a payload in a list, and of one that is looked at; the rest is a download.
 PREVIEW_BYTES, SHOWN_BYTES = 512, 1024 * 1024
@@ -93,19 +94,17 @@ class Latest(msgspec.Struct, frozen=True):
     total: int
 
 
-def message_routes(broker: Broker, admin_token: str, desk: Desk) -> list[Route]:
+def message_routes(broker: Broker, desk: Desk, doorman: Doorman) -> list[Route]:
     def hidden() -> frozenset[str]:
-        if admin_token or broker.security.enabled:
+        if doorman.is_asking:
             return frozenset()
         return frozenset(name for name, record, _ in broker.queues if record.token)
 
     async def find(request: Request) -> Response:
-        check_admin(request, admin_token)
         asked = read_query(request, Search)
         return answered(await desk.look(_page, asked, hidden()))
 
     async def latest(request: Request) -> Response:
-        check_admin(request, admin_token)
         asked = read_query(request, LatestQuery)
         topic = broker.topics.maybe_get(request.path_params["name"])
         if topic is None:
@@ -116,7 +115,6 @@ def message_routes(broker: Broker, admin_token: str, desk: Desk) -> list[Route]:
         return answered(Latest(messages, sum(end - first for first, end in kept.values())))
 
     async def read(request: Request) -> dict[str, Any]:
-        check_admin(request, admin_token)
         row = await desk.look(_row, request.path_params["position"])
         if row["topic"] in hidden():
             raise UnknownMessageError(row["sequence"])
@@ -131,10 +129,10 @@ def message_routes(broker: Broker, admin_token: str, desk: Desk) -> list[Route]:
         return Response(row["payload"] or b"", media_type="application/octet-stream", headers=headers)
 
     return [
-        Route("/api/messages", refusing(find)),
-        Route("/api/messages/{position}", refusing(message)),
-        Route("/api/messages/{position}/payload", refusing(payload)),
-        Route("/api/topics/{name:path}/messages", refusing(latest)),
+        Route("/api/messages", refusing(find), CONSUME_ALL),
+        Route("/api/messages/{position}", refusing(message), CONSUME_ALL),
+        Route("/api/messages/{position}/payload", refusing(payload), CONSUME_ALL),
+        Route("/api/topics/{name:path}/messages", refusing(latest), CONSUME_ALL),
     ]
 
 

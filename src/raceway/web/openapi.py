@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway import __version__
 from raceway.web.answers import Refusal
 from raceway.web.asking import answered
 from raceway.web.operations import OPERATIONS, Operation
+from raceway.web.routing import LOOKUP, Route
 
 ADDRESS = "/api/openapi.json"
 REFERENCE = "#/components/schemas/{name}"
@@ -36,7 +36,7 @@ def document_route(routes: Sequence[Route]) -> Route:
             documents.append(describe([*routes, route]))
         return answered(documents[0])
 
-    route = Route(ADDRESS, document)
+    route = Route(ADDRESS, document, LOOKUP)
     return route
 
 
@@ -55,14 +55,15 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     paths: dict[str, dict[str, Any]] = {}
     for method, route, operation in found:
         path = re.sub(r":\w+}", "}", route.path)
-        paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation, by_type)
+        access = {"x-permission": str(route.access[method])}
+        paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation, by_type) | access
     return {
         "openapi": "3.1.0",
         "info": {
             "title": "Raceway", "version": __version__,
             "description": "What the console shows, for programs. Errors have one shape: "
             '{"error": {"code", "message"}}. Where the bus has an admin token, or security is on, requests carry '
-            "`Authorization: Bearer TOKEN`.",
+            "`Authorization: Bearer TOKEN`; with security on, `x-permission` is what that takes.",
         },
         "paths": paths,
         "components": {

@@ -9,7 +9,6 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer
@@ -17,6 +16,7 @@ from raceway.broker.routing import patterns
 from raceway.model.intents import SubscriptionKind
 from raceway.web.answers import refusing
 from raceway.web.asking import answered, read_query
+from raceway.web.routing import LOOKUP, Route
 
 PAGE = 1000
 
@@ -82,7 +82,7 @@ def peer_routes(broker: Broker) -> list[Route]:
         ]
         return answered(PatternPage(rows, len(found)))
 
-    return [Route("/api/peers", refusing(peers)), Route("/api/subscriptions", refusing(subscriptions))]
+    return [Route("/api/peers", refusing(peers), LOOKUP), Route("/api/subscriptions", refusing(subscriptions), LOOKUP)]
 
 
 def _row(peer: Peer) -> PeerRow:

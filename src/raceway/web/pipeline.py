@@ -17,13 +17,13 @@ import pyarrow.parquet as pq
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway.errors import UnknownTableError
 from raceway.journal.contract import Journal
 from raceway.journal.lock import is_alive
-from raceway.web.answers import check_admin, refusing
+from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered, read_query
+from raceway.web.routing import CONSUME_ALL, LOOKUP, Route
 
 # Of one cell: a preview is for looking at.
 CELL = 500
@@ -99,16 +99,18 @@ class Preview(msgspec.Struct, frozen=True):
     note: str
 
 
-def pipeline_routes(data: Path | None, journal: Journal, admin_token: str, desk: Desk) -> list[Route]:
+def pipeline_routes(data: Path | None, journal: Journal, desk: Desk) -> list[Route]:
     async def progress(request: Request) -> Response:
         return answered(await desk.run(partial(_pipeline, data, journal.committed + 1)))
 
     async def preview(request: Request) -> Response:
-        check_admin(request, admin_token)
         asked = read_query(request, TableQuery)
         return answered(await desk.run(partial(_preview, data, request.path_params["name"], asked.limit)))
 
-    return [Route("/api/pipeline", refusing(progress)), Route("/api/tables/{name}", refusing(preview))]
+    return [
+        Route("/api/pipeline", refusing(progress), LOOKUP),
+        Route("/api/tables/{name}", refusing(preview), CONSUME_ALL),
+    ]
 
 
 def _pipeline(data: Path | None, end: int) -> Pipeline:

@@ -7,21 +7,20 @@ from typing import Any, Literal
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.errors import InvalidValueError
 from raceway.model.subscriptions import Policies
-from raceway.web.answers import check_admin, committed, read_json, refusing
+from raceway.web.answers import committed, read_json, refusing
+from raceway.web.routing import LOOKUP, MANAGE_BROKER, Route
 
 BODY_LIMIT = 64 * 1024
 
 
-def policy_routes(broker: Broker, admin_token: str) -> list[Route]:
+def policy_routes(broker: Broker) -> list[Route]:
     admin = broker.danube_admin
 
     async def change(request: Request, scope: Literal["namespace", "topic"], name: str) -> None:
-        check_admin(request, admin_token)
         broker.journal.check_writable()
         admin.set_policies(scope, name, _policies(await read_json(request, BODY_LIMIT)))
         await committed(broker)
@@ -39,8 +38,8 @@ def policy_routes(broker: Broker, admin_token: str) -> list[Route]:
         return JSONResponse(_shown(admin.topic_policies(name)))
 
     return [
-        Route("/api/policies/namespaces/{name}", refusing(namespace), methods=["GET", "PUT"]),
-        Route("/api/policies/topics/{name:path}", refusing(topic), methods=["GET", "PUT"]),
+        Route("/api/policies/namespaces/{name}", refusing(namespace), {"GET": LOOKUP, "PUT": MANAGE_BROKER}),
+        Route("/api/policies/topics/{name:path}", refusing(topic), {"GET": LOOKUP, "PUT": MANAGE_BROKER}),
     ]
 
 

@@ -13,7 +13,6 @@ from typing import Any, ClassVar
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from raceway import config
 from raceway.broker.broker import Broker
@@ -28,6 +27,7 @@ from raceway.model.intents import Outcome, Publish, Taken
 from raceway.model.intents import Request as Ask
 from raceway.web.answers import Handler, MediaTypeError, principal_of, refusal, refusing, stored
 from raceway.web.bodies import Bodies
+from raceway.web.routing import PRODUCE, Route
 
 # An answer opened in a browser is a document from a stranger: it gets an origin of its own, without scripts.
 STRANGERS = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
@@ -64,8 +64,8 @@ class HttpDoor:
 
     def routes(self) -> list[Route]:
         return [
-            Route("/topics/{name:path}", _reading(self.publish), methods=["POST"]),
-            Route("/requests/{name:path}", _reading(self.ask), methods=["POST"]),
+            Route("/topics/{name:path}", _reading(self.publish), {"POST": PRODUCE}),
+            Route("/requests/{name:path}", _reading(self.ask), {"POST": PRODUCE}),
         ]
 
     async def publish(self, request: Request) -> Response:

@@ -12,33 +12,31 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.broker.pubsub import PubSubQueue
 from raceway.broker.queues import Queue
 from raceway.errors import QueueKindError
-from raceway.web.answers import check_admin, number_of, refusing, token_of
+from raceway.web.answers import number_of, refusing, token_of
+from raceway.web.doorman import Doorman
+from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, Route
 
 # Messages shown at most, and their bytes: the loop reads them, and others wait meanwhile.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
 COLUMNS = ("offset", "time_us", "wire", "kind", "message_id", "producer", "payload")
 
 
-def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
+def queue_routes(broker: Broker, doorman: Doorman) -> list[Route]:
     def find(request: Request) -> Queue:
         """The queue of the address, if the sender may see what is in it."""
-        check_admin(request, admin_token)
         name = request.path_params["name"]
-        is_known = bool(admin_token) or broker.security.enabled
-        broker.queues.find(name, None if is_known else token_of(request))
+        broker.queues.find(name, None if doorman.is_asking else token_of(request))
         queue = next(queue for known, _, queue in broker.queues if known == name)
         if isinstance(queue, PubSubQueue):
             raise QueueKindError(name)
         return queue
 
     async def list_queues(request: Request) -> Response:
-        check_admin(request, admin_token)
         rows = [
             {"name": name, "mode": record.mode, "guarded": bool(record.token), "creator": record.maker,
              "created_ms": record.made_ms, "waiting": queue.backlog if isinstance(queue, Queue) else 0,
@@ -55,8 +53,8 @@ def queue_routes(broker: Broker, admin_token: str) -> list[Route]:
         return JSONResponse({"waiting": queue.backlog, "messages": _peek(broker, queue, limit)})
 
     return [
-        Route("/api/queues", refusing(list_queues)),
-        Route("/api/queues/{name:path}/messages", refusing(messages), methods=["GET", "DELETE"]),
+        Route("/api/queues", refusing(list_queues), LOOKUP_PRIVATE),
+        Route("/api/queues/{name:path}/messages", refusing(messages), {"GET": CONSUME_ALL, "DELETE": CONSUME_ALL}),
     ]
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway import config
 from raceway.broker.broker import Broker
@@ -22,6 +21,7 @@ from raceway.errors import MalformedError
 from raceway.journal.contract import Journal
 from raceway.web.answers import number_of, principal_of, refusing
 from raceway.web.event_streams import EventResponse, EventStreams
+from raceway.web.routing import CONSUME, Route
 from raceway.web.topic_rows import END, FIRST, Form, encode_line, place_of, positions, read_rows, readable, shown
 
 EVENTS = "text/event-stream"
@@ -34,7 +34,7 @@ class TopicReading:
         self._broker, self._settings, self._streams = broker, settings, streams
 
     def routes(self) -> list[Route]:
-        return [Route("/topics/{name:path}", refusing(self.read), methods=["GET"])]
+        return [Route("/topics/{name:path}", refusing(self.read), CONSUME)]
 
     async def read(self, request: Request) -> Response:
         if request.method == "GET" and EVENTS in request.headers.get("accept", ""):

@@ -8,11 +8,10 @@ is gone for readers after the first, and `permanent=true` only makes the registr
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.errors import (
@@ -23,11 +22,13 @@ from raceway.errors import (
     SchemaIncompatibleError,
     SchemaInvalidError,
     TooLargeError,
+    UnauthenticatedError,
     UnknownSchemaError,
 )
 from raceway.model.envelope import encode_json
 from raceway.model.schemas import SchemaVersion
-from raceway.web.answers import check_admin, committed, definition_read, read_json
+from raceway.web.answers import committed, definition_read, read_json
+from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Access, Route
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 OVERHEAD = 128 * 1024
@@ -46,6 +47,17 @@ NOT_FOUND_CODES = {"subject": SUBJECT_NOT_FOUND, "version": VERSION_NOT_FOUND, "
 Answer = Callable[[Request], Awaitable[Any]]
 
 
+class Method(NamedTuple):
+    """One method of an address: who may use it, and what it answers."""
+
+    access: Access
+    answer: Answer
+
+
+def reading(answer: Answer) -> Method:
+    return Method(READ_SCHEMAS, answer)
+
+
 class RefusalError(Exception):
     """An answer in this form's own words; the status is in the first three digits of the code."""
 
@@ -54,54 +66,56 @@ class RefusalError(Exception):
         self.code, self.message = code, message
 
 
-def registry_routes(broker: Broker, admin_token: str) -> list[Route]:
+def registry_routes(broker: Broker) -> list[Route]:
     handlers = _Handlers(broker)
 
-    def changing(change: Answer) -> Answer:
-        """For administrators; answered when the change is on the disk, refused while nothing can be put there."""
+    def changing(change: Answer) -> Method:
+        """Answered when the change is on the disk, refused while nothing can be put there."""
 
         async def answer(request: Request) -> Any:
-            check_admin(request, admin_token)
             broker.journal.check_writable()
             found = await change(request)
             await committed(broker)
             return found
 
-        return answer
+        return Method(MANAGE_SCHEMA, answer)
 
     versions = "/subjects/{subject:path}/versions"
     set_level, delete_level = changing(handlers.set_level), changing(handlers.delete_level)
     delete_version, delete_subject = changing(handlers.delete_version), changing(handlers.delete_subject)
-    table: dict[str, dict[str, Answer]] = {
-        "/subjects": {"GET": handlers.list_subjects},
-        f"{versions}": {"GET": handlers.list_versions, "POST": changing(handlers.register)},
-        f"{versions}/{{version}}": {"GET": handlers.get_version, "DELETE": delete_version},
-        f"{versions}/{{version}}/schema": {"GET": handlers.get_version_schema},
-        f"{versions}/{{version}}/referencedby": {"GET": handlers.referenced_by},
-        "/subjects/{subject:path}": {"POST": handlers.look_up, "DELETE": delete_subject},
-        "/schemas/types": {"GET": handlers.list_types},
-        "/schemas/ids/{id}": {"GET": handlers.get_schema},
-        "/schemas/ids/{id}/schema": {"GET": handlers.get_schema_text},
-        "/schemas/ids/{id}/subjects": {"GET": handlers.get_schema_subjects},
-        "/schemas/ids/{id}/versions": {"GET": handlers.get_schema_versions},
-        f"/compatibility{versions}": {"POST": handlers.check_all},
-        f"/compatibility{versions}/{{version}}": {"POST": handlers.check},
-        "/config": {"GET": handlers.get_level, "PUT": set_level},
-        "/config/{subject:path}": {"GET": handlers.get_level, "PUT": set_level, "DELETE": delete_level},
-        "/mode": {"GET": handlers.get_mode},
-        "/mode/{subject:path}": {"GET": handlers.get_mode},
+    table: dict[str, dict[str, Method]] = {
+        "/subjects": {"GET": reading(handlers.list_subjects)},
+        f"{versions}": {"GET": reading(handlers.list_versions), "POST": changing(handlers.register)},
+        f"{versions}/{{version}}": {"GET": reading(handlers.get_version), "DELETE": delete_version},
+        f"{versions}/{{version}}/schema": {"GET": reading(handlers.get_version_schema)},
+        f"{versions}/{{version}}/referencedby": {"GET": reading(handlers.referenced_by)},
+        "/subjects/{subject:path}": {"POST": reading(handlers.look_up), "DELETE": delete_subject},
+        "/schemas/types": {"GET": reading(handlers.list_types)},
+        "/schemas/ids/{id}": {"GET": reading(handlers.get_schema)},
+        "/schemas/ids/{id}/schema": {"GET": reading(handlers.get_schema_text)},
+        "/schemas/ids/{id}/subjects": {"GET": reading(handlers.get_schema_subjects)},
+        "/schemas/ids/{id}/versions": {"GET": reading(handlers.get_schema_versions)},
+        f"/compatibility{versions}": {"POST": reading(handlers.check_all)},
+        f"/compatibility{versions}/{{version}}": {"POST": reading(handlers.check)},
+        "/config": {"GET": reading(handlers.get_level), "PUT": set_level},
+        "/config/{subject:path}": {"GET": reading(handlers.get_level), "PUT": set_level, "DELETE": delete_level},
+        "/mode": {"GET": reading(handlers.get_mode)},
+        "/mode/{subject:path}": {"GET": reading(handlers.get_mode)},
     }
-    return [Route(path, _endpoint(methods), methods=list(methods)) for path, methods in table.items()]
+    return [
+        Route(path, _endpoint(methods), {method: each.access for method, each in methods.items()}, _refused_for)
+        for path, methods in table.items()
+    ]
 
 
-def _endpoint(methods: dict[str, Answer]) -> Callable[[Request], Awaitable[Response]]:
+def _endpoint(methods: dict[str, Method]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
-            return _answer(await methods["GET" if request.method == "HEAD" else request.method](request))
+            return _answer(await methods["GET" if request.method == "HEAD" else request.method].answer(request))
         except RefusalError as refusal:
             return _refused(refusal)
         except RacewayError as error:
-            return _refused(_refusal_of(error))
+            return _refused_for(error)
 
     return endpoint
 
@@ -318,6 +332,10 @@ def _refused(refusal: RefusalError) -> Response:
     return _answer({"error_code": refusal.code, "message": refusal.message}, status)
 
 
+def _refused_for(error: RacewayError) -> Response:
+    return _refused(_refusal_of(error))
+
+
 def _refusal_of(error: RacewayError) -> RefusalError:
     if isinstance(error, UnknownSchemaError):
         return RefusalError(NOT_FOUND_CODES[error.part], f"{error.part.capitalize()} not found: {error}")
@@ -325,6 +343,8 @@ def _refusal_of(error: RacewayError) -> RefusalError:
         return RefusalError(409, f"Schema being registered is incompatible with an earlier schema: {error}")
     if isinstance(error, SchemaInvalidError):
         return RefusalError(INVALID_SCHEMA, f"Invalid schema: {error}")
+    if isinstance(error, UnauthenticatedError):
+        return RefusalError(40101, str(error))
     if isinstance(error, ForbiddenError):
         return RefusalError(40301, str(error))
     if isinstance(error, TooLargeError):

@@ -4,7 +4,7 @@
     GET  /api/rejected/{position}           one, with its payload
     POST /api/rejected/{position}/redrive   publish it again: `{"topic": …}` names another topic than its own
 
-Where the bus has an admin token and no other security, redriving wants it.
+Where the bus has an administrator's token and no other security, all of this needs it.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from typing import Any, ClassVar
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
-from raceway.broker.redrive import KINDS, Redrive, facts_of
+from raceway.broker.redrive import KINDS, Redrive, UnknownRejectedError, facts_of
 from raceway.errors import MalformedError
 from raceway.journal.inspect import document
 from raceway.model.intents import Publish
-from raceway.web.answers import check_admin, number_of, principal_of, read_json, refusing
+from raceway.model.security import Principal
+from raceway.web.answers import number_of, principal_of, read_json, refusing
 from raceway.web.publishing import HttpPeer, publish
+from raceway.web.routing import CONSUME, Route
 
 USUAL, MOST = 50, 500
 # How many rows are looked at for one page where only some are wanted.
@@ -38,15 +39,15 @@ class RedrivingPeer(HttpPeer):
 
 
 class RejectedMessages:
-    def __init__(self, broker: Broker, admin_token: str) -> None:
-        self._broker, self._admin_token = broker, admin_token
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
         self._redrive = Redrive(broker)
 
     def routes(self) -> list[Route]:
         return [
-            Route("/api/rejected", refusing(self.list_newest)),
-            Route("/api/rejected/{position:int}", refusing(self.show)),
-            Route("/api/rejected/{position:int}/redrive", refusing(self.redrive), methods=["POST"]),
+            Route("/api/rejected", refusing(self.list_newest), CONSUME),
+            Route("/api/rejected/{position:int}", refusing(self.show), CONSUME),
+            Route("/api/rejected/{position:int}/redrive", refusing(self.redrive), {"POST": CONSUME}),
         ]
 
     async def list_newest(self, request: Request) -> Response:
@@ -56,9 +57,7 @@ class RejectedMessages:
             raise MalformedError(f"source is one of {', '.join(KINDS)}")
         limit = max(min(number_of("limit", query.get("limit", str(USUAL))), MOST), 1)
         before = number_of("after", query["after"]) if query.get("after") else None
-        kept = self._redrive.topics(source)
-        for each in kept:
-            self._broker.security.check(principal_of(request), "Consume", each)
+        kept = self._allowed(principal_of(request), self._redrive.topics(source))
         rows, following = await asyncio.to_thread(self._newest, kept, topic, before, limit)
         return JSONResponse({"rejected": [self._shown(row) for row in rows], "after": following})
 
@@ -80,20 +79,36 @@ class RejectedMessages:
             looked_at += len(rows)
         return found, before
 
+    def _allowed(self, principal: Principal, kept: Sequence[str]) -> list[str]:
+        """Those of the topics from which the caller may consume. Raises ForbiddenError if there can be none."""
+        security = self._broker.security
+        if not security.enabled:
+            return list(kept)
+        allowed = [each for each in kept if security.allows(principal, "Consume", each)]
+        if not allowed:  # no topic is named: whether there are any is not told either
+            security.check(principal, "Consume")
+        return allowed
+
+    async def _find(self, request: Request) -> dict[str, Any]:
+        """The row of the address. Raises UnknownRejectedError, also for one that the caller may not see: otherwise
+        positions that are taken would differ from those that are not."""
+        position = request.path_params["position"]
+        row = await asyncio.to_thread(self._redrive.row, position)
+        security = self._broker.security
+        if security.enabled and not security.allows(principal_of(request), "Consume", row["topic"]):
+            raise UnknownRejectedError(str(position))
+        return row
+
     def _shown(self, row: dict[str, Any]) -> dict[str, Any]:
         return facts_of(row) | {"redriven": self._redrive.redriven(row["sequence"])}
 
     async def show(self, request: Request) -> Response:
-        row = await asyncio.to_thread(self._redrive.row, request.path_params["position"])
-        self._broker.security.check(principal_of(request), "Consume", row["topic"])
+        row = await self._find(request)
         return JSONResponse(self._shown(row) | {"message": document(row)})
 
     async def redrive(self, request: Request) -> Response:
-        check_admin(request, self._admin_token)
         topic = await _other_topic(request)
-        position = request.path_params["position"]
-        row = await asyncio.to_thread(self._redrive.row, position)
-        self._broker.security.check(principal_of(request), "Consume", row["topic"])
+        position, row = request.path_params["position"], await self._find(request)
         batch = await asyncio.to_thread(self._redrive.batch, row, topic)
         await publish(self._broker, RedrivingPeer(self._broker, request, row["producer"]), Publish(batch))
         target, offset = batch.item("topic", 0).decode(), batch.item("offset", 0)

@@ -16,7 +16,6 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.broker.durable import DurableSubscription
@@ -24,7 +23,9 @@ from raceway.broker.topics import Topic
 from raceway.errors import InvalidValueError, MalformedError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import REQUEST
-from raceway.web.answers import check_admin, committed, principal_of, read_json, refusing, token_of
+from raceway.web.answers import committed, principal_of, read_json, refusing, token_of
+from raceway.web.doorman import Doorman
+from raceway.web.routing import CONSUME, Route
 from raceway.web.topic_rows import FIRST, place_of, positions, readable
 
 BODY_LIMIT = 64 * 1024
@@ -44,9 +45,8 @@ class Replayed(msgspec.Struct, frozen=True, rename={"begin": "from"}):
     begin: str
 
 
-def replay_routes(broker: Broker, admin_token: str) -> list[Route]:
+def replay_routes(broker: Broker, doorman: Doorman) -> list[Route]:
     async def replay(request: Request) -> Response:
-        check_admin(request, admin_token)
         wanted = _read(await read_json(request, BODY_LIMIT))
         topics = readable(broker, principal_of(request), wanted.topic)
         begin = positions(broker, topics, str(wanted.begin))
@@ -61,8 +61,7 @@ def replay_routes(broker: Broker, admin_token: str) -> list[Route]:
     def _move_queue(request: Request, topics: Sequence[Topic], begin: Sequence[int]) -> None:
         """A queue is one cursor, so there is one topic. Its own token is wanted where nothing else guards it."""
         name = topics[0].spoken.decode()
-        known = admin_token or broker.security.enabled
-        broker.queues.find(name, None if known else token_of(request))
+        broker.queues.find(name, None if doorman.is_asking else token_of(request))
         broker.queues.move(name, begin[0])
 
     async def _move_subscriptions(name: str, topics: Sequence[Topic], begin: Sequence[int]) -> None:
@@ -75,7 +74,7 @@ def replay_routes(broker: Broker, admin_token: str) -> list[Route]:
             behind = await asyncio.to_thread(_requests, broker.journal, feed.topic.name, offset, feed.end)
             broker.subscriptions.move(subscription, offset, passed - behind)
 
-    return [Route("/api/replay", refusing(replay), methods=["POST"])]
+    return [Route("/api/replay", refusing(replay), {"POST": CONSUME})]
 
 
 def _read(document: dict[str, Any]) -> Replay:

@@ -12,17 +12,18 @@ from typing import Any
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import refuse_reserved
-from raceway.web.answers import check_admin, committed, definition_read, read_json, refusing
+from raceway.web.answers import committed, definition_read, read_json, refusing
+from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Route
 
 # A definition as base64 inside JSON, and what stands around it.
 OVERHEAD = 128 * 1024
+SUBJECT = "/api/schemas/{subject:path}"
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,25 +56,32 @@ class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     validate_payload: bool | None = None
 
 
-def schema_routes(broker: Broker, admin_token: str) -> list[Route]:
-    handlers = _Handlers(broker, admin_token)
+def schema_routes(broker: Broker) -> list[Route]:
+    handlers = _Handlers(broker)
     return [
-        Route("/api/schemas", refusing(handlers.subjects)),
-        Route("/api/schemas/{subject:path}/versions/{version}", refusing(handlers.version), methods=["GET", "DELETE"]),
-        Route("/api/schemas/{subject:path}/versions", refusing(handlers.versions), methods=["GET", "POST"]),
-        Route("/api/schemas/{subject:path}/check", refusing(handlers.check), methods=["POST"]),
-        Route("/api/schemas/{subject:path}/differences", refusing(handlers.differences)),
-        Route("/api/schemas/{subject:path}/mode", refusing(handlers.mode), methods=["PUT"]),
-        Route("/api/topic-schemas", refusing(handlers.topics)),
-        Route("/api/topic-schemas/{topic:path}", refusing(handlers.topic), methods=["GET", "PUT", "DELETE"]),
+        Route("/api/schemas", refusing(handlers.subjects), READ_SCHEMAS),
+        Route(
+            f"{SUBJECT}/versions/{{version}}",
+            refusing(handlers.version),
+            {"GET": READ_SCHEMAS, "DELETE": MANAGE_SCHEMA},
+        ),
+        Route(f"{SUBJECT}/versions", refusing(handlers.versions), {"GET": READ_SCHEMAS, "POST": MANAGE_SCHEMA}),
+        Route(f"{SUBJECT}/check", refusing(handlers.check), {"POST": READ_SCHEMAS}),
+        Route(f"{SUBJECT}/differences", refusing(handlers.differences), READ_SCHEMAS),
+        Route(f"{SUBJECT}/mode", refusing(handlers.mode), {"PUT": MANAGE_SCHEMA}),
+        Route("/api/topic-schemas", refusing(handlers.topics), READ_SCHEMAS),
+        Route(
+            "/api/topic-schemas/{topic:path}",
+            refusing(handlers.topic),
+            {"GET": READ_SCHEMAS, "PUT": MANAGE_SCHEMA, "DELETE": MANAGE_SCHEMA},
+        ),
     ]
 
 
 class _Handlers:
-    def __init__(self, broker: Broker, admin_token: str) -> None:
+    def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._schemas = broker.schemas
-        self._admin_token = admin_token
         self._body_limit = 2 * broker.settings.schemas.definition_bytes + OVERHEAD
 
     # ---- subjects ----------------------------------------------------------------------------------------------------
@@ -86,7 +94,7 @@ class _Handlers:
         if request.method == "GET":
             rows = [_shown(version, with_definition=False) for version in self._schemas.versions(subject)]
             return JSONResponse({"subject": subject, "mode": self._schemas.mode(subject), "versions": rows})
-        self._check_change(request)
+        self._check_change()
         sent = await self._definition(request)
         version, is_new = self._schemas.register(
             subject, sent.type, sent.content,
@@ -99,7 +107,7 @@ class _Handlers:
         subject, wanted = request.path_params["subject"], request.path_params["version"]
         found = self._find(subject, wanted)
         if request.method == "DELETE":
-            self._check_change(request)
+            self._check_change()
             self._schemas.delete_version(subject, found.version)
             await committed(self._broker)
         return JSONResponse(_shown(found) | {"mode": self._schemas.mode(subject)})
@@ -122,7 +130,7 @@ class _Handlers:
         return JSONResponse({"subject": subject, "old": _shown(old), "new": _shown(new), "reasons": reasons})
 
     async def mode(self, request: Request) -> Response:
-        self._check_change(request)
+        self._check_change()
         subject = request.path_params["subject"]
         self._schemas.set_mode(subject, str((await read_json(request, self._body_limit)).get("mode", "")))
         await committed(self._broker)
@@ -138,7 +146,7 @@ class _Handlers:
     async def topic(self, request: Request) -> Response:
         name = request.path_params["topic"]
         if request.method != "GET":
-            self._check_change(request)
+            self._check_change()
         if request.method == "PUT":
             sent = await self._read(request, TopicSettings)
             topics = self._topics(name, make=True)
@@ -175,9 +183,8 @@ class _Handlers:
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
-    def _check_change(self, request: Request) -> None:
-        """Raises ForbiddenError, or UnavailableError while nothing can be put on the disk."""
-        check_admin(request, self._admin_token)
+    def _check_change(self) -> None:
+        """Raises UnavailableError while nothing can be put on the disk."""
         self._broker.journal.check_writable()
 
     def _find(self, subject: str, version: str) -> SchemaVersion:

@@ -11,10 +11,10 @@ from typing import Any, Literal, Protocol
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from raceway.errors import MalformedError
-from raceway.web.answers import check_admin, refusing
+from raceway.web.answers import refusing
+from raceway.web.routing import LOOKUP_PRIVATE, MANAGE_BROKER, Route
 
 # A pin and an address; more is no order to attach something.
 MAX_BODY = 64 * 1024
@@ -28,15 +28,17 @@ class ServiceTable(Protocol):
     async def detach(self, pins: str, url: str) -> int: ...
 
 
+ACCESS = {"GET": LOOKUP_PRIVATE, "POST": MANAGE_BROKER, "DELETE": MANAGE_BROKER}
+
+
 class Attach(msgspec.Struct, forbid_unknown_fields=True):
     pin: str
     url: str
     dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
 
 
-def seneca_routes(services: ServiceTable, admin_token: str) -> list[Route]:
+def seneca_routes(services: ServiceTable) -> list[Route]:
     async def handle(request: Request) -> Response:
-        check_admin(request, admin_token)
         return await actions[request.method](request)
 
     async def list_services(request: Request) -> Response:
@@ -53,7 +55,7 @@ def seneca_routes(services: ServiceTable, admin_token: str) -> list[Route]:
     actions: dict[str, Callable[[Request], Awaitable[Response]]] = {
         "GET": list_services, "HEAD": list_services, "POST": attach, "DELETE": detach
     }  # fmt: skip
-    return [Route("/api/seneca/services", refusing(handle), methods=["GET", "POST", "DELETE"])]
+    return [Route("/api/seneca/services", refusing(handle), ACCESS)]
 
 
 async def _read(request: Request) -> Attach:

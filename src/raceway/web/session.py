@@ -10,16 +10,16 @@ from typing import Literal
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.model.security import PERMISSIONS, Permission
 from raceway.web.answers import is_admin, principal_of, refusing, token_of
 from raceway.web.asking import answered
+from raceway.web.routing import KNOWN, Route
 
 ADDRESS = "/api/session"
 # With an administrator's token and no other security: what is there without it.
-OPEN: tuple[Permission, ...] = ("Lookup", "Produce")
+WITHOUT_TOKEN: tuple[Permission, ...] = ("Lookup", "Produce")
 
 
 class Session(msgspec.Struct, frozen=True):
@@ -37,7 +37,7 @@ def session_routes(broker: Broker, admin_token: str) -> list[Route]:
     async def session(request: Request) -> Response:
         return answered(_of_tokens(broker, request) if broker.security.enabled else _of_one(admin_token, request))
 
-    return [Route(ADDRESS, refusing(session))]
+    return [Route(ADDRESS, refusing(session), KNOWN)]
 
 
 def _of_tokens(broker: Broker, request: Request) -> Session:
@@ -53,5 +53,5 @@ def _of_one(admin_token: str, request: Request) -> Session:
         "admin_token" if admin_token else "off",
         "administrator" if is_known else str(principal_of(request)),
         is_known,
-        list(PERMISSIONS if everything else OPEN),
+        list(PERMISSIONS if everything else WITHOUT_TOKEN),
     )

@@ -7,10 +7,10 @@ from heapq import nsmallest
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.web.answers import number_of, refusing
+from raceway.web.routing import LOOKUP, Route
 
 PAGE = 1000
 
@@ -25,4 +25,4 @@ def subscription_routes(broker: Broker) -> list[Route]:
         rows = [msgspec.to_builtins(found[key].status()) for key in keys]
         return JSONResponse({"subscriptions": rows, "after": ":".join(keys[-1]) if len(keys) == limit else None})
 
-    return [Route("/api/subscriptions/named", refusing(named))]
+    return [Route("/api/subscriptions/named", refusing(named), LOOKUP)]

@@ -10,7 +10,6 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.broker.queues import Queue
@@ -20,6 +19,7 @@ from raceway.model.subscriptions import SubscriptionStatus
 from raceway.web.answers import refusing
 from raceway.web.asking import answered, read_query
 from raceway.web.live import Live
+from raceway.web.routing import LOOKUP, Route
 
 # Topics on a page: what a browser and the loop both take in their stride.
 PAGE = 1000
@@ -105,7 +105,7 @@ def topic_routes(broker: Broker, live: Live) -> list[Route]:
             raise UnknownTopicError(request.path_params["name"])
         return answered(_detail(broker, live, topic))
 
-    return [Route("/api/topics", refusing(listing)), Route("/api/topics/{name:path}", refusing(detail))]
+    return [Route("/api/topics", refusing(listing), LOOKUP), Route("/api/topics/{name:path}", refusing(detail), LOOKUP)]
 
 
 def _waiting(broker: Broker, names: set[str]) -> dict[str, tuple[int, int]]:
