@@ -157,7 +157,7 @@ class Console:
         app = build_app(broker, hosts, token, services, listen, self._streams, ports(listen), data)
         self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
-            app, http=bounded_connection(listen), ws="none", lifespan="off", log_config=None, access_log=False,
+            app, http=bounded_connection(broker, listen), ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = _QuietServer(settings)
