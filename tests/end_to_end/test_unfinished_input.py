@@ -180,9 +180,15 @@ def test_a_chunked_body_in_many_small_chunks_is_taken(server: Server, door: Door
 
 
 def test_connections_over_the_limit_are_turned_away() -> None:
-    limits = {f"RACEWAY_LISTEN__{wire}__MAX_CONNECTIONS": 3 for wire in ("ZBUS", "SENECA", "HTTP")}
     doors: tuple[Door, ...] = ("zbus", "seneca_tcp", "console")
-    with running_server(**limits) as server, ExitStack() as stack:
+    with ExitStack() as stack:
+        server = stack.enter_context(
+            running_server(
+                RACEWAY_LISTEN__ZBUS__MAX_CONNECTIONS=3,
+                RACEWAY_LISTEN__SENECA__MAX_CONNECTIONS=3,
+                RACEWAY_LISTEN__HTTP__MAX_CONNECTIONS=3,
+            )
+        )
         for door in doors:
             for _ in range(3):
                 stack.enter_context(dial(server, door))

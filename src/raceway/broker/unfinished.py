@@ -69,6 +69,10 @@ class InputBudget:
             self._trims = True
             self._call_later(TRIM_S, self._trim)
 
+    def relieve_half(self) -> None:
+        """Memory has run out: end the largest connections, until half of it is free."""
+        self.relieve(self.total // 2)
+
     def relieve(self, most: int) -> None:
         """End connections, the largest first, until at most so much is held."""
         for holder in sorted(self._held, key=self._held.__getitem__, reverse=True):
