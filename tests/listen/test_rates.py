@@ -2,10 +2,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from raceway import config
-from raceway.listen import rates
 from raceway.listen.rates import RateLimits
 
 
@@ -84,12 +81,3 @@ def test_a_topic_may_be_limited_for_each_service() -> None:
 def test_the_strictest_limit_counts() -> None:
     found, _ = limits(rate_per_service=10, rate_per_topic=4, topic_rate_per_service={"t": 2})
     assert admitted(found, 10) == 2
-
-
-def test_buckets_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rates, "KEPT_BUCKETS", 5)
-    found, _ = limits(rate_per_topic=1)
-    for number in range(50):
-        assert found.admits("s", f"t{number}")
-    assert len(found._buckets) == 5
-    assert not found.admits("s", "t49"), "the newest are kept"

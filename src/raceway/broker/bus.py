@@ -15,6 +15,7 @@ from raceway.broker.security import Security
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
 from raceway.broker.turn import Turn
+from raceway.broker.unfinished import InputBudget
 from raceway.errors import DrainingError
 from raceway.journal.contract import Done, Journal
 from raceway.model.envelope import Batch
@@ -51,6 +52,7 @@ class Bus:
         self.peers = PeerTable()
         self.chains = Chains()
         self.meter = Meter()
+        self.unfinished = InputBudget(settings.unfinished_bytes, loop.call_later, self.meter.counts)
         self.logs = LogWatch(clock_us)
         self.security = Security(security, journal.state, self.set_state)
         # Peers that may soon be closed because too much waits for them.

@@ -26,6 +26,7 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.cli.bus import RUNNING_FILE, Running
 from raceway.cli.exporting import exporting
+from raceway.cli.lifeline import Lifeline
 from raceway.cli.tracking import tracking
 from raceway.dial.allowed import AllowList, Target
 from raceway.dial.seneca_returns import Returns
@@ -44,6 +45,8 @@ log = structlog.get_logger("raceway")
 
 # How long a start may wait for services that neither answer nor refuse: it is to take less than a second.
 LOOK_S = 0.3
+# How long after the drain a stop may take to begin, and one without memory to end, before the process is ended.
+STOP_S = 5.0
 ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
@@ -68,7 +71,7 @@ def run(settings: config.Settings, *, tracker_only: bool = False, beside: Beside
 
 
 async def _run(
-    settings: config.Config, serve: Callable[[config.Config, Journal, asyncio.Event], Awaitable[None]]
+    settings: config.Config, serve: Callable[[config.Config, Journal, asyncio.Event, Lifeline], Awaitable[None]]
 ) -> None:
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -77,15 +80,19 @@ async def _run(
     if settings.listen.insecure and not config.is_loopback(settings.listen.host):
         log.warning("insecure", host=settings.listen.host, meaning="anybody who reaches this address may use the bus")
     journal = open_journal(settings.journal, post=loop.call_soon_threadsafe, clock=_clock_us)
-    try:
-        await serve(settings, journal, stop)
-    finally:
-        journal.close()
+    with Lifeline(settings.broker.drain_s + STOP_S) as lifeline:
+        try:
+            await serve(settings, journal, stop, lifeline)
+        finally:
+            journal.close()
 
 
-async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event, beside: Beside | None = None) -> None:
+async def _serve(
+    settings: config.Config, journal: Journal, stop: asyncio.Event, lifeline: Lifeline, beside: Beside | None = None
+) -> None:
     loop = asyncio.get_running_loop()
     broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
+    lifeline.relief = broker.unfinished.relieve_half
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     is_own = partial(_is_own, settings.listen, set(chosen.values()))
@@ -112,6 +119,7 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event,
             log.info("ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
             async with beside(urls) if beside else contextlib.nullcontext():
                 await stop.wait()
+    lifeline.notice()
     log.info("stopping")
     drain_s = settings.broker.drain_s
     await asyncio.gather(doors.drain(), services.drain(drain_s), returns.drain(drain_s))
@@ -126,14 +134,17 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event,
     await asyncio.sleep(0)
 
 
-async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event) -> None:
+async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event, lifeline: Lifeline) -> None:
     loop = asyncio.get_running_loop()
-    doors = Doors(Broker(settings.broker, journal, loop, _clock_us), settings.listen, loop, tracker_only=True)
+    broker = Broker(settings.broker, journal, loop, _clock_us)
+    lifeline.relief = broker.unfinished.relieve_half
+    doors = Doors(broker, settings.listen, loop, tracker_only=True)
     await doors.open()
     async with tracking(settings.listen, doors.administration, settings.dial.allow):
         print("ready", flush=True)
         log.info("ready", tracker=tracker_port(settings.listen))
         await stop.wait()
+    lifeline.notice()
     log.info("stopping")
     await doors.drain()
     doors.close()
@@ -157,7 +168,7 @@ class Console:
         app = build_app(broker, hosts, token, services, listen, self._streams, ports(listen), data)
         self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
-            app, http=bounded_connection(listen), ws="none", lifespan="off", log_config=None, access_log=False,
+            app, http=bounded_connection(broker, listen), ws="none", lifespan="off", log_config=None, access_log=False,
             server_header=False, timeout_graceful_shutdown=1,
         )  # fmt: skip
         self._server = _QuietServer(settings)

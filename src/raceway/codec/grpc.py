@@ -118,6 +118,7 @@ class GrpcConnection:
         self._strangers: dict[int, Refusal] = {}  # requests that are no calls, answered when they have come whole
         self._small = 0  # bytes kept for calls without a reservation
         self._reserved = 0
+        self._kept = 0  # bytes of all messages whose calls have not ended, whole ones among them
         self._line: OrderedDict[int, _Inflow] = OrderedDict()  # wait for a reservation
         self._calls: list[Call] = []
         self._notes: list[Note] = []
@@ -143,6 +144,24 @@ class GrpcConnection:
     def pending(self) -> int:
         """Bytes of an unfinished frame or head. Unfinished messages are no fault: their windows may be closed."""
         return self.http2.pending
+
+    @property
+    def held(self) -> int:
+        """Bytes kept of frames, heads and calls that are not complete."""
+        return self._kept + self.http2.pending
+
+    @property
+    def unfinished(self) -> list[int]:
+        """Calls that have begun and not said all."""
+        return list(self._inflows)
+
+    def drop_input(self) -> None:
+        """The connection has ended: keep nothing of what it began."""
+        self._inflows.clear()
+        self._strangers.clear()
+        self._line.clear()
+        self._small = self._reserved = self._kept = 0
+        self.http2.drop_input()
 
     @property
     def fault(self) -> BrokenConnectionError | None:
@@ -215,6 +234,7 @@ class GrpcConnection:
         """Collect; hand over what is complete. Raises _RefusedError."""
         inflow.parts.append(piece)
         inflow.size += len(piece)
+        self._kept += len(piece)
         if not inflow.reserved:
             self._small += len(piece)
         if inflow.size < inflow.needed:
@@ -234,12 +254,14 @@ class GrpcConnection:
             inflow.needed = PREFIX_BYTES
         inflow.parts, inflow.size = [whole[at:]], len(whole) - at
         self._small += inflow.size
+        self._kept += inflow.size
 
     def _complete(self, inflow: _Inflow, message: bytes) -> None:
         if inflow.head.streams:
             self._notes.append(Said(inflow.stream, message))
         elif inflow.message is None:
             inflow.message = message
+            self._kept += len(message)
         else:
             raise _RefusedError(Status.UNIMPLEMENTED, "this method takes one message")
 
@@ -310,6 +332,7 @@ class GrpcConnection:
 
     def _release(self, inflow: _Inflow) -> None:
         """Nothing of it is kept any more."""
+        self._kept -= inflow.size
         self._line.pop(inflow.stream, None)
         if inflow.reserved:
             self._reserved -= inflow.reserved
@@ -323,6 +346,7 @@ class GrpcConnection:
         self._strangers.pop(stream, None)
         inflow = self._inflows.pop(stream, None)
         if inflow is not None:
+            self._kept -= len(inflow.message or b"")
             self._release(inflow)
 
     # ---- answers -----------------------------------------------------------------------------------------------------

@@ -144,6 +144,12 @@ class Http2Connection:
         else:
             self._missing = 1
 
+    def drop_input(self) -> None:
+        """Keep nothing of a frame or head that has not come whole: nothing more is received."""
+        self._rest.clear()
+        self._block = None
+        self.pending = 0
+
     def _greet(self, data: bytes, at: int) -> int:
         if not data.startswith(PREFACE):
             if PREFACE.startswith(data):

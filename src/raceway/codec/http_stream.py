@@ -101,6 +101,7 @@ class _Reader(ABC, Generic[M]):
         self._head_limit, self._body_limit = head_limit, body_limit
         self._out: list[Any] = []
         self._in_body = False
+        self._unmoved = 0
         self._last: M | None = None
         self._before = self._behind = b""
         self._begin()
@@ -154,8 +155,11 @@ class _Reader(ABC, Generic[M]):
             self._last = message._replace(body=b"")
 
     def _parsed(self, data: bytes) -> list[Any]:
+        self._moves = False
         refusal = self._maybe_refusal(data)
-        if refusal is None and not self._in_body and self._head_size:
+        if refusal is None and self._in_body:
+            refusal = self._check_unmoved_body(len(data))
+        elif refusal is None and self._head_size:
             refusal = self._check_unfinished_head(len(data))
         out, self._out = self._out, []
         if refusal is not None:
@@ -181,11 +185,20 @@ class _Reader(ABC, Generic[M]):
         over = self._head_size > 2 * self._head_limit
         return HttpRefusal(431, f"a head is at most {self._head_limit} bytes") if over else None
 
+    def _check_unmoved_body(self, size: int) -> HttpRefusal | None:
+        """So with the line before a chunk and the fields behind the last one, which may have no end either."""
+        self._unmoved = 0 if self._moves else self._unmoved + size
+        over = self._unmoved > self._head_limit
+        return HttpRefusal(431, f"a line or a trailer is at most {self._head_limit} bytes") if over else None
+
     # ---- called by the parser ---------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         self._begin()
         self._head_size = 1
+
+    def on_chunk_header(self) -> None:
+        self._moves = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._head_size += len(name) + len(value) + 4
@@ -194,7 +207,7 @@ class _Reader(ABC, Generic[M]):
             raise _Refused(431, f"a head is at most {self._head_limit} bytes")
 
     def on_headers_complete(self) -> None:
-        self._in_body = True
+        self._in_body = self._moves = True
         length = self._headers.get(b"content-length", b"0")
         if int(length) > self._body_limit:
             raise _Refused(413, f"a body of {int(length)} bytes is over the limit of {self._body_limit}")
@@ -204,6 +217,7 @@ class _Reader(ABC, Generic[M]):
         if self._body_size > self._body_limit:
             raise _Refused(413, f"a body of more than {self._body_limit} bytes is over the limit")
         self._pieces.append(piece)
+        self._moves = True
 
     def _take_body(self) -> bytes:
         self._in_body = False
@@ -228,6 +242,11 @@ class RequestReader(_Reader[Request]):
         self._target += target
         if self._head_size > self._head_limit:
             raise _Refused(431, f"a head is at most {self._head_limit} bytes")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:  # RFC 9110, 6.5.1: no server need take trailers, and none may take them for headers
+            raise _Refused(400, "trailers are not taken")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
         super().on_headers_complete()

@@ -25,7 +25,7 @@ from raceway.codec.seneca_answer import (
 from raceway.codec.seneca_call import UNKNOWN_SENDER, Call, Dialect, Fresh, Headers, batch_of, batch_of_all
 from raceway.codec.seneca_document import Members, raw_members, raw_of, read_members
 from raceway.codec.seneca_failure import Failure, failure_of, not_found
-from raceway.codec.seneca_line import LineReceiver, LineRefused, read_line
+from raceway.codec.seneca_line import LineReceiver, LineRefused, read_line, refusal_line
 from raceway.codec.seneca_outgoing import (
     HttpRequest,
     Outgoing,
@@ -60,6 +60,6 @@ __all__ = [
     "closed", "document_of", "failure_of", "filled_hops", "http_bytes", "http_request_bytes", "limited", "not_found",
     "outcome_of", "outgoing_of", "parse_pattern", "parse_pins", "pattern_of", "payload_of", "pins_text", "raw_members",
     "raw_of", "read_answer_line", "read_http", "read_http_answer", "read_line", "read_members", "read_returned",
-    "received", "refusal_http", "response_document", "several_http", "several_line", "started", "too_large",
-    "with_children", "with_keys",
+    "received", "refusal_http", "refusal_line", "response_document", "several_http", "several_line", "started",
+    "too_large", "with_children", "with_keys",
 ]  # fmt: skip

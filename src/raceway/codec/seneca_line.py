@@ -24,9 +24,10 @@ from raceway.codec.seneca_document import (
     not_message,
     read_members,
 )
+from raceway.codec.seneca_failure import failure_of
 from raceway.codec.seneca_meta import Side, Wrapper, seed_meta, wrapper
 from raceway.codec.seneca_request import maybe_meta, read_seed, read_time, version_of
-from raceway.errors import TooLargeError
+from raceway.errors import RacewayError, TooLargeError
 from raceway.model.envelope import encode_json
 
 _BLANK = b" \t\r"
@@ -104,6 +105,12 @@ def _read_document(document: Members, fresh: Fresh) -> Call | LineRefused:
         return LineRefused(_refusal(error.seneca_code, error.reason))
     except TooLargeError as error:
         return LineRefused(_refusal(error.code, f"seneca: {error}"))
+
+
+def refusal_line(error: RacewayError) -> bytes:
+    """A line that answers no call: why the connection ends."""
+    failure = failure_of(error, {})
+    return _refusal(failure.code, failure.message)
 
 
 def _refusal(code: str, message: str) -> bytes:

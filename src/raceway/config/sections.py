@@ -154,6 +154,10 @@ class Broker(Section, frozen=True):
         Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
     ] = 20.0
     max_topics: Annotated[Positive, Meta(description="Topics that may exist.")] = 1_000_000
+    unfinished_bytes: Annotated[
+        Positive,
+        Meta(description="Input of unfinished messages, all connections together; who holds most is ended first."),
+    ] = 256 * MIB
     drain_s: Annotated[
         Seconds, Meta(description="Longest time a stop waits for open requests and unwritten output.")
     ] = 2.0
@@ -202,6 +206,7 @@ class ZbusWire(Section, frozen=True):
         Positive, Meta(description="Deadline of a zbus request that a service of another wire answers.")
     ] = 22_222
     idle_ms: Annotated[Count, Meta(description="Silence after which a connection is closed. 0: never.")] = 0
+    max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
     sweep_ms: Annotated[Positive, Meta(description="How often unfinished messages are looked for.")] = 500
     report_ms: Annotated[Positive, Meta(description="How often this bus reports itself to its trackers.")] = 3000
     probe_ms: Annotated[Positive, Meta(description="How often a tracker looks whether a bus is still there.")] = 3000
@@ -267,6 +272,7 @@ class SenecaWire(Section, frozen=True):
     repeat_ids: Annotated[Positive, Meta(description="Calls whose results are kept for repeats.")] = 50_000
     repeat_bytes: Annotated[Positive, Meta(description="Bytes of results kept for repeats.")] = 64 * MIB
     idle_ms: Annotated[Count, Meta(description="Silence after which a connection is closed. 0: never.")] = 600_000
+    max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
     sweep_ms: Annotated[Positive, Meta(description="How often unfinished requests are looked for.")] = 500
 
 
@@ -275,9 +281,13 @@ class HttpDoor(Section, frozen=True):
 
     body_limit: Annotated[Positive, Meta(description="Largest message in bytes.")] = 64 * MIB
     pending_bytes: Annotated[
-        Positive, Meta(description="Bytes of messages that may be on their way in at once; more are refused (503).")
+        Positive,
+        Meta(description="This port's share of `broker.unfinished_bytes`: messages on their way in; more are refused."),
     ] = 256 * MIB
     head_limit: Annotated[Positive, Meta(description="Largest head of a request in bytes.")] = 64 * KIB
+    max_connections: Annotated[
+        Count, Meta(description="Connections; one more is answered 503 and closed. 0: no limit.")
+    ] = 0
     page_rows: Annotated[Positive, Meta(description="Most messages on a page.")] = 1000
     page_bytes: Annotated[Positive, Meta(description="Payload bytes on a page; one message is always shown.")] = 4 * MIB
     max_streams: Annotated[Positive, Meta(description="Event streams that may be open.")] = 1000

@@ -25,7 +25,7 @@ from raceway.broker.timers import TICK_MS, TimerWheel
 from raceway.codec.grpc import Arrivals, Call, Finished, Gone, GrpcConnection, GrpcLimits, Opened, Said
 from raceway.codec.grpc_head import CallHead, Status
 from raceway.codec.http2 import Http2Limits
-from raceway.errors import RacewayError
+from raceway.errors import BusyError, RacewayError
 from raceway.listen.gate import Gate
 from raceway.listen.session import HIGH_WATER, Session
 from raceway.listen.sockets import tls_context
@@ -125,6 +125,10 @@ class GrpcTcp(StreamProtocol):
     def open_session(self, transport: asyncio.Transport) -> GrpcSession:
         return self._grpc_gate.open_session(transport, self._codec)
 
+    def drop_input(self) -> None:
+        super().drop_input()
+        self._codec.drop_input()
+
     def pause_writing(self) -> None:
         super().pause_writing()
         if isinstance(self._session, GrpcSession):
@@ -220,6 +224,13 @@ class GrpcSession(Session):
             for intake in intakes.values():
                 self._tell(intake.close)
         super().stop(reason)
+
+    def held(self) -> int:
+        return self._codec.held
+
+    def refuse_unfinished(self, error: BusyError) -> None:
+        self.refuse_many(self._codec.unfinished, Status.RESOURCE_EXHAUSTED, str(error))
+        super().refuse_unfinished(error)
 
     def say_goodbye(self) -> None:
         """No new calls; what is open may go on."""

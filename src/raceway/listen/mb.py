@@ -119,6 +119,10 @@ class MbSession(Session, LivePeer):
         """A message whose header is bad is none."""
         return type(event) is not Refused or event.head is not None
 
+    def refuse_unfinished(self, error: BusyError) -> None:
+        self._reply(mb.refusal_of(error, None), None)
+        super().refuse_unfinished(error)
+
     def _oversized(self, event: mb.Oversized) -> None:
         """No message: the sender's idea of where frames begin cannot be trusted any more."""
         self.broker.count_error(self)

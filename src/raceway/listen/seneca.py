@@ -107,7 +107,7 @@ class SenecaGate(Gate[SenecaSession]):
         pins: PinTable[Any],
         returns: ReturnPath,
     ) -> None:
-        super().__init__(broker, listen, loop.time)
+        super().__init__(broker, listen, loop.time, listen.seneca.max_connections)
         self.settings = settings = listen.seneca
         self.instance = instance_id(f"{config.plain_host(listen)}:{port}")
         self.returns = returns

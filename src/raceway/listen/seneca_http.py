@@ -24,6 +24,7 @@ from raceway.codec.seneca import (
     refusal_http,
     several_http,
 )
+from raceway.errors import BusyError
 from raceway.listen.seneca import SenecaGate, SenecaSession, fresh_id
 from raceway.listen.seneca_calls import SenecaCall
 from raceway.listen.tcp import StreamProtocol
@@ -158,6 +159,9 @@ class SenecaHttpSession(SenecaSession):
             _refusal(refusal.status, _CODES.get(refusal.status, "invalid_message"), refusal.reason),
         )
 
+    def refuse_unfinished(self, error: BusyError) -> None:
+        self._break(HttpRefusal(503, str(error)))
+
     # ---- answers -----------------------------------------------------------------------------------------------------
 
     def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None:
@@ -207,7 +211,7 @@ class SenecaHttpSession(SenecaSession):
             self.close("answered")
 
 
-_CODES: Final = {413: "too_large", 431: "too_large"}
+_CODES: Final = {503: "overloaded", 413: "too_large", 431: "too_large"}
 
 
 def _refusal(status: int, code: str, message: str) -> HttpAnswer:

@@ -6,7 +6,17 @@ import asyncio
 from collections.abc import Callable
 from typing import NamedTuple
 
-from raceway.codec.seneca import LineReceiver, LineRefused, Outcome, Stamp, answer_line, read_line, several_line
+from raceway.codec.seneca import (
+    LineReceiver,
+    LineRefused,
+    Outcome,
+    Stamp,
+    answer_line,
+    read_line,
+    refusal_line,
+    several_line,
+)
+from raceway.errors import BusyError
 from raceway.listen.seneca import SenecaGate, SenecaSession, fresh_id
 from raceway.listen.seneca_calls import SenecaCall
 from raceway.listen.tcp import StreamProtocol
@@ -86,6 +96,10 @@ class SenecaTcpSession(SenecaSession):
         self.broker.count_error(self)
         self.flush()
         self.close("line too long")
+
+    def refuse_unfinished(self, error: BusyError) -> None:
+        self.write(refusal_line(error))
+        super().refuse_unfinished(error)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 

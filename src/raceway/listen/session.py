@@ -21,6 +21,7 @@ import structlog
 from raceway import config
 from raceway.broker.peers import Encoder, Peer
 from raceway.broker.tracing import random_id
+from raceway.errors import BusyError
 from raceway.listen.gate import Gate
 from raceway.model.intents import PeerRow
 
@@ -34,6 +35,8 @@ STALL_S = 0.002
 
 # One message or a few; whoever sends more at a time does not wait for each answer.
 SMALL_READ = 4 * config.KIB
+
+UNFINISHED = "too many messages are unfinished"
 
 log = structlog.get_logger("raceway.listen")
 
@@ -66,6 +69,9 @@ class Session(Peer):
         self._pauses = 0
         self._heard = gate.time()
         self._began: float | None = None
+        self._counted = 0
+        # Drops what was received of an unfinished message; whoever feeds the session sets it.
+        self.drop_input: Callable[[], None] = _nothing
         transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
 
     def start(self) -> None:
@@ -86,6 +92,9 @@ class Session(Peer):
         self.broker.disconnect(self)
         self.broker.crowded.discard(self)
         self._outbox.clear()
+        self.drop_input()
+        if self._counted:
+            self.broker.unfinished.release(self)
 
     def _log(self, event: str, **facts: str) -> None:
         note = log.debug if self.is_brief else log.info
@@ -180,6 +189,31 @@ class Session(Peer):
             self._began = None
         elif finished or self._began is None:
             self._began = self._gate.time()
+        self.note_held()
+
+    def held(self) -> int:
+        """Bytes kept of messages that are not whole."""
+        return self._pending()
+
+    def note_held(self) -> None:
+        """Tell the budget that all connections share. This connection may be one that has to give way."""
+        held = self.held()
+        if held != self._counted and self.open:
+            self._counted = held
+            self.broker.unfinished.hold(self, held)
+
+    def give_way(self) -> None:
+        """All connections together hold too much of unfinished messages, and this one most of it: it ends."""
+        log.warning("closing", peer=self.id, address=self.address, reason=UNFINISHED, held=self._counted)
+        self.broker.logs.emit("warn", f"connection {self.id} closed: {UNFINISHED}", module="listen")
+        self.broker.count_error(self)
+        self.refuse_unfinished(BusyError(UNFINISHED))
+        self.drop_input()
+
+    def refuse_unfinished(self, error: BusyError) -> None:
+        """End the connection. A wire that has words for it says why before."""
+        self.flush()
+        self.close(UNFINISHED)
 
     def is_sign_of_life(self, event: Any) -> bool:
         """Does this event end a silence?"""
@@ -208,6 +242,10 @@ class Session(Peer):
             return False
         listen = self._gate.listen
         return now - self._began > listen.head_s + self._pending() / listen.body_rate
+
+
+def _nothing() -> None:
+    """There is no input to drop."""
 
 
 def _address(transport: asyncio.Transport) -> str:

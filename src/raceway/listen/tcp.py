@@ -29,10 +29,19 @@ class Receiver(Protocol):
     def receive_data(self, data: bytes) -> Iterable[Any]: ...
 
 
+class Ended:
+    """The receiver of a connection that has ended: what the other one kept is free."""
+
+    pending = 0
+
+    def receive_data(self, data: bytes) -> Iterable[Any]:
+        return ()
+
+
 class StreamProtocol(asyncio.Protocol):
     def __init__(self, gate: Gate[Any], receiver: Receiver) -> None:
         self._gate = gate
-        self._receiver = receiver
+        self._receiver: Receiver = receiver
         self._session: Session | None = None
 
     @abstractmethod
@@ -49,7 +58,13 @@ class StreamProtocol(asyncio.Protocol):
             return
         set_send_buffer(transport, self._gate.listen.socket_send_bytes)
         self._session = self.open_session(transport)
+        self._session.drop_input = self.drop_input
         self._session.start()
+
+    def drop_input(self) -> None:
+        """Nothing more is taken. Sessions and transports point at each other and stay until the collector comes by;
+        what an unfinished message holds does not wait for it."""
+        self._receiver = Ended()
 
     def data_received(self, data: bytes) -> None:
         session = self._session
@@ -75,6 +90,7 @@ class StreamProtocol(asyncio.Protocol):
             if error is not None:
                 self._gate.broker.meter.counts["connection.failed"] += 1
             self._session.stop(str(error) if error else "ended by peer")
+            self.drop_input()
 
     def pause_writing(self) -> None:
         if self._session is not None:

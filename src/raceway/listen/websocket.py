@@ -90,7 +90,11 @@ class MbWebSocket(WSListener):
         set_send_buffer(underlying, self._gate.listen.socket_send_bytes)
         underlying.set_protocol(_Watched(underlying.get_protocol(), self))
         self._session = MbSession(self._gate, underlying, websocket_frame, encode_publishes, self._close, self._pending)
+        self._session.drop_input = self._drop_input
         self._session.start()
+
+    def _drop_input(self) -> None:
+        self._messages, self._fragments, self._fragment_bytes = [], [], 0
 
     def read(self, count: int, take: Callable[[int], None]) -> None:
         """`count` bytes came; `take` gives them to picows, which calls `on_ws_frame` for whole frames only."""

@@ -38,6 +38,7 @@ from raceway.codec.zbus import (
 )
 from raceway.codec.zbus_encode import queue_forbidden, queue_not_found, sent_of
 from raceway.errors import (
+    BusyError,
     ForbiddenError,
     NameReservedError,
     NoRouteError,
@@ -77,7 +78,7 @@ class ZbusGate(Gate["ZbusSession"]):
         console: str,
         serves_queues: bool = True,
     ) -> None:
-        super().__init__(broker, listen, loop.time)
+        super().__init__(broker, listen, loop.time, listen.zbus.max_connections)
         self.settings = listen.zbus
         self.limits = ZbusLimits(
             head_bytes=listen.zbus.head_limit, headers=listen.zbus.header_limit, body_bytes=listen.zbus.body_limit
@@ -437,6 +438,10 @@ class ZbusSession(Session):
 
     def refuse(self, error: RacewayError, msgid: bytes) -> None:
         self._refuse(zbus.refusal_of(error, msgid))
+
+    def refuse_unfinished(self, error: BusyError) -> None:
+        self.write(zbus.refusal_reply(zbus.refusal_of(error, None)))
+        super().refuse_unfinished(error)
 
     def _refuse(self, refused: Refused) -> None:
         self.broker.count_error(self)

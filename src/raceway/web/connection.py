@@ -1,7 +1,11 @@
 """One connection of the console port, with the bounds that every door of the bus has.
 
-uvicorn's own protocol waits for a head for ever and takes one of any size. Here a head must be complete in time, and
-within so many bytes; both are refused in HTTP's own words, and the connection ends.
+uvicorn's own protocol waits for a head for ever and takes one of any size, and as many lines behind a chunked body as
+somebody sends. Here a head must be complete in time, and within so many bytes; both are refused in HTTP's own words,
+and the connection ends. So it does with a line between chunks that has no end, and with trailers: nothing here reads
+them, and whoever took them for headers would believe what no guard has seen (RFC 9110, 6.5.1).
+
+What a request holds until it is answered counts towards the budget that all connections of the bus share.
 """
 
 from __future__ import annotations
@@ -12,43 +16,100 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from raceway import config
+from raceway.broker.broker import Broker
+from raceway.errors import MalformedError
 from raceway.web.answers import ABORT
 
 
 class BoundedConnection(HttpToolsProtocol):
+    broker: ClassVar[Broker]
     head_limit: ClassVar[int]
     head_s: ClassVar[float]
-    _in_head = False
-    _head_bytes = 0
+    max_connections: ClassVar[int]
+    _in_head = _in_body = False
+    # Has the last read brought more than a part of a line?
+    _moves = False
+    _line_bytes = 0
+    _body_bytes = 0
+    _held = 0
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
-        self._await_head()
+        if self.max_connections and len(self.connections) > self.max_connections:
+            self.broker.meter.counts["connection.rejected"] += 1
+            self._refuse(503)
+        else:
+            self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
         super().connection_lost(exc)
+        self.broker.unfinished.release(self)
 
     def data_received(self, data: bytes) -> None:
-        if not self._in_head:
-            self._head_bytes = 0
+        if self.transport.is_closing():
+            return
+        self._moves = False
         super().data_received(data)
-        if self._in_head and self.transport is not None:
-            self._head_bytes += len(data)
-            if self._head_bytes > self.head_limit:
-                self._refuse(431)
+        if self.transport.is_closing():
+            return
+        self._line_bytes = 0 if self._moves and not self._in_head else self._line_bytes + len(data)
+        if self._line_bytes > self.head_limit:
+            self._refuse(431)
+        else:
+            self._hold(self._line_bytes + self._body_bytes)
+
+    def _hold(self, size: int) -> None:
+        if size != self._held:
+            self._held = size
+            self.broker.unfinished.hold(self, size)
+
+    def give_way(self) -> None:
+        """All connections together hold too much of unfinished requests, and this one most of it."""
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self._refuse(503)
+        else:
+            self.transport.abort()
+        self.broker.unfinished.release(self)
+
+    # ---- called by the parser ----------------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]  # a key of our own
         self._await_head()
-        self._in_head = True
+        self._in_head, self._line_bytes = True, 0
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._in_body:
+            raise MalformedError("trailers are not taken")
+        super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
-        self._in_head = False
+        self._in_head, self._in_body, self._moves = False, True, True
         self._end_head()
         super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        self._moves = True
+
+    def on_body(self, body: bytes) -> None:
+        self._moves = True
+        super().on_body(body)
+        if not self.cycle.response_complete:
+            self._body_bytes += len(body)
+
+    def on_message_complete(self) -> None:
+        self._in_body, self._moves = False, True
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        self._body_bytes = 0
+        self._hold(0)
+        super().on_response_complete()
+
+    # ---- the head ----------------------------------------------------------------------------------------------------
 
     def _await_head(self) -> None:
         if self._timer is None:
@@ -66,7 +127,10 @@ class BoundedConnection(HttpToolsProtocol):
             self.transport.close()
 
 
-def bounded_connection(listen: config.Listen) -> type[BoundedConnection]:
+def bounded_connection(broker: Broker, listen: config.Listen) -> type[BoundedConnection]:
     """The class of connections with these bounds: uvicorn makes one itself for each."""
-    bounds: dict[str, Any] = {"head_limit": listen.http.head_limit, "head_s": listen.head_s}
+    bounds: dict[str, Any] = {
+        "broker": broker, "head_limit": listen.http.head_limit, "head_s": listen.head_s,
+        "max_connections": listen.http.max_connections,
+    }  # fmt: skip
     return type("BoundedConnection", (BoundedConnection,), bounds)

@@ -26,6 +26,10 @@ COUNTERS = {
     "raceway_message_errors_total": ("router.message.error", "Messages answered with an error."),
     "raceway_slow_peers_closed_total": ("bus.slow_closed", "Peers closed because they did not read."),
     "raceway_stalled_peers_closed_total": ("bus.stalled_closed", "Peers closed because a begun message did not end."),
+    "raceway_unfinished_peers_closed_total": (
+        "bus.unfinished_closed",
+        "Connections closed because they held most of too much unfinished input.",
+    ),
     "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were silent too long."),
     "raceway_zbus_pubsub_dropped_messages_total": ("bus.pubsub_dropped", "Copies that a full buffer lost."),
     "raceway_redelivered_messages_total": ("bus.redelivered", "Messages delivered to a consumer again."),
@@ -86,6 +90,9 @@ class BusCollector:
             violations.add_metric((policy, rule), count)
         yield violations
         yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
+        yield GaugeMetricFamily(
+            "raceway_unfinished_bytes", "Input of messages that are not whole.", value=broker.unfinished.total
+        )
         yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
         yield GaugeMetricFamily(
             "raceway_open_requests", "Requests that wait for an answer.", value=len(broker.correlation)

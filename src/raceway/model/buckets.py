@@ -1,0 +1,34 @@
+"""Token buckets: how often something may happen, in the long run and at once.
+
+Keys come from peers, so their number is bounded. A bucket that falls out starts full again, which only ever lets more
+pass.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+
+KEPT_BUCKETS = 10_000
+
+
+class Buckets:
+    """One bucket for each key. `time` is a monotonic clock, in seconds."""
+
+    def __init__(self, time: Callable[[], float]) -> None:
+        self._time = time
+        self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
+
+    def take(self, key: Hashable, rate: float, burst: float) -> bool:
+        """Take one token of a bucket that gets `rate` a second and has room for `burst`; False if it is empty."""
+        now = self._time()
+        tokens, before = self._buckets.get(key, (burst, now))
+        tokens = min(burst, tokens + (now - before) * rate)
+        self._buckets[key] = (tokens - 1 if tokens >= 1 else tokens, now)
+        self._buckets.move_to_end(key)
+        if len(self._buckets) > KEPT_BUCKETS:
+            self._buckets.popitem(last=False)
+        return tokens >= 1
+
+    def __len__(self) -> int:
+        return len(self._buckets)
