@@ -41,9 +41,39 @@ def test_the_file_names_the_holder_and_a_stale_one_is_harmless(tmp_path: Path) -
     lock.release()
 
 
-def test_a_holder_that_wrote_no_name_is_another_process(tmp_path: Path) -> None:
+def test_the_kernel_names_a_holder_that_wrote_no_name(tmp_path: Path) -> None:
     lock = FolderLock(tmp_path)
     (tmp_path / "lock").write_text("")
-    with pytest.raises(LockedError, match="another process"):
+    with pytest.raises(LockedError, match=f"process {os.getpid()};"):
         FolderLock(tmp_path)
+    lock.release()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_without_the_file_the_folder_is_locked_still(tmp_path: Path, replaced: bool) -> None:
+    lock = FolderLock(tmp_path)
+    (tmp_path / "lock").unlink()
+    if replaced:
+        (tmp_path / "lock").write_text("")
+    with pytest.raises(LockedError, match=f"process {os.getpid()};"):
+        FolderLock(tmp_path)
+    lock.release()
+    FolderLock(tmp_path).release()
+
+
+def test_a_lock_knows_when_its_file_or_its_folder_is_another_one(tmp_path: Path) -> None:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    lock = FolderLock(folder)
+    assert lock.maybe_lost() is None
+    (folder / "lock").rename(folder / "aside")
+    assert lock.maybe_lost() == "the file lock of the data folder"
+    (folder / "lock").touch()
+    assert lock.maybe_lost() == "the file lock of the data folder"
+    (folder / "aside").rename(folder / "lock")
+    assert lock.maybe_lost() is None
+    folder.rename(tmp_path / "moved")
+    assert lock.maybe_lost() == f"the data folder {folder}"
+    folder.mkdir()
+    assert lock.maybe_lost() == f"the data folder {folder}"
     lock.release()

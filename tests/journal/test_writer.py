@@ -17,8 +17,10 @@ from raceway.journal.catalogue import FolderCatalogue
 from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files
 from raceway.journal.index import Index
+from raceway.journal.lock import FolderLock
 from raceway.journal.mark import Mark, maybe_read_mark
 from raceway.journal.segment import BlockSegment
+from raceway.journal.watch import Watch
 from raceway.journal.writer import Committed, Failed, Outcome, Resumed, Rolled, Writer
 from raceway.model.envelope import PUBLISH, Batch
 from tests.journal.faults import FaultyFiles
@@ -38,9 +40,10 @@ class Thread:
         self.catalogue = FolderCatalogue(folder, log, Files(), lambda path, _: BlockSegment(path, MARKER, log))
         active = ActiveSegment(settings, folder, self.files, MARKER, log, self.catalogue, Index(0))
         self.catalogue.refresh()
-        self.writer = Writer(
-            settings, self.files, MARKER, active, Mark(self.files, folder), -1, self.said.put, lambda: self.now_us
-        )
+        self.lock = FolderLock(folder)
+        watch = Watch(settings, folder, self.files, self.lock)
+        mark = Mark(self.files, folder)
+        self.writer = Writer(settings, self.files, MARKER, active, mark, watch, -1, self.said.put, lambda: self.now_us)
         self.writer.start()
 
     def block(self, first: int, payload: bytes = b"x", **columns: object) -> OpenBlock:

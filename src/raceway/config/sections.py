@@ -58,6 +58,20 @@ class Journal(Section, frozen=True):
     row_group_rows: Annotated[Positive, Meta(description="Rows per Parquet row group.")] = 16_384
     upkeep_s: Annotated[Interval, Meta(description="How often sealing and retention look for work.")] = 5.0
     retry_s: Annotated[Interval, Meta(description="How often a full disk is tried again.")] = 1.0
+    watch_s: Annotated[
+        Interval,
+        Meta(description="How often the bus looks whether its folder and files are in their place, and at the disk."),
+    ] = 1.0
+    warn_used: Annotated[
+        float, Meta(gt=0, le=1, description="A disk that is used to this part is warned of in log, `/readyz`, doctor.")
+    ] = 0.9
+    reserve_bytes: Annotated[
+        Count,
+        Meta(
+            description="Publishes are refused while less is free, so that state and cursors can still be written; no "
+            "more than a twentieth of the disk."
+        ),
+    ] = 64 * MIB
     memory_bytes: Annotated[Positive, Meta(description="With durability `memory`: how much is kept.")] = 256 * MIB
     retention: Retention = Retention()
 

@@ -47,6 +47,18 @@ class ActiveSegment:
     def size(self) -> int:
         return self._index.covered
 
+    @property
+    def name(self) -> str:
+        return self._path.name
+
+    def is_linked(self) -> bool:
+        """Whether the file that is written to still has a name."""
+        return self._files.is_linked(self._descriptor)
+
+    def is_in_place(self) -> bool:
+        """Whether it is still the one that its name leads to."""
+        return self._files.is_at(self._path, self._descriptor)
+
     def write(self, frame: Frame) -> None:
         """Put a frame behind the last accepted one."""
         write_all(self._files, self._descriptor, [frame.head, frame.body], self._index.covered)

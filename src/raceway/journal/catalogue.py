@@ -19,9 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.errors import TrimmedError
-from raceway.journal.contract import Damage, Segment
+from raceway.journal.contract import Segment
 from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files
+from raceway.journal.holes import report_end, report_gap, take_reports
+from raceway.journal.mark import TRIMMED, maybe_read_position
 from raceway.journal.segment import BlockSegment, first_of
 
 BLOCKS, PARQUET = ".blocks", ".parquet"
@@ -44,6 +46,7 @@ class Listing(NamedTuple):
     firsts: tuple[int, ...]
     segments: tuple[Segment, ...]
     held: tuple[Segment, ...]
+    begin: int  # the first position that retention left
 
 
 class Catalogue:
@@ -54,14 +57,16 @@ class Catalogue:
         self._topics: OrderedDict[Path, Mapping[str, tuple[int, int]]] = OrderedDict()
         self._hints: dict[str, Path] = {}
         self._lock = threading.Lock()  # of the two above
-        self.listing = Listing((), (), ())
+        self.listing = Listing((), (), (), 0)
 
-    def show(self, segments: Sequence[Segment], held: Sequence[Segment] = ()) -> None:
-        """From now on these, oldest first."""
+    def show(self, segments: Sequence[Segment], held: Sequence[Segment] = (), begin: int | None = None) -> None:
+        """From now on these, oldest first. `begin`: where they ought to begin, if not where the first one does."""
         with self._lock:
             self._topics.clear()
             self._hints.clear()
-        self.listing = Listing(tuple(segment.first for segment in segments), tuple(segments), tuple(held))
+        firsts = tuple(segment.first for segment in segments)
+        oldest = firsts[0] if firsts else begin or 0
+        self.listing = Listing(firsts, tuple(segments), tuple(held), oldest if begin is None else min(begin, oldest))
 
     def refresh(self) -> None:
         """Look again whether a file was replaced. In memory none is."""
@@ -80,8 +85,8 @@ class Catalogue:
         return self._read_topic(topic, offset, max_rows, max_bytes, columns)
 
     def first_position(self) -> int:
-        """Where the oldest segment begins; 0 when there is none."""
-        return self.listing.firsts[0] if self.listing.firsts else 0
+        """The first position that retention left. Its row may be lost: then reading begins with a gap."""
+        return self.listing.begin
 
     def maybe_first_offset(self, topic: str) -> int | None:
         """The first offset of a topic that is left; None when there is none."""
@@ -100,6 +105,12 @@ class Catalogue:
     def _read(self, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         position, attempts_left = start, _ATTEMPTS
         while position < stop:
+            firsts, _, _, begin = self.listing
+            oldest = min(firsts[0], stop) if firsts else stop
+            if begin <= position < oldest:  # not retention's doing
+                report_gap(begin, oldest, self._damage)
+                position = oldest
+                continue
             segment, end = self._segment_at(position)
             try:
                 yield from segment.read(position, stop if end is None else min(stop, end), columns)
@@ -159,7 +170,7 @@ class Catalogue:
 
     def _segment_at(self, position: int) -> tuple[Segment, int | None]:
         """The segment that holds a position, and where it ends (None: it is the newest)."""
-        firsts, segments, _ = self.listing
+        firsts, segments = self.listing[:2]
         number = bisect_right(firsts, position) - 1
         if number < 0:
             raise TrimmedError(position, self.first_position())
@@ -218,19 +229,9 @@ class Catalogue:
 
     def _take_reports(self, segment: Segment, end: int | None = None) -> None:
         """Note what a segment met, and rows missing before `end`, where the next one begins."""
-        if not isinstance(segment, BlockSegment):  # those write to the same log
-            for damage in tuple(segment.damage):
-                self._damage.add(damage)
+        take_reports(segment, self._damage)
         with suppress(FileNotFoundError):  # removed as soon as it was read
-            lost = 0 if end is None else end - 1 - segment.last
-            if lost > 0:
-                self._damage.add(
-                    Damage(
-                        kind="missing", file=segment.path.name, position=segment.size, first=segment.last + 1,
-                        last=segment.last + lost, rows=lost,
-                        reason="positions before the next segment are not in this one",
-                    )
-                )  # fmt: skip
+            report_end(segment, segment.first if end is None else end, self._damage)
 
 
 class FolderCatalogue(Catalogue):
@@ -275,7 +276,7 @@ class FolderCatalogue(Catalogue):
         held = [self._segment(path, False) for path in sorted(self._paths(names, HELD, PARQUET))]
         self._known = {segment.path: segment for segment in (*segments, *held)}
         self._sizes = {path: self._size(segment) for path, segment in self._known.items() if segment is not self.active}
-        self.show(segments, held)
+        self.show(segments, held, maybe_read_position(self._files, self._folder / TRIMMED))
 
     @property
     def size(self) -> int:

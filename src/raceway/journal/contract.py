@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from raceway.config import MIB
 from raceway.errors import RacewayError
+from raceway.journal.index import Index
 from raceway.journal.state import State
 from raceway.model.envelope import Batch
 
@@ -54,15 +55,22 @@ class Damage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """How the journal is; everything that counts starts at 0 when the journal is opened."""
+    """How the journal is; everything that counts starts at 0 when the journal is opened.
 
-    status: Literal["ok", "read_only", "disk_full", "closed"]
+    `low_space`: only the reserve of the disk is left, so rows are refused while state is still written. `warnings` are
+    sentences for people: what is missing, a disk that is nearly full.
+    """
+
+    status: Literal["ok", "read_only", "low_space", "disk_full", "closed"]
     reason: str = ""
+    warnings: tuple[str, ...] = ()
     durability: str = "sync"
     committed: int = -1
     first_position: int = 0
     segments: int = 0
     bytes: int = 0
+    free_bytes: int = 0
+    disk_bytes: int = 0
     unsynced_bytes: int = 0
     blocks: int = 0
     rows: int = 0
@@ -100,6 +108,10 @@ class Segment(Protocol):
         """Bytes on disk."""
 
     @property
+    def rows(self) -> int:
+        """Rows that are there."""
+
+    @property
     def time_range_us(self) -> tuple[int, int]:
         """`time_us` of the first and of the last row; (0, 0) when there is none."""
 
@@ -121,6 +133,9 @@ class Segment(Protocol):
 
     def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
         """`kind` and `payload` of rows from `start` on, of those parts of the file that hold control rows."""
+
+    def maybe_index(self) -> Index | None:
+        """Where its rows lie; None when nothing of the file can be used."""
 
     def topics(self) -> Mapping[str, tuple[int, int]]:
         """Each topic with offsets here: (first offset, next offset)."""

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from raceway.journal.contract import Damage
 
 # Reports kept and told. A disk that is falling apart must not fill memory and logs; the counters go on.
 _KEPT = 1000
+# Sentences about lost rows that fit into an answer.
+_TOLD = 10
 
 
 class DamageLog:
@@ -26,7 +28,8 @@ class DamageLog:
 
     def add(self, damage: Damage) -> None:
         """Note it, unless the same thing was noted before."""
-        place = (damage.kind, damage.file, damage.position if damage.first < 0 else damage.first)
+        file = "" if damage.kind == "missing" and damage.first >= 0 else damage.file  # a sealed file has another name
+        place = (damage.kind, file, damage.position if damage.first < 0 else damage.first)
         with self._lock:
             if place in self._seen or len(self._seen) >= 100 * _KEPT:
                 return
@@ -50,3 +53,12 @@ class DamageLog:
                 self.bytes_cut += damage.size
             case "rebuilt":
                 pass
+
+    def warnings(self) -> Iterator[str]:
+        """Sentences about rows that are lost: the first few, and how many more there are."""
+        lost = [damage for damage in tuple(self.reports) if damage.kind in ("missing", "quarantined")]
+        for damage in lost[:_TOLD]:
+            where = f"rows {damage.first} to {damage.last} are lost: " if damage.rows else ""
+            yield f"{where}{damage.file}: {damage.reason}"
+        if len(lost) > _TOLD:
+            yield f"{len(lost) - _TOLD} more places where rows are lost; `raceway journal verify` names them all"

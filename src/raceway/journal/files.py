@@ -67,6 +67,22 @@ class Files:
     def names(self, folder: Path) -> list[str]:
         return os.listdir(folder)
 
+    def is_linked(self, descriptor: int) -> bool:
+        """Whether an open file still has a name."""
+        return os.fstat(descriptor).st_nlink > 0
+
+    def is_at(self, path: Path, descriptor: int) -> bool:
+        """Whether an open file is the one that a path leads to."""
+        try:
+            return os.path.samestat(os.stat(path), os.fstat(descriptor))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+
+    def space(self, folder: Path) -> tuple[int, int]:
+        """(bytes that this user may still write, bytes of the file system that it may use)."""
+        found = os.statvfs(folder)
+        return found.f_bavail * found.f_frsize, (found.f_blocks - found.f_bfree + found.f_bavail) * found.f_frsize
+
 
 def write_all(files: Files, descriptor: int, buffers: Sequence[bytes], position: int) -> None:
     """Write everything, however often the system stops short."""

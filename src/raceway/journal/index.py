@@ -16,6 +16,7 @@ import struct
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -28,7 +29,8 @@ _HEAD = struct.Struct(
     "<"
     "8s"  # magic
     "H"  # version
-    "6x"
+    "B"  # 1 if rows are missing between or behind those of the chunks
+    "5x"
     "I"  # chunks
     "I"  # spans
     "I"  # chunks with control rows
@@ -43,12 +45,27 @@ _MAGIC = b"raceway\x01"
 _NEWEST_SPANS = 64
 
 
+class Extent(NamedTuple):
+    """From where to where a segment reaches, and in how many bytes; `position` and `begin` are those of its last chunk.
+
+    `is_whole`: no row is missing in between.
+    """
+
+    first: int
+    last: int
+    covered: int
+    position: int
+    begin: int
+    is_whole: bool
+
+
 class Index:
     """Append-only. One thread adds, others may look: an entry is complete before `len(index)` counts it."""
 
     def __init__(self, first: int) -> None:
         self.first = first
         self.covered = 0
+        self.is_broken = False  # rows that belong here are known to be missing
         self.first_time_us = 0
         self.last_time_us = 0
         self.positions = array("Q")
@@ -179,10 +196,27 @@ class Index:
         """The bytes of the `.idx` file."""
         names = msgspec.msgpack.encode(self._names)
         head = _HEAD.pack(
-            _MAGIC, VERSION, len(self), len(self._span_topics), len(self.controls), len(names),
+            _MAGIC, VERSION, self.is_broken, len(self), len(self._span_topics), len(self.controls), len(names),
             self.covered, self.first, self.first_time_us, self.last_time_us,
         )  # fmt: skip
         return checksum.protect(b"".join([head, names, *(part.tobytes() for part in self._arrays())]))
+
+    @classmethod
+    def maybe_extent(cls, data: bytes) -> Extent | None:
+        """What the bytes say about the segment as a whole, unproven: for whoever looks at thousands of them."""
+        if len(data) < _HEAD.size:
+            return None
+        magic, version, broken, chunks, _, controls, names_size, covered, first, *_ = _HEAD.unpack_from(data)
+        counts_at = _HEAD.size + names_size + 8 * chunks
+        starts_at = counts_at + 4 * (chunks + controls)
+        if magic != _MAGIC or version != VERSION or not chunks or starts_at + 4 * chunks > len(data):
+            return None
+        counts, starts = array("I"), array("I")
+        counts.frombytes(data[counts_at : counts_at + 4 * chunks])
+        starts.frombytes(data[starts_at : starts_at + 4 * chunks])
+        (position,) = struct.unpack_from("<Q", data, counts_at - 8)
+        whole = not broken and sum(counts) == starts[-1] + counts[-1]
+        return Extent(first, first + starts[-1] + counts[-1] - 1, covered, position, first + starts[-1], whole)
 
     @classmethod
     def maybe_decode(cls, data: bytes) -> Index | None:
@@ -191,12 +225,13 @@ class Index:
         if found is None or len(found[0]) < _HEAD.size:
             return None
         body = found[0]
-        (magic, version, chunks, spans, controls, names_size, covered, first, first_time_us, last_time_us) = (
+        (magic, version, broken, chunks, spans, controls, names_size, covered, first, first_time_us, last_time_us) = (
             _HEAD.unpack_from(body)
         )
         if magic != _MAGIC or version != VERSION:
             return None
         index = cls(first)
+        index.is_broken = bool(broken)
         index.covered, index.first_time_us, index.last_time_us = covered, first_time_us, last_time_us
         at = _HEAD.size + names_size
         index._names = msgspec.msgpack.decode(body[_HEAD.size : at], type=list[str])

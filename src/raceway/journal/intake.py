@@ -26,8 +26,11 @@ from raceway.journal.log import log
 from raceway.journal.state import State, encode_row
 from raceway.model.envelope import PUBLISH, REQUEST, Batch
 
-Status = Literal["ok", "read_only", "disk_full", "closed"]
-_REFUSALS = {"read_only": ReadOnlyError, "disk_full": DiskFullError, "closed": DrainingError}
+# `low_space`: rows are refused as on a full disk, but state is still written.
+Status = Literal["ok", "read_only", "low_space", "disk_full", "closed"]
+_REFUSALS = {
+    "read_only": ReadOnlyError, "low_space": DiskFullError, "disk_full": DiskFullError, "closed": DrainingError,
+}  # fmt: skip
 _WITH_OFFSET = frozenset((PUBLISH, REQUEST))
 
 
@@ -101,7 +104,7 @@ class Intake(ABC):
 
     def set_state(self, section: str, key: str, value: Any | None) -> None:
         """See `Journal.set_state`. Also taken while the disk is full."""
-        if self._refusal is not None and self._status != "disk_full":
+        if self._refusal is not None and self._status not in ("low_space", "disk_full"):
             raise type(self._refusal)(self._refusal.reason)
         self.state.put(section, key, value)
         self.state.time_us = max(self._clock(), self.state.time_us)
@@ -124,7 +127,7 @@ class Intake(ABC):
         last = self._open if self._open.rows else self._waiting[-1] if self._waiting else self._in_flight
         if last is None:
             done(None)
-        elif self._refusal is None or (patient and self._status == "disk_full"):
+        elif self._status in ("ok", "low_space") or (patient and self._status == "disk_full"):
             last.waiting.append((done, patient))
             self._hurry = True
         else:
@@ -204,7 +207,7 @@ class Intake(ABC):
             batch.offset = None
             return []
         name = topic.decode()  # type: ignore[union-attr]  # publishes and requests have a topic
-        first = self.state.next_offsets.get(name, 0)
+        first = self.state.next_offset(name)
         self.state.next_offsets[name] = first + batch.count
         batch.offset = range(first, first + batch.count)
         return [(name, first, batch.count)]
@@ -222,7 +225,7 @@ class Intake(ABC):
                 continue
             offset = nexts.get(topic)
             if offset is None:
-                offset = firsts[topic] = offsets.get(topic.decode(), 0)
+                offset = firsts[topic] = offsets.get(topic.decode(), self.state.unseen)
             given.append(offset)
             nexts[topic] = offset + 1
         batch.offset = given
@@ -236,7 +239,7 @@ class Intake(ABC):
         for block in reversed(blocks):
             for topic, first, _ in reversed(block.spans):
                 offsets[topic] = first
-                if first == 0:
+                if first == self.state.unseen:  # its first rows
                     del offsets[topic]
 
     def _press(self, on: bool) -> None:

@@ -24,14 +24,15 @@ from raceway.journal.files import Files
 from raceway.journal.intake import Intake
 from raceway.journal.lock import FolderLock
 from raceway.journal.log import log
-from raceway.journal.mark import Mark
+from raceway.journal.mark import Mark, write_trimmed
 from raceway.journal.reading import CatalogueReading
 from raceway.journal.recovery import recover
 from raceway.journal.retention import remove_segment
 from raceway.journal.segment import BlockSegment
 from raceway.journal.staging import remove_unfinished
 from raceway.journal.upkeep import MOVED, Upkeep
-from raceway.journal.writer import Committed, Failed, Outcome, Resumed, Rolled, Writer
+from raceway.journal.watch import Watch
+from raceway.journal.writer import Committed, Failed, LowSpace, Outcome, Resumed, Rolled, Writer
 
 
 class LocalJournal(Intake, CatalogueReading):
@@ -75,10 +76,12 @@ class LocalJournal(Intake, CatalogueReading):
         mark = Mark(self._files, self._folder)
         mark.write(found.next_sequence - 1, sync=True)
         self._catalogue.refresh()
+        self._low = ""
+        self._watch = Watch(settings, self._folder, self._files, self._lock)
         self._writer = Writer(
-            settings, self._files, marker, active, mark, found.next_sequence - 1, self._deliver, clock
+            settings, self._files, marker, active, mark, self._watch, found.next_sequence - 1, self._deliver, clock
         )
-        self._upkeep = Upkeep(settings, self._folder, self._files, self._catalogue, clock)
+        self._upkeep = Upkeep(settings, self._folder, self._files, self._catalogue, self._damage, clock)
         self._writer.start()
 
     @property
@@ -87,10 +90,15 @@ class LocalJournal(Intake, CatalogueReading):
 
     def trim(self, before: int) -> None:
         """Remove whole segments below `before`, oldest first; never the one being written."""
-        firsts, segments, _ = self._catalogue.listing
-        for segment, following in zip(segments, firsts[1:], strict=False):
-            if following > before:
-                break
+        firsts, segments = self._catalogue.listing[:2]
+        gone = [
+            (segment, following)
+            for segment, following in zip(segments, firsts[1:], strict=False)
+            if following <= before
+        ]
+        if gone:
+            write_trimmed(self._files, self._folder, gone[-1][1])
+        for segment, _ in gone:
             remove_segment(self._files, segment.path)
         self._catalogue.refresh()
 
@@ -105,15 +113,19 @@ class LocalJournal(Intake, CatalogueReading):
             log().error("upkeep of the journal failed and is tried again", reason=str(error))
 
     def health(self) -> Health:
-        writer, damage = self._writer, self._damage
+        writer, damage, watch = self._writer, self._damage, self._watch
+        full = watch.maybe_warning()
         return Health(
             status=self._status,
             reason=self._refusal.reason if self._refusal else "",
+            warnings=(*damage.warnings(), *([full] if full else ())),
             durability=self._settings.durability,
             committed=writer.committed,
             first_position=self.first_position(),
             segments=len(self._catalogue.listing.segments),
             bytes=self._catalogue.size,
+            free_bytes=watch.free_bytes,
+            disk_bytes=watch.disk_bytes,
             unsynced_bytes=self._unsynced,
             blocks=writer.blocks,
             rows=writer.rows,
@@ -133,11 +145,11 @@ class LocalJournal(Intake, CatalogueReading):
         """See `Journal.close`."""
         if self._status == "closed":
             return
-        if self._status == "ok":
+        if self._status in ("ok", "low_space"):
             self.flush()
             while self._in_flight is not None:
                 self._take(self._outcomes.get())
-        if self._status == "ok":
+        if self._status in ("ok", "low_space"):
             self._writer.write_snapshot(self.committed, self.state.encode_snapshot(self.committed, self._source))
         self._upkeep.stop()
         self._writer.stop()
@@ -175,14 +187,23 @@ class LocalJournal(Intake, CatalogueReading):
                 self._take_failure(error)
             case Resumed():
                 log().info("there is space again; the journal goes on")
-                self._refuse("ok", "")
+                self._go_on()
                 self.flush()
+            case LowSpace(reason):
+                log().warning("publishes are refused" if reason else "publishes are taken again", reason=reason)
+                self._low = reason
+                if self._status in ("ok", "low_space"):
+                    self._go_on()
             case Rolled():
                 self._snapshot_due = True
                 if self._is_idle():
                     self._snapshot_due = False
                     snapshot = self.state.encode_snapshot(self.committed, self._source)
                     self._writer.write_snapshot(self.committed, snapshot)
+
+    def _go_on(self) -> None:
+        """Take rows again, unless only the reserve of the disk is left."""
+        self._refuse("low_space" if self._low else "ok", self._low)
 
     def _take_failure(self, error: RacewayError) -> None:
         log().error("rows could not be stored", reason=str(error))
@@ -193,6 +214,7 @@ class LocalJournal(Intake, CatalogueReading):
                 self._failed(error, "read_only", error.reason)
             case _:
                 self._failed(error, "ok", "")
+                self._go_on()
                 self.flush()
 
 

@@ -67,7 +67,7 @@ class MemoryJournal(Intake, CatalogueReading):
         return self._last
 
     def trim(self, before: int) -> None:
-        firsts, segments, _ = self._catalogue.listing
+        firsts, segments = self._catalogue.listing[:2]
         gone = sum(1 for following in firsts[1:] if following <= before)
         self._catalogue.show(segments[gone:])
 

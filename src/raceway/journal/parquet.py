@@ -98,6 +98,7 @@ class ParquetSink:
         if last is not None and not self._sparse and self._next <= last:
             self.missing.append((self._next, last))
         if self.missing:
+            self.index.is_broken = True
             self._writer.add_key_value_metadata({_MISSING_KEY: msgspec.json.encode(self.missing).decode()})
         self._writer.close()
 

@@ -45,8 +45,10 @@ class CatalogueReading(ABC):
         return self._catalogue.first_position()
 
     def offsets(self, topic: str) -> tuple[int, int]:
-        """See `Journal.offsets`. (0, 0) for a topic nobody has used."""
-        following = self.state.next_offsets.get(topic, 0)
+        """See `Journal.offsets`. Twice the same for a topic nobody has used."""
+        following = self.state.next_offset(topic)
+        if topic not in self.state.next_offsets:
+            return following, following
         first = self._catalogue.maybe_first_offset(topic) if self.first_position() else 0
         return following if first is None else first, following
 

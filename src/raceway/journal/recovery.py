@@ -6,7 +6,9 @@ the process died: they are kept if their bodies hold (nobody can tell whether th
 failure the mark is older than the truth). Whatever follows the last good block is cut. Only a last block shorter than
 its head says is cut on either side of the mark: there is nothing in it to go on with.
 
-Sequences go on above the mark, offsets above what any readable head of a committed block gave out.
+Sequences go on above the mark. Where rows are missing behind the snapshot of the state, nobody knows which topics they
+were of: the next offset of every topic, and that of topics not heard of, is raised by their number. So none is given
+out twice, whatever is lost; the next start comes to the same result, because it finds the same rows missing.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from raceway.journal.catalogue import BLOCKS, PARQUET, SEGMENT, FolderCatalogue
 from raceway.journal.contract import Damage, Segment
 from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files, FileSource, Source, maybe_read_file, write_file
+from raceway.journal.holes import report_holes
 from raceway.journal.identity import (
     Identity,
     maybe_find_marker,
@@ -34,7 +37,8 @@ from raceway.journal.identity import (
     write_identity,
 )
 from raceway.journal.index import Index
-from raceway.journal.mark import maybe_read_mark
+from raceway.journal.mark import COPY, TRIMMED, maybe_read_position, write_trimmed
+from raceway.journal.mark import NAME as COMMITTED
 from raceway.journal.scan import Found, Lost, walk
 from raceway.journal.segment import BlockSegment, add_found, first_of, missing, resumable_index
 from raceway.journal.state import State, decode_row, maybe_decode_snapshot
@@ -58,16 +62,22 @@ def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
     sealed = {first_of(folder / name) for name in names if name.startswith(SEGMENT) and name.endswith(PARQUET)}
     snapshot, source = _newest_snapshot(folder, files, names, damage)
     identity = _identity(folder, files, blocks, source, damage, is_new=not blocks and not sealed)
-    mark = maybe_read_mark(files, folder)
+    mark = _mark(folder, files, damage, is_new=not blocks and not sealed)
     newest = blocks[-1] if blocks and first_of(blocks[-1]) > max(sealed, default=-1) else None
     tail = _recover_tail(newest, files, identity.marker_bytes, mark, damage) if newest else None
     sequence, state = snapshot
+    _make_trim_point(folder, files, min([*sealed, *map(first_of, blocks)], default=0), damage, is_new=mark is None)
     catalogue = _catalogue(folder, files, identity.marker_bytes, damage, tail)
-    last = max(sequence, -1 if mark is None else mark, *(segment.last for segment in catalogue.listing.segments[-1:]))
-    _sum_up(catalogue, sequence, state)
+    segments, begin = catalogue.listing.segments, catalogue.listing.begin
+    known = -1 if mark is None else mark
+    last = max(sequence, known, *(segment.last for segment in segments[-1:]))
+    if sequence < 0 < begin:
+        reason = f"no snapshot is left, and rows before {begin} were removed: state that was set there is lost"
+        damage.add(Damage(kind="missing", file="state", reason=reason))
+    accounted = _sum_up(catalogue, sequence, state)
     next_sequence = max(last + 1, first_of(newest) if newest else 0)
-    for topic, first, count in tail.lost_spans if tail else ():
-        state.next_offsets[topic] = max(state.next_offsets.get(topic, 0), first + count)
+    state.skip(max(0, next_sequence - accounted))
+    report_holes(files, segments, begin, last + 1, damage)
     index = tail.index if tail and not tail.is_spoiled else Index(next_sequence)
     return Recovered(identity, index, state, next_sequence)
 
@@ -79,14 +89,12 @@ def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
 class _Tail:
     """The newest segment of blocks after it was put in order.
 
-    `is_spoiled`: committed rows at its end cannot be read, so nothing is appended to it. `lost_spans` are offsets that
-    committed but lost blocks had given.
+    `is_spoiled`: committed rows at its end cannot be read, so nothing is appended to it.
     """
 
     path: Path
     index: Index
     is_spoiled: bool
-    lost_spans: list[tuple[str, int, int]]
 
 
 def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, damage: DamageLog) -> _Tail:
@@ -111,7 +119,7 @@ def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, dam
         index.covered = cut_at
         with suppress(OSError):
             write_file(files, path.with_suffix(".idx"), index.encode())
-    return _Tail(path, index, bool(kept), [span for found in lost for span in found.spans])
+    return _Tail(path, index, bool(kept))
 
 
 def _take_in(
@@ -148,6 +156,31 @@ def _cut(files: Files, path: Path, at: int, size: int, first: int, damage: Damag
     files.remove(path.with_suffix(".idx"))  # it may describe what was cut
     reason = "bytes behind the last whole block"
     damage.add(Damage(kind="cut", file=path.name, position=at, size=size - at, first=first, reason=reason))
+
+
+# ---- the two positions ----------------------------------------------------------------------------------------------
+
+
+def _mark(folder: Path, files: Files, damage: DamageLog, *, is_new: bool) -> int | None:
+    mark = maybe_read_position(files, folder / COMMITTED)
+    if mark is not None:
+        return mark
+    mark = maybe_read_position(files, folder / COPY)
+    if mark is not None or not is_new:
+        reason = "taken from its copy" if mark is not None else "so is its copy; every whole block counts"
+        damage.add(Damage(kind="rebuilt", file=COMMITTED, reason=f"missing or damaged; {reason}"))
+    return mark
+
+
+def _make_trim_point(folder: Path, files: Files, oldest: int, damage: DamageLog, *, is_new: bool) -> None:
+    """Of folders that have none, or a damaged one, whatever is missing at the beginning counts as removed."""
+    if maybe_read_position(files, folder / TRIMMED) is not None:
+        return
+    if oldest > 0 or (not is_new and (folder / TRIMMED).exists()):
+        reason = f"missing or damaged; positions before {oldest} are taken for removed by retention"
+        damage.add(Damage(kind="rebuilt", file=TRIMMED, reason=reason))
+    with suppress(OSError):  # on a full disk the next start makes it
+        write_trimmed(files, folder, oldest)
 
 
 # ---- identity and state ---------------------------------------------------------------------------------------------
@@ -196,15 +229,35 @@ def _catalogue(folder: Path, files: Files, marker: bytes, damage: DamageLog, tai
     return catalogue
 
 
-def _sum_up(catalogue: FolderCatalogue, sequence: int, state: State) -> None:
-    """Add to the state what the rows behind `sequence` say."""
-    firsts, segments, _ = catalogue.listing
+def _sum_up(catalogue: FolderCatalogue, sequence: int, state: State) -> int:
+    """Add to the state what the rows behind `sequence` say; the position behind the last row of which that is known."""
+    firsts, segments = catalogue.listing[:2]
+    expected = sequence + 1
     for segment in segments[max(0, bisect_right(firsts, sequence + 1) - 1) :]:
-        for topic, (_, following) in segment.topics().items():
-            state.next_offsets[topic] = max(state.next_offsets.get(topic, 0), following)
+        expected = _sum_up_offsets(segment, state, expected)
         for payload in _control_rows(segment, sequence + 1):
             state.put(*decode_row(payload))
         state.time_us = max(state.time_us, segment.time_range_us[1])
+    return expected
+
+
+def _sum_up_offsets(segment: Segment, state: State, expected: int) -> int:
+    """`expected` is the position behind everything known so far; what lies between is lost."""
+    index = segment.maybe_index()
+    if index is None or not len(index):
+        return expected
+    if index.is_broken or index.rows != index.last - index.first + 1:
+        spans = ((index.first_of(n), index.last_of(n), index.spans(n)) for n in range(len(index)))
+    else:
+        spans = (each for each in [(index.first, index.last, [(t, f, n - f) for t, (f, n) in index.topics().items()])])
+    for first, last, found in spans:
+        state.skip(max(0, first - expected))
+        for topic, offset, count in found:
+            state.reached(topic, offset + count)
+        expected = max(expected, last + 1)
+    if index.is_broken:  # a sealed file does not say where in a chunk rows are missing
+        state.skip(index.last - index.first + 1 - segment.rows)
+    return expected
 
 
 def _control_rows(segment: Segment, start: int) -> Iterator[bytes]:

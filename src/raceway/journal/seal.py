@@ -179,7 +179,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (RacewayError, OSError, pa.ArrowException) as error:
         outcome = Outcome(job="hold" if chosen.hold else "seal", name=chosen.name, error=str(error))
     outcome = msgspec.structs.replace(outcome, seconds=round(time.monotonic() - begin, 3))
-    print(msgspec.json.encode(outcome).decode(), flush=True)
+    return _said(outcome)
+
+
+def _said(outcome: Outcome) -> int:
+    """Print the outcome; the status. Where the bus is gone nobody reads it, which is no trouble of ours."""
+    try:
+        print(msgspec.json.encode(outcome).decode(), flush=True)
+    except BrokenPipeError:
+        # What is left in the buffer would be tried, and complained of, once more at the end of the process.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 1 if outcome.error else 0
 
 

@@ -100,7 +100,7 @@ class SealedSegment:
         """Sequence of the last row that was ever here, also if it was lost before sealing."""
         parts = self._maybe_parts()
         if parts is None:
-            index = self._maybe_index()
+            index = self._maybe_saved_index()
             return self.first - 1 if index is None else index.last
         return max([parts.index.last, *(last for _, last in missing_of(parts.metadata))])
 
@@ -127,6 +127,10 @@ class SealedSegment:
     def is_usable(self) -> bool:
         """Can anything be read from it at all? If not, the blocks are needed."""
         return self._maybe_parts() is not None
+
+    def maybe_index(self) -> Index | None:
+        parts = self._maybe_parts()
+        return None if parts is None else parts.index
 
     def topics(self) -> Mapping[str, tuple[int, int]]:
         parts = self._maybe_parts()
@@ -333,14 +337,14 @@ class SealedSegment:
                 file.try_stripe(number)
 
     def _index(self, sums: Sums, metadata: pq.FileMetaData) -> Index:
-        found = self._maybe_index()
+        found = self._maybe_saved_index()
         if found is not None and found.covered == sums.size and len(found) == metadata.num_row_groups:
             return found
         index = self._remade_index(sums, metadata)
         self._note_rebuilt(self.path.with_suffix(".idx"), index.encode())
         return index
 
-    def _maybe_index(self) -> Index | None:
+    def _maybe_saved_index(self) -> Index | None:
         path = self.path.with_suffix(".idx")
         data = self._maybe_side_file(path)
         found = None if data is None else maybe_unprotect(data)
@@ -364,7 +368,7 @@ class SealedSegment:
                 except JournalError as error:
                     first, last = self._note_bad_group("quarantined", metadata, number, str(error))
                     index.add(number, first, last - first + 1, (), covered=0, time_us=index.last_time_us)
-        index.covered = sums.size
+        index.covered, index.is_broken = sums.size, bool(missing_of(metadata))
         return index
 
     # ---- damage -----------------------------------------------------------------------------------------------------
@@ -389,7 +393,7 @@ class SealedSegment:
             reason += "; its rows are read from the blocks it was made of"
             self._log.add(Damage(kind="repaired", file=self.path.name, reason=reason))
             return
-        index = self._maybe_index()
+        index = self._maybe_saved_index()
         self._note_missing(self.first, self.first - 1 if index is None else index.last, reason)
 
     def _note_missing(self, first: int, last: int, reason: str) -> None:

@@ -73,6 +73,13 @@ class BlockSegment:
         self._remember()
         return index
 
+    def maybe_index(self) -> Index:
+        return self.index
+
+    @property
+    def rows(self) -> int:
+        return self.index.rows
+
     @property
     def is_growing(self) -> bool:
         """Whether the index is still being filled."""

@@ -27,6 +27,7 @@ class _Snapshot(msgspec.Struct, forbid_unknown_fields=False):
     source: str
     offsets: dict[str, int]
     sections: dict[str, dict[str, Any]]
+    unseen: int = 0
 
 
 _snapshot_decoder = msgspec.json.Decoder(_Snapshot)
@@ -37,6 +38,8 @@ class State:
 
     def __init__(self) -> None:
         self.next_offsets: dict[str, int] = {}
+        # The next offset of a topic that is not among them: above 0 once rows of unknown topics were lost.
+        self.unseen = 0
         self.time_us = 0
         self._sections: dict[str, dict[str, Any]] = {}
 
@@ -54,10 +57,25 @@ class State:
         elif section in self._sections:
             self._sections[section].pop(key, None)
 
+    def next_offset(self, topic: str) -> int:
+        """The offset that the next row of a topic will have."""
+        return self.next_offsets.get(topic, self.unseen)
+
+    def reached(self, topic: str, following: int) -> None:
+        """Offsets of a topic below `following` were given out."""
+        if following > self.next_offsets.get(topic, -1):
+            self.next_offsets[topic] = following
+
+    def skip(self, rows: int) -> None:
+        """So many rows are lost, and nobody knows of which topics: none can have given out more offsets than that."""
+        self.unseen += rows
+        for topic in self.next_offsets:
+            self.next_offsets[topic] += rows
+
     def encode_snapshot(self, sequence: int, source: str) -> bytes:
         """The bytes of the file `state-<sequence>`: the sum of all rows up to and including `sequence`."""
         return checksum.protect(
-            _encode(_Snapshot(VERSION, sequence, self.time_us, source, self.next_offsets, self._sections))
+            _encode(_Snapshot(VERSION, sequence, self.time_us, source, self.next_offsets, self._sections, self.unseen))
         )
 
 
@@ -83,4 +101,5 @@ def maybe_decode_snapshot(data: bytes) -> tuple[int, str, State] | None:
         return None
     state = State()
     state.next_offsets, state.time_us, state._sections = snapshot.offsets, snapshot.time_us, snapshot.sections
+    state.unseen = snapshot.unseen
     return snapshot.sequence, snapshot.source, state

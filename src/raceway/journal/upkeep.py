@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from raceway import config
 from raceway.journal.catalogue import SEGMENT, FolderCatalogue
+from raceway.journal.contract import Damage
+from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files
 from raceway.journal.log import log
+from raceway.journal.mark import write_trimmed
 from raceway.journal.retention import Plan, plan, remove_segment
 from raceway.journal.sealer import Outcome, Sealer, outlived_blocks
 from raceway.journal.state import State
@@ -32,10 +35,16 @@ class Upkeep:
     """Owner thread only; never waits. A child process does what takes long."""
 
     def __init__(
-        self, settings: config.Journal, folder: Path, files: Files, catalogue: FolderCatalogue, clock: Callable[[], int]
+        self,
+        settings: config.Journal,
+        folder: Path,
+        files: Files,
+        catalogue: FolderCatalogue,
+        damage: DamageLog,
+        clock: Callable[[], int],
     ) -> None:
         self._settings, self._folder, self._files = settings, folder, files
-        self._catalogue, self._clock = catalogue, clock
+        self._catalogue, self._damage, self._clock = catalogue, damage, clock
         self._sealer = Sealer(folder, settings.row_group_rows)
         self._worked_on = ""  # the segment a child reads
 
@@ -44,6 +53,8 @@ class Upkeep:
         outcome = self._sealer.maybe_outcome()
         if outcome is not None:
             _log_outcome(outcome)
+            for damage in _lost_with(outcome):
+                self._damage.add(damage)
             self._catalogue.refresh()
         self._drop_sealed_blocks()
         planned = self._plan(owner)
@@ -74,6 +85,9 @@ class Upkeep:
             owner.set_state(MOVED, move.key, {"topic": move.topic, "from": move.offset, "to": move.first_left})
         listing = self._catalogue.listing
         gone = [segment.path for segment in listing.segments if segment.first in planned.remove]
+        if gone and not self._is_worked_on(gone[0]):
+            kept = [first for first in listing.firsts if first not in planned.remove]
+            write_trimmed(self._files, self._folder, kept[0])
         gone += [segment.path for segment in listing.held if segment.first in planned.remove_held]
         for path in gone:
             if self._is_worked_on(path):
@@ -95,6 +109,16 @@ class Upkeep:
         if name is not None:
             self._worked_on = name
             self._sealer.seal(name)
+
+
+def _lost_with(outcome: Outcome) -> Iterator[Damage]:
+    """Rows that a segment lacked when it was sealed: a Parquet file without them is no proof that all is well."""
+    yield from (damage for damage in outcome.damage if damage.kind in ("missing", "quarantined"))
+    reason = "lost before the segment was sealed"
+    for first, last in outcome.missing if outcome.job == "seal" else ():
+        yield Damage(
+            kind="missing", file=f"{outcome.name}.parquet", first=first, last=last, rows=last - first + 1, reason=reason
+        )
 
 
 def _log_outcome(outcome: Outcome) -> None:

@@ -5,9 +5,12 @@ of calls; what came of them goes back as an `Outcome` through `deliver`. The int
 are joined; write and sync release it.
 
 Trouble. A full disk: the file is cut back to the last committed block, and the space is tried every `retry_s` without
-anybody asking. Any other error of write or sync: nothing is written any more until restart, because the kernel may have
-dropped what it could not write. Either way rows that were reported as failed are cut off, so that they do not come back
-after a restart. Side files (index, snapshot) are a convenience: failing to write them is noted and no more.
+anybody asking. When only the reserve of the disk is left, the owner is told (`LowSpace`), and what it hands over all
+the same is written: state and cursors. Files that are not in their place any more (`watch`), and any other error of
+write or sync: nothing is written any more until restart, because the kernel may have dropped what it could not write,
+and nobody would find what is written to a file without a name. Either way rows that were reported as failed are cut
+off, so that they do not come back after a restart. Side files (index, snapshot) are a convenience: failing to write
+them is noted and no more.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from raceway.journal.block import Frame, OpenBlock
 from raceway.journal.files import Files
 from raceway.journal.log import log
 from raceway.journal.mark import Mark
+from raceway.journal.watch import Watch
 
 # A full disk is taken for usable again when so much can be written: less would only fail again at once.
 _PROBE = bytes(MIB)
@@ -48,11 +52,17 @@ class Resumed(NamedTuple):
     """There is space again."""
 
 
+class LowSpace(NamedTuple):
+    """Only the reserve is left (`reason`), or, where that is empty, there is more again."""
+
+    reason: str
+
+
 class Rolled(NamedTuple):
     """A new segment has begun."""
 
 
-Outcome = Committed | Failed | Resumed | Rolled
+Outcome = Committed | Failed | Resumed | LowSpace | Rolled
 
 
 class Writer:
@@ -65,6 +75,7 @@ class Writer:
         marker: bytes,
         active: ActiveSegment,
         mark: Mark,
+        watch: Watch,
         committed: int,
         deliver: Callable[[Outcome], None],
         clock: Callable[[], int],
@@ -72,7 +83,8 @@ class Writer:
         self.committed = committed
         self.blocks = self.rows = self.syncs = self.last_sync_us = self.slowest_sync_us = 0
         self._settings, self._files, self._marker, self._clock = settings, files, marker, clock
-        self._active, self._mark, self._deliver = active, mark, deliver
+        self._active, self._mark, self._watch, self._deliver = active, mark, watch, deliver
+        self._was_low = self._was_warned = False
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._is_full = self._is_dead = False
         self._reason = ""
@@ -100,11 +112,14 @@ class Writer:
         self._thread.join()
 
     def _run(self) -> None:
+        self._look()
         while True:
             try:
-                job = self._jobs.get(timeout=self._settings.retry_s if self._is_full else None)
+                job = self._jobs.get(timeout=self._idle_s())
             except queue.Empty:
-                self._try_space()
+                if self._is_full:
+                    self._try_space()
+                self._look()
                 continue
             if job is None:
                 return
@@ -114,6 +129,31 @@ class Writer:
                 log().exception("the journal's writer failed")
                 self._is_dead, self._reason = True, f"internal error: {error}"
                 self._deliver(Failed(self._refusal()))
+
+    def _idle_s(self) -> float | None:
+        if self._is_dead:
+            return None
+        return self._settings.retry_s if self._is_full else self._settings.watch_s
+
+    def _look(self) -> None:
+        """See whether the files are in their place, and tell how much room there is."""
+        if self._is_dead:
+            return
+        try:
+            self._watch.look(self._active)
+        except OSError as error:
+            self._fail(error)
+            return
+        self._tell_space()
+
+    def _tell_space(self) -> None:
+        warning = self._watch.maybe_warning()
+        if warning and not self._was_warned:
+            log().warning("disk nearly full", reason=warning)
+        self._was_warned = warning is not None
+        if self._watch.is_low != self._was_low:
+            self._was_low = self._watch.is_low
+            self._deliver(LowSpace(self._watch.low_reason() if self._was_low else ""))
 
     def _write(self, block: OpenBlock) -> None:
         if self._is_dead or self._is_full:  # handed over before the owner heard of it
@@ -131,6 +171,7 @@ class Writer:
             self._fail(error)
             return
         self._deliver(Committed(block))
+        self._tell_space()
         self._active.maybe_save_index()
         if block.snapshot is not None:
             self._keep_snapshot(block.end - 1, block.snapshot)
@@ -144,6 +185,7 @@ class Writer:
             self.last_sync_us = (time.perf_counter_ns() - begin) // 1000
             self.slowest_sync_us = max(self.slowest_sync_us, self.last_sync_us)
             self.syncs += 1
+        self._watch.check(self._active, frame.size)
         self._mark.write(frame.last)
         self._active.accept(frame)
         self.blocks += 1
@@ -179,6 +221,7 @@ class Writer:
         if self._is_dead or self._is_full or not self._active.is_due(self._clock()):
             return
         try:
+            self._watch.look(self._active)
             self._active.roll(self.committed + 1)
         except OSError as error:
             if error.errno not in _FULL:

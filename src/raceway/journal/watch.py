@@ -1,0 +1,92 @@
+"""What the writer looks at now and then: is the folder still the one that was opened, and how much room has its disk?
+
+A removed or renamed folder, segment or lock takes writes as before, and nothing of it is there after a restart; a
+second bus may run in its place. So nothing may be acknowledged once it is noticed. Each commit asks whether the active
+segment still has a name; everything else is asked every `watch_s`, at each roll, and after so many bytes that the
+reserve of the disk might be used up.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from raceway import config
+from raceway.config import MIB
+from raceway.journal.active import ActiveSegment
+from raceway.journal.files import Files
+from raceway.journal.lock import FolderLock
+
+# The reserve is no more than this part of the disk: a small one would otherwise be full from the start.
+_LARGEST_RESERVE = 20
+# Publishes are taken again when so much more is free, as a part of the reserve: or the two states would take turns.
+_RELIEF = 4
+
+
+class LostFilesError(OSError):
+    """The journal's files are not in their place any more."""
+
+
+class Watch:
+    """Writer thread; the figures may be read from any."""
+
+    def __init__(
+        self,
+        settings: config.Journal,
+        folder: Path,
+        files: Files,
+        lock: FolderLock,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._settings, self._folder, self._files, self._lock = settings, folder, files, lock
+        self._clock = clock
+        self._looked_s = -settings.watch_s
+        self._written = 0
+        self.free_bytes = self.disk_bytes = 0
+        self.is_low = False
+
+    def check(self, active: ActiveSegment, written: int = 0) -> None:
+        """Before a commit of `written` bytes counts, and whenever there is time. LostFilesError if it must not."""
+        if not active.is_linked():
+            raise LostFilesError(f"{active.name} was removed while the bus was writing to it")
+        self._written += written
+        if self._clock() - self._looked_s >= self._settings.watch_s or 4 * self._written >= self.reserve:
+            self.look(active)
+
+    def look(self, active: ActiveSegment) -> None:
+        """Look at everything. LostFilesError if a file was removed, renamed or replaced."""
+        self._looked_s, self._written = self._clock(), 0
+        lost = self._lock.maybe_lost() or (None if active.is_in_place() else active.name)
+        if lost is not None:
+            raise LostFilesError(f"{lost} was removed, renamed or replaced while the bus was running")
+        self.free_bytes, self.disk_bytes = self._files.space(self._folder)
+        enough = self.reserve + (self.reserve // _RELIEF if self.is_low else 0)
+        self.is_low = self.free_bytes < enough
+
+    @property
+    def reserve(self) -> int:
+        """Bytes that publishes must leave free."""
+        return min(self._settings.reserve_bytes, self.disk_bytes // _LARGEST_RESERVE)
+
+    @property
+    def used(self) -> float:
+        """Which part of the disk is in use."""
+        return 1 - self.free_bytes / self.disk_bytes if self.disk_bytes else 0.0
+
+    def low_reason(self) -> str:
+        return (
+            f"no space left on the journal's disk but the reserve: {_mib(self.free_bytes)} of {_mib(self.disk_bytes)} "
+            f"are free, {_mib(self.reserve)} are kept for state (journal.reserve_bytes)"
+        )
+
+    def maybe_warning(self) -> str | None:
+        """A sentence for people when the disk is nearly full."""
+        if self.used < self._settings.warn_used:
+            return None
+        free, size = _mib(self.free_bytes), _mib(self.disk_bytes)
+        return f"the journal's disk is {self.used:.0%} full: {free} of {size} are free (journal.warn_used)"
+
+
+def _mib(size: int) -> str:
+    return f"{size / MIB:,.1f} MiB"
