@@ -17,6 +17,7 @@ from raceway.broker.peers import LivePeer, Peer, Pending
 from raceway.broker.runs import Run
 from raceway.errors import DiskFullError, RacewayError
 from raceway.journal.contract import Done
+from raceway.journal.intake import Status
 from raceway.journal.memory import MemoryJournal
 from raceway.model.envelope import Batch
 from raceway.model.intents import Publish, Request, Respond, Subscribe, SubscriptionKind, Taken
@@ -89,7 +90,7 @@ class ManualLoop:
 class FaultyJournal(MemoryJournal):
     """The memory journal with faults to order: it refuses appends, or fails a commit, as a disk would make it do."""
 
-    _fails = False
+    _fails: Status | None = None
 
     def refuse_writes(self) -> None:
         self._refuse("read_only", "a sync failed")
@@ -97,14 +98,14 @@ class FaultyJournal(MemoryJournal):
     def take_writes(self) -> None:
         self._refuse("ok", "")
 
-    def fail_next_commit(self) -> None:
-        """What waits for it is lost, and positions are given again, as after a full disk."""
-        self._fails = True
+    def fail_next_commit(self, status: Status = "ok") -> None:
+        """What waits for it is lost, and positions are given again, as after a full disk. `status`: what then holds."""
+        self._fails = status
 
     def _commit(self) -> None:
-        if self._fails:
-            self._fails = False
-            self._failed(DiskFullError("no space left"), "ok", "")
+        if self._fails is not None:
+            status, self._fails = self._fails, None
+            self._failed(DiskFullError("no space left"), status, "")
         else:
             super()._commit()
 

@@ -26,7 +26,7 @@ from raceway.dial.seneca_services import ServiceRow, ServiceTable
 from raceway.journal import wall_clock_us
 from raceway.listen.server import Doors
 from raceway.model.envelope import Batch, Envelope
-from raceway.model.intents import Respond, Subscribe
+from raceway.model.intents import Request, Respond, Subscribe, Taken
 from tests.doubles import FaultyJournal, RecordingPeer
 from tests.ports import free_port_base
 from tests.server import wait_until
@@ -80,15 +80,27 @@ class SenecaBus:
 
     # ---- services ----------------------------------------------------------------------------------------------------
 
-    def attach(self, pin: str, url: str, dialect: str = "auto") -> list[ServiceRow]:
-        return self.run(lambda: self.services.attach(pin, url, dialect))
+    def attach(self, pin: str, url: str, dialect: str = "auto", name: str = "") -> list[ServiceRow]:
+        return self.run(lambda: self.services.attach(pin, url, dialect, name))
 
     def detach(self, pin: str, url: str) -> int:
         return self.run(lambda: self.services.detach(pin, url))
 
-    def responder(self, pattern: str) -> Responder:
+    def responder(self, pattern: str, priority: float = 0) -> Responder:
         """A service of another wire."""
-        return self.call(lambda: Responder(self, pattern))
+        return self.call(lambda: Responder(self, pattern, priority))
+
+    def ask(self, topic: str, document: Any) -> Any:
+        """A request of another wire; the answer's document, None if nobody is there."""
+        caller = RecordingPeer()
+        batch = Batch(1, wire=b"mb", kind=b"request", topic=topic.encode(), message_id=[b"asked"], version=b"1.0.0")
+        batch.payload = [json.dumps(document).encode()]
+        taken = self.call(lambda: self.broker.perform(caller, Request(batch)))
+        assert isinstance(taken, Taken)
+        if taken.refused:
+            return None
+        wait_until(lambda: bool(caller.answers or caller.failures), what="an answer")
+        return json.loads(caller.answers[0][1])
 
     # ---- clients -----------------------------------------------------------------------------------------------------
 
@@ -120,11 +132,11 @@ def _envelopes(found: Any) -> list[Envelope]:
 class Responder(RecordingPeer):
     """A peer that answers what it is asked with what the test says."""
 
-    def __init__(self, bus: SenecaBus, pattern: str) -> None:
+    def __init__(self, bus: SenecaBus, pattern: str, priority: float = 0) -> None:
         super().__init__()
         self._bus = bus
         bus.broker.connect(self)
-        bus.broker.perform(self, Subscribe("request", pattern))
+        bus.broker.perform(self, Subscribe("request", pattern, priority))
 
     def asked(self, count: int = 1) -> list[bytes]:
         """Payloads of the requests so far, when there are so many."""

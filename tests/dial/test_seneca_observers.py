@@ -153,10 +153,26 @@ def test_what_waits_when_the_bus_stops_is_undeliverable() -> None:
         assert row.attributes["reason"] == "the bus stops"
 
 
-def test_all_pins_that_name_a_topic_observe_it() -> None:
+def test_all_pins_that_a_message_matches_observe_it() -> None:
     """Unlike requests, which go to the one that wins."""
     with seneca_bus(FAST) as bus, raw_service(web(nothing)) as wide, raw_service(web(nothing)) as narrow:
         bus.attach("role:math,cmd:*", wide.url)
         bus.attach("role:math,cmd:sum", narrow.url)
         bus.act({"role": "math", "cmd": "sum", "meta$": {"id": "m/c", "sync": False}})
         assert [service.wait_for(1)[0]["cmd"] for service in (wide, narrow)] == ["sum", "sum"]
+
+
+def test_a_message_of_this_wire_is_not_told_to_a_pin_that_it_does_not_match() -> None:
+    """`plugin:zz,cmd:*` is `zz.+`, under which the topic of `role:zz,cmd:sum` lies. Other wires have only the topic."""
+    with seneca_bus(FAST) as bus, raw_service(web(nothing)) as wide, raw_service(web(nothing)) as narrow:
+        bus.attach("plugin:zz,cmd:*", wide.url)
+        bus.attach("role:zz,cmd:sum", narrow.url)
+        before = bus.counted("bus.delivered")
+        bus.act({"role": "zz", "cmd": "sum", "n": 1, "meta$": {"id": "m1/c", "sync": False}})
+        publish(bus, "zz.sum", b'{"n":2}')
+        assert [message["n"] for message in narrow.wait_for(2)] == [1, 2]
+        ((told),) = wide.wait_for(1)
+        assert (told["n"], told["plugin"], told["cmd"]) == (2, "zz", "sum")
+        first = narrow.messages[0]
+        assert {key: value for key, value in first.items() if key != "meta$"} == {"role": "zz", "cmd": "sum", "n": 1}
+        assert bus.counted("bus.delivered") - before == 3

@@ -465,6 +465,7 @@ def test_a_pin_that_the_router_misses_is_reached_by_its_name() -> None:
         bus.attach("role:physics,cmd:sum", other.url)
         assert bus.act(SUM).body == {"by": "any"}
         assert bus.act(SUM | {"role": "physics"}).body == {"by": "other"}
+        assert bus.ask("math.sum", {"a": 1})["by"] == "any"
 
 
 # ---- everybody is asked ---------------------------------------------------------------------------------------------

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -210,6 +212,9 @@ def test_attached_services_are_listed_with_their_health(server: Server, word: st
     assert ("request", f"{word}.+") in {(row["kind"], row["pattern"]) for row in patterns}
 
 
+PATH = "/api/seneca/services"
+
+
 def test_attachments_survive_a_restart() -> None:
     with running_server() as own, raw_service(web(add)) as service:
         word = fresh_word()
@@ -225,3 +230,48 @@ def test_attachments_survive_a_restart() -> None:
         assert console(own, "DELETE", "/api/seneca/services", gone).json() == {"detached": 1}
         own.restart()
         assert console(own, "GET", "/api/seneca/services").json() == {"services": []}
+
+
+def test_a_name_given_to_a_pin_survives_a_restart_and_a_refused_list_leaves_nothing() -> None:
+    def listed() -> dict[str, str]:
+        return {row["pin"]: row["topic"] for row in console(own, "GET", PATH).json()["services"]}
+
+    with running_server() as own, raw_service(web(lambda told: {"told": told})) as service:
+        for key in ("foo", "faf"):
+            raceway = [
+                sys.executable,
+                "-m",
+                "raceway",
+                "seneca",
+                "attach",
+                f"{key}:*",
+                service.url,
+                "--name",
+                f"{key}s",
+            ]
+            console_url = f"http://127.0.0.1:{own.port('console')}"
+            subprocess.run([*raceway, "--url", console_url], check=True, capture_output=True, timeout=60)
+        refused = console(own, "POST", PATH, {"pin": "role:c,cmd:*;fif:*;fof:*", "url": service.url})
+        assert (refused.status, "fof:*" in refused.json()["error"]["message"]) == (409, True)
+        both = {"foo:*": "foos", "faf:*": "fafs"}
+        assert listed() == both
+        own.kill()
+        own.start()
+        assert listed() == both
+        assert post(own, {"faf": 1}).json() == {"told": {"faf": 1}}
+        gone = {"pin": "foo:*;faf:*", "url": service.url}
+        assert console(own, "DELETE", PATH, gone).json() == {"detached": 2}
+
+
+def test_a_call_is_answered_by_its_own_pin_where_topics_overlap(server: Server, peer: Peer, word: str) -> None:
+    with (
+        raw_service(web(lambda told: {"by": "general", "told": told})) as general,
+        raw_service(web(lambda told: {"by": "special", "told": told})) as special,
+        attached(server, f"plugin:{word}zz,cmd:*", general.url),
+        attached(server, f"role:{word}zz,cmd:sum", special.url),
+    ):
+        for key, name in (("role", "special"), ("plugin", "general")):
+            sent = {key: f"{word}zz", "cmd": "sum"}
+            assert [post(server, sent).json() for _ in range(6)] == [{"by": name, "told": sent}] * 6
+        answers = [json.loads(peer.ask(f"{word}zz.sum", {"n": 1}).payload) for _ in range(6)]
+        assert answers == [{"by": "special", "told": {"n": 1, "role": f"{word}zz", "cmd": "sum"}}] * 6

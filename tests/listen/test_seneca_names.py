@@ -46,20 +46,22 @@ def test_what_is_kept_is_what_would_be_found(steps: list[Pin | dict[str, Any]]) 
 
 
 def names_of(*pins: Pin) -> Names:
-    table: PinTable[None] = PinTable()
+    table: PinTable[str] = PinTable()
     for pin in pins:
-        table.add(pin, None)
+        table.add(pin, pin.text)
     return Names(table)
 
 
 def test_a_pin_says_topic_and_pattern() -> None:
-    topic, pattern, keys = names_of(PINS[1]).of(call_of({"role": "math", "cmd": "sum", "a": 1}))
+    topic, pattern, keys, group = names_of(PINS[1]).of(call_of({"role": "math", "cmd": "sum", "a": 1}))
     assert (topic, pattern, set(keys)) == (b"math.sum", "cmd:*,role:math", {"role", "cmd"})
+    assert group == "cmd:*,role:math"
 
 
 def test_without_a_pin_the_common_keys_say_them() -> None:
-    topic, pattern, keys = names_of().of(call_of({"role": "math", "cmd": "sum", "a": 1}))
+    topic, pattern, keys, group = names_of().of(call_of({"role": "math", "cmd": "sum", "a": 1}))
     assert (topic, pattern, set(keys)) == (b"math.sum", "cmd:sum,role:math", {"role", "cmd"})
+    assert group is None
 
 
 def test_what_names_nothing_has_no_route() -> None:

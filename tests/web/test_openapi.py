@@ -20,7 +20,7 @@ class NoServices:
     def rows(self) -> list[Any]:
         return []
 
-    async def attach(self, pins: str, url: str, dialect: str = "auto") -> list[Any]:
+    async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> list[Any]:
         raise AssertionError("nobody attaches")
 
     async def detach(self, pins: str, url: str) -> int:

@@ -34,8 +34,8 @@ class Table:
     def rows(self) -> list[Row]:
         return [Row("role:a", "http://127.0.0.1:1"), Row("role:b", "tcp://127.0.0.1:2", "down")]
 
-    async def attach(self, pins: str, url: str, dialect: str = "auto") -> list[Row]:
-        self.told.append(("attach", pins, url, dialect))
+    async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> list[Row]:
+        self.told.append(("attach", pins, url, dialect, *([name] if name else [])))
         if self._error is not None:
             raise self._error
         return [Row(pins, url)]
@@ -84,7 +84,12 @@ def test_a_service_is_attached_by_body_or_by_query(app: Starlette, table: Table)
     wanted = {"pin": "role:a", "url": "http://127.0.0.1:1", "dialect": "L"}
     assert json.loads(send(app, "POST", json.dumps(wanted).encode()).body)["services"][0]["pin"] == "role:a"
     assert ask(app, f"{PATH}?pin=role:b&url=tcp://h:2", "POST").status == 200
-    assert table.told == [("attach", "role:a", "http://127.0.0.1:1", "L"), ("attach", "role:b", "tcp://h:2", "auto")]
+    assert ask(app, f"{PATH}?pin=foo:*&url=tcp://h:2&name=foos", "POST").status == 200
+    assert table.told == [
+        ("attach", "role:a", "http://127.0.0.1:1", "L"),
+        ("attach", "role:b", "tcp://h:2", "auto"),
+        ("attach", "foo:*", "tcp://h:2", "auto", "foos"),
+    ]
 
 
 def test_a_service_is_detached(app: Starlette, table: Table) -> None:

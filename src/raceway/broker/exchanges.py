@@ -10,7 +10,7 @@ side works meanwhile. Whether the journal takes anything at all is asked before.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -94,7 +94,7 @@ class Exchanges:
         spans = self._schema_door.admit(peer, batch, spans, refused)
         chosen: list[Responder | None] = []
         for span in spans:
-            responders = self._responders(span.topic, intent.waits)
+            responders = self._responders(span.topic, intent)
             count = span.stop - span.start
             if not responders:
                 refused.append((span.start, span.stop, NoRouteError(span.sent.decode())))
@@ -126,7 +126,7 @@ class Exchanges:
         if refused:
             raise refused[0][2]
         topic = spans[0].topic
-        found = [one for responder in bus.routing.all_responders(topic.name) for one in responder.members()]
+        found = [one for responder in self._all_responders(topic, intent) for one in responder.members()]
         asked = list(dict.fromkeys(found))[: intent.limit]
         batch, spans = keep_named(batch, spans, peer.wire)
         batch.producer = peer.producer
@@ -143,12 +143,21 @@ class Exchanges:
             raise NoRouteError(spans[0].sent.decode())
         return Asked(len(asked))
 
-    def _responders(self, topic: Topic, waits: bool) -> tuple[Responder, ...]:
+    def _responders(self, topic: Topic, intent: Request) -> tuple[Responder, ...]:
         """Those of the highest priority; a queue that nobody consumes from if there is nobody else."""
-        responders = self._bus.routing.route(topic).responders
-        if not responders and waits and (queue := self._queues.maybe_responder(topic)) is not None:
+        if intent.responder is not None:
+            return (intent.responder,)
+        route = self._bus.routing.route(topic)
+        responders = route.by_name if intent.by_name else route.responders
+        if not responders and intent.waits and (queue := self._queues.maybe_responder(topic)) is not None:
             return (queue,)
         return responders
+
+    def _all_responders(self, topic: Topic, intent: AskAll) -> Iterable[Responder]:
+        if intent.responder is not None:
+            return (intent.responder,)
+        found = self._bus.routing.all_responders(topic.name)
+        return [responder for responder in found if not (intent.by_name and responder.by_content)]
 
     def _open(
         self,

@@ -45,9 +45,11 @@ class Responder(Party, Protocol):
     """Who may be asked: a peer, or something that stands for several, such as a queue with its consumers.
 
     `reads_source`: it looks at the source of a batch, and completes the batch itself where it needs more.
+    `by_content`: callers of its own wire find it by what their messages say, all others by its name.
     """
 
     reads_source: ClassVar[bool]
+    by_content: ClassVar[bool]
 
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
         """Hand over a request to answer: that row, as its requester sent it. The answer comes later, never at once."""
@@ -71,6 +73,8 @@ class Peer(ABC):
     names_schema: ClassVar[bool] = False
     # Does it look at the source of a batch where there is one, and complete the batch itself where it needs more?
     reads_source: ClassVar[bool] = False
+    # Do callers of its own wire find it by what their messages say, and not by its name?
+    by_content: ClassVar[bool] = False
     # Does what a schema refuses go to `raceway.rejected`? Not if it was taken from there.
     keeps_refused: ClassVar[bool] = True
 

@@ -64,6 +64,7 @@ class QueueResponder:
     """Stands for a queue among the responders of its topic while a consumer is connected."""
 
     reads_source: ClassVar[bool] = False
+    by_content: ClassVar[bool] = False
 
     def __init__(self, queue: Queue) -> None:
         self.id = random_id().decode()

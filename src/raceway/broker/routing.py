@@ -26,14 +26,17 @@ class Route:
     """Where messages of one topic go.
 
     `copies`: for each encoder the peers that want publishes. `responders`: candidates for a request, all of the highest
-    priority; one peer stands once, however many of its patterns match. `unspelled`: subscribers left out because their
-    wire cannot say the name.
+    priority; one peer stands once, however many of its patterns match. `by_name`: the same without those whom a caller
+    of their own wire would have found by what its message says. `unspelled`: subscribers left out because their wire
+    cannot say the name.
     """
 
-    __slots__ = ("copies", "responders", "unspelled")
+    __slots__ = ("by_name", "copies", "responders", "unspelled")
 
-    def __init__(self, copies: Copies, responders: tuple[Responder, ...], unspelled: int) -> None:
-        self.copies, self.responders, self.unspelled = copies, responders, unspelled
+    def __init__(
+        self, copies: Copies, responders: tuple[Responder, ...], by_name: tuple[Responder, ...], unspelled: int
+    ) -> None:
+        self.copies, self.responders, self.by_name, self.unspelled = copies, responders, by_name, unspelled
 
 
 class Routing:
@@ -77,13 +80,15 @@ class Routing:
     def _computed(self, topic: Topic) -> Route:
         public = topic.public
         if not public:
-            return Route((), (), 0)
+            return Route((), (), (), 0)
         wanting = self.subscribers(public)
         if public != topic.name:
             self._known_as.setdefault(fold(public), set()).add(topic.folded)
             wanting = tuple(dict.fromkeys((*wanting, *self._exact(topic.folded))))
         able = [peer for peer in wanting if peer.spells(public)]
-        return Route(_by_encoder(able), self.responders(public), len(wanting) - len(able))
+        priorities = self._priorities(public)
+        by_name = {peer: priority for peer, priority in priorities.items() if not peer.by_content}
+        return Route(_by_encoder(able), _highest(priorities), _highest(by_name), len(wanting) - len(able))
 
     def _exact(self, name: str) -> list[Subscriber]:
         """Who named this very topic, not a pattern that happens to match it."""
@@ -95,9 +100,7 @@ class Routing:
 
     def responders(self, name: str) -> tuple[Responder, ...]:
         """Those of the highest priority."""
-        priorities = self._priorities(name)
-        best = max(priorities.values(), default=0)
-        return tuple(peer for peer, priority in priorities.items() if priority == best)
+        return _highest(self._priorities(name))
 
     def all_responders(self, name: str) -> tuple[Responder, ...]:
         """Everybody who would answer, those of the highest priority first."""
@@ -129,6 +132,11 @@ class Routing:
     def renamed(self, topic: Topic) -> None:
         """The name by which other wires know the topic has changed."""
         self._routes.pop(topic.folded, None)
+
+
+def _highest(priorities: dict[Responder, float]) -> tuple[Responder, ...]:
+    best = max(priorities.values(), default=0)
+    return tuple(peer for peer, priority in priorities.items() if priority == best)
 
 
 def _by_encoder(subscribers: Iterable[Subscriber]) -> Copies:

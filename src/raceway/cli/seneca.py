@@ -32,6 +32,9 @@ def attach(
         Literal["auto", "L", "W", "T", "S"],
         typer.Option(help="How it speaks: legacy HTTP, web HTTP, TCP lines, protocol documents; auto: it is asked."),
     ] = "auto",
+    name: Annotated[
+        str, typer.Option(help="The topic of this one pin on other wires, instead of what its values make.")
+    ] = "",
     admin_token: options.AdminToken = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
@@ -39,9 +42,11 @@ def attach(
 ) -> None:
     """Attach a service: it answers requests of the pin and observes its publishes, also after a restart of the bus.
 
-    A service that is not there yet is attached all the same, and found when it comes up.
+    A service that is not there yet is attached all the same, and found when it comes up. Of several pins all are
+    attached, or none.
     """
-    rows = _call("POST", {"pin": pin, "url": service, "dialect": dialect}, url, data, admin_token)["services"]
+    wanted = {"pin": pin, "url": service, "dialect": dialect} | ({"name": name} if name else {})
+    rows = _call("POST", wanted, url, data, admin_token)["services"]
     if as_json:
         output.print_json(rows)
         return

@@ -222,7 +222,7 @@ class SenecaClient:
         Port 0: any. The bus calls it back at this address, so both must reach each other. Raises RemoteError when the
         bus refuses a pattern, ConfigError when the port cannot be had.
         """
-        attached = Attached(self.address, self._options, service.pins)
+        attached = Attached(self.address, self._options, service.pins, service.names)
         listening = SenecaHost(Performer(service, self.sid, run), attached.end if attach else None)
         await listening.listen(host, port, tcp_port)
         if attach:

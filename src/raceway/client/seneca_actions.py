@@ -86,20 +86,26 @@ class SenecaService:
 
     def __init__(self) -> None:
         self._router: PatternRouter[tuple[str, Handler]] = PatternRouter()
+        # Pin to the topic it is given at the bus, instead of what its values make.
+        self.names: dict[str, str] = {}
 
-    def action(self, pattern: str | Mapping[str, Any]) -> Callable[[H], H]:
-        """A decorator. Raises PatternTextError for a text that is no pattern."""
+    def action(self, pattern: str | Mapping[str, Any], *, name: str = "") -> Callable[[H], H]:
+        """A decorator; see `add`."""
 
         def register(handler: H) -> H:
-            self.add(pattern, handler)
+            self.add(pattern, handler, name=name)
             return handler
 
         return register
 
-    def add(self, pattern: str | Mapping[str, Any], handler: Handler) -> None:
-        """The same pattern again replaces the action."""
+    def add(self, pattern: str | Mapping[str, Any], handler: Handler, *, name: str = "") -> None:
+        """The same pattern again replaces the action. `name`: its topic on other wires, where its values make none or
+        one that another pattern has. Raises PatternTextError for a text that is no pattern."""
         keys = pattern_of(pattern if isinstance(pattern, str) else dict(pattern))
-        self._router.add(keys, (canonical_text(keys), handler))
+        pin = canonical_text(keys)
+        self._router.add(keys, (pin, handler))
+        if name:
+            self.names[pin] = name
 
     @property
     def pins(self) -> list[str]:

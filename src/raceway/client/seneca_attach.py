@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from urllib.parse import urlencode
 
 import msgspec
@@ -23,20 +24,22 @@ ANSWER_LIMIT = 1024 * 1024
 class Attached:
     """Patterns of one service at one bus, while `begin` and `end` say so."""
 
-    def __init__(self, address: Address, options: Options, pins: list[str]) -> None:
+    def __init__(self, address: Address, options: Options, pins: list[str], names: Mapping[str, str]) -> None:
         console = options.console or f"http://{address.host}:{CONSOLE_PORT}"
         self._console = parse_url(console, {"http": CONSOLE_PORT})
-        self._options, self._pins = options, pins
+        self._options, self._pins, self._names = options, pins, names
         self._held: list[str] = []
         self._url = ""
 
     async def begin(self, url: str) -> None:
         """All or none. Raises RemoteError, ConnectionLostError."""
         self._url = url
+        unnamed = ";".join([pin for pin in self._pins if pin not in self._names])
+        named = [pin for pin in self._pins if pin in self._names]
         try:
-            for pin in self._pins:
-                wanted = msgspec.json.encode({"pin": pin, "url": url, "dialect": "S"})
-                await self._ask(b"POST", PATH, wanted)
+            for pin in [*named, unnamed] if unnamed else named:
+                wanted = {"pin": pin, "url": url, "dialect": "S", "name": self._names.get(pin, "")}
+                await self._ask(b"POST", PATH, msgspec.json.encode(wanted))
                 self._held.append(pin)
         except BaseException:
             await self.end()

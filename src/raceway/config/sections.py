@@ -346,12 +346,16 @@ class SenecaService(Section, frozen=True):
     pin: str
     url: str
     dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
+    name: str = ""
 
 
 class Seneca(Section, frozen=True):
     services: Annotated[
         tuple[SenecaService, ...],
-        Meta(description="Services to attach at each start: `pin`, `url` and perhaps `dialect` (L, W, T or S)."),
+        Meta(
+            description="Services to attach at each start: `pin`, `url` and perhaps `dialect` (L, W, T or S) and "
+            "`name`, the pin's topic."
+        ),
     ] = ()
     names: Annotated[
         dict[str, str], Meta(description="Pin to topic, for pins whose values cannot be spelled as a topic.")

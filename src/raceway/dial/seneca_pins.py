@@ -3,6 +3,10 @@
 A request goes to one service of the pin, each in turn; one that is down is passed over, and one that turns out to be
 gone before anything was sent is followed by the next. A publish goes to every service of the pin, each in topic order.
 
+Calls of this wire come to the pin that Seneca's router has chosen, and to no other; publishes of this wire to those
+that they match. Both go on as they were sent. Messages of other wires come by the pin's name, and are given the keys
+that a message to this pin has.
+
 The bus passes ids and custom data on and adds no hop of its own. Where a service writes no times the bus fills in who
 answered and when, by its own clock, and marks the row `seneca.times: bus`.
 """
@@ -37,6 +41,7 @@ from raceway.codec.seneca import (
     started,
 )
 from raceway.codec.seneca_custom import PARENTS
+from raceway.codec.seneca_document import read_members, text_of
 from raceway.codec.seneca_failure import ACT_EXECUTE
 from raceway.codec.seneca_rows import NOTHING
 from raceway.codec.seneca_trk import Hops
@@ -51,9 +56,9 @@ from raceway.errors import (
     UnavailableError,
     UnreachableError,
 )
-from raceway.model.envelope import SENECA, Batch, Hop
+from raceway.model.envelope import REQUEST, SENECA, Batch, Hop
 from raceway.model.intents import Respond
-from raceway.model.patterns import MISSING, Pin, PinTable
+from raceway.model.patterns import Pattern, Pin, PinTable
 
 # Answers that are handed on together at most: while the next are read, their callers can go on.
 AT_ONCE = 24
@@ -73,10 +78,9 @@ def _no_copies(run: Run) -> bytes:
 
 
 class SentCall(Protocol):
-    """A call that came in, with the pattern that it was found to match."""
+    """The source of a request of this wire."""
 
     sent: Call
-    pattern: str | None
 
 
 class Answerer(Peer):
@@ -84,6 +88,7 @@ class Answerer(Peer):
 
     wire: ClassVar[bytes] = SENECA
     reads_source: ClassVar[bool] = True
+    by_content: ClassVar[bool] = True
 
     def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int) -> None:
         super().__init__(random_id().decode(), _no_copies, broker.clock_us())
@@ -151,9 +156,9 @@ class Answerer(Peer):
             attempt.go_on(None)
 
     def _maybe_same(self, call: SentCall | None) -> Outgoing | None:
-        """A call that this very pin has matched goes on as it came: it need not be read from its row. Only a chain of
-        calls in the web dialect is kept there and nowhere else."""
-        if call is None or call.pattern != self.pin.text:
+        """A call of this wire goes on as it came: it need not be read from its row. Only a chain of calls in the web
+        dialect is kept there and nowhere else."""
+        if call is None:
             return None
         sent = call.sent
         if sent.attributes is not None and PARENTS_KEY in sent.attributes:
@@ -166,17 +171,27 @@ class Answerer(Peer):
 
     def outgoing(self, batch: Batch, row: int, masked_id: bytes) -> tuple[Outgoing, Form]:
         """A message of another wire is called by its masked id: the sender's own is for the bus alone."""
-        keys = self.pin.maybe_keys(self._public_name(batch.item("topic", row).decode())) or {}
+        keys = {} if self._is_matched_by(batch, row) else self._keys(batch.item("topic", row).decode())
         outgoing, form = outgoing_of(batch, row, keys, random_text, self.broker.clock_us() // 1000, self.pin.text)
         if batch.item("wire", row) != SENECA:
             outgoing.mid = masked_id.decode()
             outgoing.hops = started((), outgoing.sid, outgoing.mid, outgoing.sent_ms)
         return outgoing, form
 
-    def _public_name(self, name: str) -> str:
-        """What this wire calls the topic: a partition goes by the name of its base, another namespace by its alias."""
+    def _is_matched_by(self, batch: Batch, row: int) -> bool:
+        """What the bus publishes again, such as a dead letter, is of this wire and may have come by its name."""
+        if batch.item("wire", row) != SENECA:
+            return False
+        if batch.item("kind", row) == REQUEST:
+            return True
+        members = read_members(batch.item("payload", row))
+        return self.pin.matches(lambda key: text_of(members, key))
+
+    def _keys(self, name: str) -> Pattern:
+        """What a message of the topic must say to match the pin."""
         topic = self.broker.topics.maybe_exact(name)
-        return name if topic is None else topic.public
+        # A partition goes by the name of its base here, another namespace by its alias.
+        return self.pin.maybe_keys(name if topic is None else topic.public) or {}
 
 
 class Attempt:
@@ -286,8 +301,13 @@ class Service(Answerer):
         self.courier = Courier(broker.loop, settings.retries_ms, limits, self._hand, self._park)
 
     def deliver(self, run: Run, data: bytes) -> None:
+        """A message of this wire that does not match the pin is not for it, though it has the topic."""
         for row in range(run.span.start, run.span.stop):
-            self.courier.take(run.span.topic.name, Parcel(run.batch, row, run.ids[row]))
+            sent: Call | None = run.batch.item("source", row)
+            if sent is None or self.pin.matches(sent.look):
+                self.courier.take(run.span.topic.name, Parcel(run.batch, row, run.ids[row]))
+            else:
+                self.broker.meter.counts["bus.delivered"] -= 1
 
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
         outgoing, _ = self.outgoing(parcel.batch, parcel.row, parcel.data)
@@ -326,13 +346,8 @@ class PinGroup(Answerer):
         self._turn = 0
 
     def spells(self, name: str) -> bool:
-        """Where several pins share a name, the one that wins a message of that name is asked, and no other. A pin may
-        also be hidden from Seneca's router by one that does not match in the end: by its name it is reached."""
-        keys = self.pin.maybe_keys(name)
-        if keys is None or "+" not in self.pin.topic:
-            return keys is not None
-        winner = self._pins.maybe_find(lambda key: keys.get(key, MISSING))
-        return winner is None or winner[0] == self.pin
+        """Where the names of several pins cover a topic, one of them is meant, and no other is asked."""
+        return self._pins.maybe_named(name) == self.pin
 
     def members(self) -> Sequence[Responder]:
         """Those that are there, or all if none is known to be."""

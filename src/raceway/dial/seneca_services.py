@@ -29,16 +29,13 @@ log = structlog.get_logger("raceway.dial")
 
 class Attachment(msgspec.Struct, frozen=True):
     """What is kept of a service that was attached by command. `found` is how it spoke when it was last asked: after a
-    restart it is spoken to in this way until it was asked again."""
+    restart it is spoken to in this way until it was asked again. `name` is the topic that the command gave its pin."""
 
     pin: str
     url: str
     dialect: str = "auto"
     found: str = ""
-
-    @property
-    def key(self) -> str:
-        return f"{self.pin} {self.url}"
+    name: str = ""
 
 
 class ServiceRow(msgspec.Struct, frozen=True):
@@ -73,7 +70,7 @@ class ServiceTable:
         self._broker, self._settings, self._timeout_ms, self._loop = broker, settings, timeout_ms, loop
         self._allowed, self._is_own = allowed, is_own
         self._names: dict[str, str] = {}
-        self._configured: set[Attachment] = set()
+        self._configured: set[str] = set()
         self._looking: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
@@ -85,10 +82,10 @@ class ServiceTable:
                 raise ConfigError("seneca.names", str(error)) from error
         for wanted in self._settings.services:
             try:
-                services = self._add_all(wanted.pin, wanted.url, wanted.dialect)
+                services = self._add_all(wanted.pin, wanted.url, wanted.dialect, wanted.name)
             except RacewayError as error:
                 raise ConfigError("seneca.services", f"{wanted.pin} at {wanted.url}: {error}") from error
-            self._configured.update(Attachment(one.pin.text, one.line.address.url) for one in services)
+            self._configured.update(map(_key, services))
         for kept in list(self._broker.journal.state.section(SECTION).values()):
             self._restore(msgspec.convert(kept, Attachment))
         for service in self:
@@ -102,27 +99,41 @@ class ServiceTable:
 
     def _restore(self, kept: Attachment) -> None:
         try:
-            for service in self._add_all(kept.pin, kept.url, kept.dialect):
+            for service in self._add_all(kept.pin, kept.url, kept.dialect, kept.name):
                 if kept.found:
                     service.line.dialect = parse_address(kept.url, kept.found).dialect
         except RacewayError as error:  # settings have changed since
             log.error("a service cannot be attached again", pin=kept.pin, url=kept.url, reason=str(error))
 
-    async def attach(self, pins: str, url: str, dialect: str = "auto") -> list[ServiceRow]:
-        """Attach for good, also over restarts; one that is attached already may change its dialect by it.
+    async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> list[ServiceRow]:
+        """Attach for good, also over restarts: all of the pins or none. One that is attached already may change its
+        dialect by it. `name` is the topic of the one pin, instead of what its values make.
 
         Raises the errors of pins, names and addresses, ForbiddenError for one that is not on the allow-list, and
         UnavailableError if it could not be kept. Whether the service is there shows in the rows.
         """
         self._broker.journal.check_writable()
-        services = self._add_all(pins, url, dialect)
+        before = {_key(service) for service in self}
+        services = self._add_all(pins, url, dialect, name)
         await asyncio.gather(*(service.line.look() for service in services))
         for service in services:
-            found = service.line.dialect.value[0] if service.line.dialect is not None else ""
-            kept = Attachment(service.pin.text, service.line.address.url, dialect, found)
-            self._broker.set_state(SECTION, kept.key, msgspec.to_builtins(kept))
-        await self._committed()
+            if service in self:  # nobody has detached it meanwhile
+                self._broker.set_state(SECTION, _key(service), msgspec.to_builtins(self._kept(service, dialect)))
+        try:
+            await self._committed()
+        except RacewayError:
+            # What was to be kept is lost with the commit.
+            for service in services:
+                if _key(service) not in before and service in self:
+                    self._take_out(service)
+            raise
         return [self._row(service) for service in services]
+
+    def _kept(self, service: Service, dialect: str) -> Attachment:
+        pin, line = service.pin, service.line
+        name = pin.topic if pin.is_named and self._names.get(pin.text) != pin.topic else ""
+        found = line.dialect.value[0] if line.dialect is not None else ""
+        return Attachment(pin.text, line.address.url, dialect, found, name)
 
     async def detach(self, pins: str, url: str) -> int:
         """How many there were. One from the settings comes back at the next start. Raises UnavailableError."""
@@ -132,8 +143,8 @@ class ServiceTable:
         for pattern in parse_pins(pins):
             group = self._maybe_group(pattern)
             service = None if group is None else _maybe_service(group, address.url)
-            if group is not None and service is not None:
-                self._remove(group, service)
+            if service is not None:
+                self._remove(service)
                 gone += 1
         await self._committed()
         return gone
@@ -157,21 +168,27 @@ class ServiceTable:
 
     # ---- adding and removing -----------------------------------------------------------------------------------------
 
-    def _add_all(self, pins: str, url: str, dialect: str) -> list[Service]:
+    def _add_all(self, pins: str, url: str, dialect: str, name: str) -> list[Service]:
+        """All or none."""
         address = parse_address(url, dialect)
         if self._is_own(address.target):
             raise ForbiddenError("the bus", "be attached to itself")
         if not self._allowed.allows(address.target):
             raise ForbiddenError("the bus", f"connect to {address.target}: it is not on the list (dial.allow)")
-        wanted = [self._pin(pattern) for pattern in parse_pins(pins)]
-        if not wanted:
-            raise NameInvalidError(pins, "it names no pin")
+        patterns = parse_pins(pins)
+        if name and len(patterns) > 1:
+            raise NameInvalidError(name, "it is a name for one pin, and there are several")
+        wanted = [self._pin(pattern, name) for pattern in patterns]
+        self.pins.check(wanted)
         return [self._add(pin, address) for pin in wanted]
 
-    def _pin(self, pattern: Pattern) -> Pin:
+    def _pin(self, pattern: Pattern, name: str) -> Pin:
+        """Under the name it is given, else under the one it has already."""
+        text = canonical_text(pattern)
         if is_internal(lambda key: pattern.get(key, MISSING)):
-            raise NameInvalidError(canonical_text(pattern), "it is Seneca's own and never exposed")
-        return Pin.of(pattern, self._names.get(canonical_text(pattern)))
+            raise NameInvalidError(text, "it is Seneca's own and never exposed")
+        attached = None if name else self.pins.maybe_attached(pattern)
+        return attached or Pin.of(pattern, name or self._names.get(text))
 
     def _add(self, pin: Pin, address: Address) -> Service:
         group = self.pins.maybe_get(pin) or self._new_group(pin)
@@ -192,13 +209,20 @@ class ServiceTable:
         self.pins.add(pin, group)
         self._broker.peers.add(group)
         self._broker.routing.subscribe(group, "request", pin.topic, 0)
+        # A pin that covers a topic of another one may be meant by it now.
+        self._broker.routing.forget_routes()
         return group
 
-    def _remove(self, group: PinGroup, service: Service) -> None:
-        kept = Attachment(service.pin.text, service.line.address.url)
-        if self._broker.journal.state.get(SECTION, kept.key) is not None:
-            self._broker.set_state(SECTION, kept.key, None)
-        self._configured.discard(kept)
+    def _remove(self, service: Service) -> None:
+        key = _key(service)
+        if self._broker.journal.state.get(SECTION, key) is not None:
+            self._broker.set_state(SECTION, key, None)
+        self._configured.discard(key)
+        self._take_out(service)
+
+    def _take_out(self, service: Service) -> None:
+        group = self.pins.maybe_get(service.pin)
+        assert group is not None
         self._drop(group, service)
         if not group.services:
             self.pins.remove(group.pin)
@@ -214,8 +238,8 @@ class ServiceTable:
         service.close("the service was detached")
 
     def _maybe_group(self, pattern: Pattern) -> PinGroup | None:
-        text = canonical_text(pattern)
-        return next((group for pin, group in self.pins if pin.text == text), None)
+        pin = self.pins.maybe_attached(pattern)
+        return None if pin is None else self.pins.maybe_get(pin)
 
     # ---- looking -----------------------------------------------------------------------------------------------------
 
@@ -237,7 +261,6 @@ class ServiceTable:
 
     def _row(self, service: Service) -> ServiceRow:
         line = service.line
-        kept = Attachment(service.pin.text, line.address.url)
         return ServiceRow(
             pin=service.pin.text,
             topic=service.pin.topic,
@@ -245,12 +268,16 @@ class ServiceTable:
             dialect=line.dialect.value[0] if line.dialect is not None else "unknown",
             state=line.state,
             reason=line.reason,
-            origin="settings" if kept in self._configured else "command",
+            origin="settings" if _key(service) in self._configured else "command",
             calls=line.calls,
             failures=line.failures,
             waiting=service.courier.waiting,
             connections=line.open_connections,
         )
+
+
+def _key(service: Service) -> str:
+    return f"{service.pin.text} {service.line.address.url}"
 
 
 def _maybe_service(group: PinGroup, url: str) -> Service | None:

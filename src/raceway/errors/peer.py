@@ -87,7 +87,7 @@ class PinTakenError(PeerError):
     def __str__(self) -> str:
         return (
             f"the pin {self.text!r} would be the topic {self.name!r}, but the pin {self.holder!r} is attached as "
-            f"{self.holder_name!r}; configure another name for one of them"
+            f"{self.holder_name!r}; give one of them another name (--name, or seneca.names)"
         )
 
 

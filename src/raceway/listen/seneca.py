@@ -1,6 +1,6 @@
 """The Seneca wire's gate: a received document becomes a request or a publish of the bus.
 
-Whoever answers its topic, on any wire, answers the call.
+Where an attached pin matches, its services answer the call; else whoever answers its topic on another wire.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from raceway.codec.seneca_call import LEGACY, SEED
 from raceway.errors import NoRouteError, RacewayError
 from raceway.listen.gate import Gate
 from raceway.listen.seneca_calls import ReturnPath, SenecaCall, no_copies
-from raceway.listen.seneca_names import Names
+from raceway.listen.seneca_names import Named, Names
 from raceway.listen.seneca_repeats import Repeats
 from raceway.listen.session import Session
 from raceway.model.envelope import SENECA, Batch
@@ -115,7 +115,8 @@ class SenecaGate(Gate[SenecaSession]):
             settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: loop.time() * 1000
         )
         self._names = Names(pins)
-        self._asking: dict[bytes, list[SenecaCall]] = {}
+        # By topic and by who answers: pins may share a topic.
+        self._asking: dict[tuple[bytes, Any], list[SenecaCall]] = {}
         self._call_later = loop.call_later
 
     def now_ms(self) -> int:
@@ -130,45 +131,50 @@ class SenecaGate(Gate[SenecaSession]):
             self.broker.meter.counts["bus.repeated"] += 1
             return
         try:
-            topic, call.pattern, call.pattern_keys = self._names.of(call.sent)
-            self._perform(call, topic)
+            named = self._names.of(call.sent)
+            call.pattern, call.pattern_keys = named.pattern, named.keys
+            self._perform(call, named)
         except RacewayError as error:
             call.refuse(error)
 
-    def _perform(self, call: SenecaCall, topic: bytes) -> None:
+    def _perform(self, call: SenecaCall, named: Named) -> None:
         sent = call.sent
         if not sent.sync:
-            batch = batch_of(sent, topic, call.pattern)
+            batch = batch_of(sent, named.topic, call.pattern)
+            batch.source = [sent]
             # A topic that nobody listens on just now is no fault: the message is kept.
             _check(self.broker.perform(call, Publish(batch), call.committed), NoRouteError)
+            batch.source = None  # all have looked at it, and some keep the batch
         elif sent.multiple:
-            self._ask_all(call, topic)
+            self._ask_all(call, named)
         else:
-            self._gather(call, topic)
+            self._gather(call, named)
             if _returns(sent):
                 self._call_later(self.settings.hold_ms / 1000, call.let_go)
 
-    def _gather(self, call: SenecaCall, topic: bytes) -> None:
+    def _gather(self, call: SenecaCall, named: Named) -> None:
         if not self._asking:
             self.broker.turn.gather(self._ask)
-        calls = self._asking.setdefault(topic, [])
+        calls = self._asking.setdefault((named.topic, named.group), [])
         calls.append(call)
         if len(calls) == AT_ONCE:
             self.broker.turn.advance()
 
-    def _ask_all(self, call: SenecaCall, topic: bytes) -> None:
-        asked = self.broker.perform(call, AskAll(self._rows([call], topic), self.settings.several_limit))
+    def _ask_all(self, call: SenecaCall, named: Named) -> None:
+        rows, limit = self._rows([call], named.topic), self.settings.several_limit
+        asked = self.broker.perform(call, AskAll(rows, limit, responder=named.group, by_name=named.group is None))
         assert isinstance(asked, Asked)
         call.expect(asked.count)
         if _returns(call.sent):
             call.let_go()
 
     def _ask(self) -> None:
-        """Calls that came together, and are of one topic, are one batch."""
+        """Calls that came together, and are of one topic and one pin, are one batch."""
         asking, self._asking = self._asking, {}
-        for topic, calls in asking.items():
+        for (topic, group), calls in asking.items():
             try:
-                _check(self.broker.perform(calls[0], Request(self._rows(calls, topic), askers=calls)))
+                rows = self._rows(calls, topic)
+                _check(self.broker.perform(calls[0], Request(rows, False, calls, group, group is None)))
             except RacewayError as error:
                 for call in calls:
                     call.refuse(error)

@@ -72,7 +72,7 @@ def no_copies(run: Run) -> bytes:
 
 
 class SenecaCall(Peer):
-    """`place` is the door's own: where in its output the answer goes. `pattern` is set when a pin has matched."""
+    """`place` is the door's own: where in its output the answer goes. `pattern`: what it matches, if that is known."""
 
     wire: ClassVar[bytes] = SENECA
     reads_source: ClassVar[bool] = True

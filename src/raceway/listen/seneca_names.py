@@ -1,7 +1,8 @@
-"""Under which topic a document goes.
+"""Under which topic a document goes, and who answers it.
 
-Attached pins are looked at first, by the rule of Seneca's own router; the pin that wins says the topic. Without one the
-topic is made of the keys that commonly name an action.
+Attached pins are looked at first, by the rule of Seneca's own router; the pin that wins says the topic, and its
+services alone answer: topics of pins may overlap, and a topic says less than the document. Without one the topic is
+made of the keys that commonly name an action. A pin that has this topic is meant only if the document matches it.
 
 Callers repeat themselves: what a pin made of certain values it makes of them again, so the last findings are kept by
 the values of all keys that any pin looks at, as they came.
@@ -21,11 +22,13 @@ KEPT, KEPT_KEYS, KEPT_BYTES = 4096, 16, 256
 
 
 class Named(NamedTuple):
-    """`pattern` is the one that matched, `keys` are those that say where a message goes."""
+    """`pattern` is the one that matched, `keys` are those that say where a message goes. `group` is what the
+    table of pins has under the one that won, None if none did."""
 
     topic: bytes
     pattern: str
     keys: Collection[str]
+    group: Any = None
 
 
 class Names:
@@ -53,19 +56,22 @@ class Names:
             raise NoRouteError("")
         found = self._pins.maybe_find(sent.look)
         if found is None:
-            return _by_common_keys(sent)
-        pin = found[0]
-        named = Named(pin.topic_for(sent.look).encode(), pin.text, pin.pattern.keys())
+            return self._by_common_keys(sent)
+        pin, group = found
+        named = Named(pin.topic_for(sent.look).encode(), pin.text, pin.pattern.keys(), group)
         if len(values) <= KEPT_KEYS and sum([len(value or b"") for value in values]) <= KEPT_BYTES:
             if len(self._kept) >= KEPT:
                 self._kept.clear()
             self._kept[values] = named
         return named
 
-
-def _by_common_keys(sent: Call) -> Named:
-    topic = maybe_topic(sent.text)
-    if topic is None:
-        raise NoRouteError("")
-    named = {key: text for key in KEY_ORDER if (text := sent.text(key)) is not None}
-    return Named(topic.encode(), canonical_text(named), named.keys())
+    def _by_common_keys(self, sent: Call) -> Named:
+        topic = maybe_topic(sent.text)
+        if topic is None:
+            raise NoRouteError("")
+        missed = self._pins.maybe_missed(topic, sent.look)
+        if missed is not None:
+            pin, group = missed
+            return Named(topic.encode(), pin.text, pin.pattern.keys(), group)
+        named = {key: text for key in KEY_ORDER if (text := sent.text(key)) is not None}
+        return Named(topic.encode(), canonical_text(named), named.keys())

@@ -37,18 +37,25 @@ class Request(msgspec.Struct, gc=False):
 
     `waits`: where there is a queue but nobody consumes from it, the request may wait in it. `askers`: who asks, row by
     row, where one call speaks for several peers; then all rows are of one topic.
+
+    `responder`: who answers, if the requester's wire has found that out by its own rule. `by_name`: it has looked and
+    found nobody, so that responders which are found by that rule are not asked.
     """
 
     batch: Batch
     waits: bool = False
     askers: Sequence[Any] | None = None
+    responder: Any = None
+    by_name: bool = False
 
 
 class AskAll(msgspec.Struct, gc=False):
-    """One request, a batch of one row, to everybody who would answer it, `limit` at most."""
+    """One request, a batch of one row, to everybody who would answer it, `limit` at most; the rest as in `Request`."""
 
     batch: Batch
     limit: int
+    responder: Any = None
+    by_name: bool = False
 
 
 class Respond(msgspec.Struct, gc=False):

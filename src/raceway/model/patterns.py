@@ -10,12 +10,15 @@ that every object has, and then hides globs.)
 A pin is a pattern by which a service is attached. Its name on the bus is the values of its keys joined by dots, the
 keys in the order `sys role plugin base area aim cmd`, then alphabetical: `role:math,cmd:sum` is `math.sum`. A value `*`
 is one level: `role:math,cmd:*` is the pattern `math.+` over topics. What cannot be spelled so needs a name given to it.
+
+Names of pins may overlap: `plugin:math,cmd:*` is `math.+`, which covers `math.sum`. Messages of Seneca are told apart
+by their keys, so the router decides; messages of other wires have nothing but the name (`PinTable.maybe_named`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Generic, TypeAlias, TypeVar
 
 from raceway.errors import NameInvalidError, PinTakenError
@@ -136,13 +139,9 @@ class _Node(Generic[V]):
 
     def follow(self, text: str) -> _Node[V] | None:
         node = self.literals.get(text)
-        if node is not None or not self.globs or isinstance(text, Unmatchable):
+        if node is not None:
             return node
-        any_will_do = isinstance(text, Compound)
-        for _, matches, child in self.globs:
-            if any_will_do or matches(text):
-                return child
-        return None
+        return next((child for _, matching, child in self.globs if _matches_glob(text, matching)), None)
 
 
 class PatternRouter(Generic[V]):
@@ -228,12 +227,13 @@ def _exact(pattern: Mapping[str, str]) -> str:
 class Pin:
     """A pattern and its name: `topic` has `+` for a level that may be anything. Not changed once it is made."""
 
-    __slots__ = ("_folded", "_literals", "_stars", "is_named", "pattern", "text", "topic")
+    __slots__ = ("_folded", "_globs", "_literals", "_stars", "is_named", "pattern", "text", "topic")
 
     def __init__(self, pattern: Pattern, topic: str, is_named: bool) -> None:
         self.text, self.pattern, self.topic, self.is_named = canonical_text(pattern), pattern, topic, is_named
         self._folded = fold(topic).split(".")
         self._literals = {key: value for key, value in pattern.items() if not is_glob(value)}
+        self._globs = {key: compile_glob(value) for key, value in pattern.items() if is_glob(value)}
         # Keys whose value is a level of its own, and which level.
         self._stars = [] if is_named else _stars(pattern)
 
@@ -255,6 +255,12 @@ class Pin:
     def _identity(self) -> tuple[Pattern, str, bool]:
         return self.pattern, self.topic, self.is_named
 
+    def matches(self, look: Look) -> bool:
+        """Does a message say all that the pattern wants? Which of several that match wins is for the router to say."""
+        if any(look(key) != value for key, value in self._literals.items()):
+            return False
+        return all(_matches_glob(look(key), matching) for key, matching in self._globs.items())
+
     def topic_for(self, look: Look) -> str:
         """The topic of a message that matches. Raises NameInvalidError where a value cannot be a level."""
         if not self._stars:
@@ -272,6 +278,15 @@ class Pin:
         if len(levels) != len(self._folded) or not all(map(_is_level, self._folded, levels)):
             return None
         return self._literals | {key: levels[level] for key, level in self._stars}
+
+    @property
+    def open_levels(self) -> list[bool]:
+        """Which levels of the topic may be anything. Of two pins that cover a topic, the lesser list says more."""
+        return [level == ANY_LEVEL for level in self._folded]
+
+
+def _matches_glob(text: str, matching: Callable[[str], bool]) -> bool:
+    return not isinstance(text, Unmatchable) and (isinstance(text, Compound) or matching(text))
 
 
 def _name_of(pattern: Pattern) -> str:
@@ -342,13 +357,24 @@ class PinTable(Generic[V]):
     def add(self, pin: Pin, value: V) -> None:
         """The same pin again replaces the value. Raises PinTakenError if another pin has its name, or the same pattern
         has another."""
-        known = self._router.maybe_get(pin.pattern)
-        holder = self._names.get(fold(pin.topic)) or (known[0] if known is not None else None)
-        if holder is not None and holder != pin:
-            raise PinTakenError(pin.text, pin.topic, holder.text, holder.topic)
+        self.check([pin])
         self.changes += 1
         self._names[fold(pin.topic)] = pin
         self._router.add(pin.pattern, (pin, value))
+
+    def check(self, pins: Iterable[Pin]) -> None:
+        """Could all of them be added? Raises PinTakenError for the first that could not, also because of another one
+        of them."""
+        names: dict[str, Pin] = {}
+        patterns: dict[str, Pin] = {}
+        for pin in pins:
+            name, pattern = fold(pin.topic), _exact(pin.pattern)
+            known = self._router.maybe_get(pin.pattern)
+            holders = (self._names.get(name), known and known[0], names.get(name), patterns.get(pattern))
+            for holder in holders:
+                if holder is not None and holder != pin:
+                    raise PinTakenError(pin.text, pin.topic, holder.text, holder.topic)
+            names[name] = patterns[pattern] = pin
 
     def remove(self, pin: Pin) -> bool:
         """False if it was not there."""
@@ -362,8 +388,30 @@ class PinTable(Generic[V]):
         known = self._router.maybe_get(pin.pattern)
         return known[1] if known is not None and known[0] == pin else None
 
+    def maybe_attached(self, pattern: Mapping[str, str]) -> Pin | None:
+        """The pin of this very pattern, whatever its name."""
+        known = self._router.maybe_get(pattern)
+        return None if known is None else known[0]
+
     def maybe_find(self, look: Look) -> tuple[Pin, V] | None:
         return self._router.maybe_find(look)
+
+    def maybe_named(self, topic: str) -> Pin | None:
+        """Whom a message of another wire means by this topic: the pin whose name says most of it, from the left. Where
+        the router gives the message that is made for this pin to another one of that name, it means that one."""
+        covering = [pin for pin, _ in self if pin.maybe_keys(topic) is not None]
+        if len(covering) < 2:
+            return covering[0] if covering else None
+        nearest = min(covering, key=lambda pin: pin.open_levels)
+        keys = nearest.maybe_keys(topic) or {}
+        winner = self.maybe_find(lambda key: keys.get(key, MISSING))
+        return nearest if winner is None or winner[0] not in covering else winner[0]
+
+    def maybe_missed(self, topic: str, look: Look) -> tuple[Pin, V] | None:
+        """Of the pins that this topic names, the one that a message matches although the router has not found it: the
+        router does not come back from a branch that another pin has led it into."""
+        missed = [entry for entry in self if entry[0].matches(look) and entry[0].maybe_keys(topic) is not None]
+        return min(missed, key=lambda entry: entry[0].open_levels, default=None)
 
     def __iter__(self) -> Iterator[tuple[Pin, V]]:
         """In order of adding."""

@@ -24,7 +24,7 @@ class ServiceTable(Protocol):
     """Where services are attached. A row is a record that becomes JSON."""
 
     def rows(self) -> Sequence[Any]: ...
-    async def attach(self, pins: str, url: str, dialect: str = "auto") -> Sequence[Any]: ...
+    async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> Sequence[Any]: ...
     async def detach(self, pins: str, url: str) -> int: ...
 
 
@@ -35,6 +35,7 @@ class Attach(msgspec.Struct, forbid_unknown_fields=True):
     pin: str
     url: str
     dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
+    name: str = ""
 
 
 def seneca_routes(services: ServiceTable) -> list[Route]:
@@ -46,7 +47,7 @@ def seneca_routes(services: ServiceTable) -> list[Route]:
 
     async def attach(request: Request) -> Response:
         wanted = await _read(request)
-        return _rows(await services.attach(wanted.pin, wanted.url, wanted.dialect))
+        return _rows(await services.attach(wanted.pin, wanted.url, wanted.dialect, wanted.name))
 
     async def detach(request: Request) -> Response:
         wanted = await _read(request)
