@@ -109,6 +109,7 @@ def test_one_straggler_costs_one_pair_of_counts_however_many_are_done_behind_it(
         bench.sent(producer, *(b"%d" % number for number in range(begin, begin + 50)))
         bench.ack(*range(max(begin, 1), begin + 50))
     kept = bench.journal.state.get("cursors", f"subscription:{TOPIC}:{NAME}")
+    assert kept is not None
     assert (kept["offset"], kept["done"]) == (0, [1, 999])
 
 

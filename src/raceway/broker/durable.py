@@ -76,7 +76,7 @@ class DurableSubscription(Subscription):
         super().__init__(feed, name, kind, host, release_ms)
         self.policy, self.max_unacked = policy, max_unacked
         self.redelivered = self.dead_letters = 0
-        self._next = kept["offset"]
+        self._next: int = kept["offset"]
         self._held: dict[int, Held] = {}
         self._ahead = Ahead.restored(kept, feed.end)
         # How often messages that are not done have failed, by their offsets.
@@ -86,7 +86,7 @@ class DurableSubscription(Subscription):
         self._wakes_ms = float("inf")
         self._bucket: TokenBucket | None = None
         # Requests stepped over, and those of them that the cursor has not passed.
-        self._requests = kept.get("requests", feed.requests)
+        self._requests: int = kept.get("requests", feed.requests)
         self._stepped: deque[int] = deque(maxlen=KEPT_REQUESTS)
 
     # ---- where it stands ---------------------------------------------------------------------------------------------

@@ -77,7 +77,8 @@ class Ahead:
 
 def done_counts(cursor: int, held: Iterable[int], following: int, ahead: Iterable[tuple[int, int]]) -> list[int]:
     """`held`: offsets before `following` that are not done, ascending, the cursor first."""
-    counts, place = [], cursor
+    counts: list[int] = []
+    place = cursor
     for start, stop in chain(_gaps(cursor, held, following), ahead):
         counts += (start - place, stop - start)
         place = stop
