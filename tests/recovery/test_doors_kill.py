@@ -15,6 +15,7 @@ import json
 import threading
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from http.client import HTTPException
 from pathlib import Path
 
@@ -159,6 +160,14 @@ class Consumer(threading.Thread):
             self.acknowledged.add(offset)
 
 
+def figures(doors: list[Door], consumers: list[Consumer]) -> list[int]:
+    return [len(door.stored) for door in doors] + [len(consumer.acknowledged) for consumer in consumers]
+
+
+def have_got_on(doors: list[Door], consumers: list[Consumer], before: list[int], wanted: int) -> bool:
+    return all(now >= then + wanted for now, then in zip(figures(doors, consumers), before, strict=True))
+
+
 def lag(server: Server) -> float:
     return server.metric("raceway_subscriptions_lag")
 
@@ -167,25 +176,15 @@ def lag(server: Server) -> float:
 def test_no_answered_acknowledgement_comes_back_and_nothing_stored_is_lost(tmp_path: Path) -> None:
     chosen, over = seeded("doors"), threading.Event()
     # More stragglers than the window holds would stop a subscription; so would their time-outs.
-    window = {"RACEWAY_BROKER__SUBSCRIPTIONS__MAX_UNACKED": 10_000, **{SLOW: 3_600_000}}
+    window = {"RACEWAY_BROKER__SUBSCRIPTIONS__MAX_UNACKED": 10_000, SLOW: 3_600_000}
     with running_server(tmp_path / "data", **window) as server:
         with danube_wire(server) as wire:
             wire.producer(DANUBE_TOPIC)
         consumers = [Consumer(server, type) for type in TYPES]
         doors: list[Door] = [kind(server, over) for kind in (Mb, Danube, Zbus, Seneca, Rest)]
         for number in range(rounds(3)):
-            stored, acknowledged = [len(each.stored) for each in doors], [len(each.acknowledged) for each in consumers]
-            wanted = chosen.randrange(1, 40)
-            wait_until(
-                lambda: (
-                    all(len(each.stored) >= before + wanted for each, before in zip(doors, stored, strict=True))  # noqa: B023
-                    and all(
-                        len(c.acknowledged) > before + wanted for c, before in zip(consumers, acknowledged, strict=True)
-                    )
-                ),  # noqa: B023, E501
-                60,
-                f"{wanted} more through every door",
-            )
+            wanted, before = chosen.randrange(1, 40), figures(doors, consumers)
+            wait_until(partial(have_got_on, doors, consumers, before, wanted), 60, f"{wanted} more through every door")
             server.kill()
             server.env = {**window, **(ROLLING if number % 2 == 0 else {})}
             server.start(START_S)
