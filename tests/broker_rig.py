@@ -76,6 +76,8 @@ class BrokerRig:
         if self._folder is not None:
             self.loop = ManualLoop()
             self.journal = self._open()
+        else:  # the journal goes on in this loop, the broker before does not
+            self.loop.forget_timers()
         self.broker = Broker(self._settings, self.journal, self.loop, self.loop.wall_us)
 
     def foreign_peer(self, *patterns: str, answers: str | None = None, priority: float = 0) -> RecordingPeer:

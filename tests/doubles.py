@@ -60,6 +60,10 @@ class ManualLoop:
         heapq.heappush(self._timers, (self._now + delay, self._made, timer))
         return timer
 
+    def forget_timers(self) -> None:
+        """Whoever asked for them is no more."""
+        self._timers.clear()
+
     def turn(self) -> None:
         """One turn: what was ready when it began."""
         for _ in range(len(self._ready)):

@@ -8,19 +8,21 @@
 A poisonous message is dropped, or blocks, or is COPYING until its dead letter is safe.
 
 A subscription keeps offsets, never rows: what is out can be read again. `_held` has every offset that was taken in and
-is not done, in ascending order, so its first one is the cursor; rows behind it that are done are not in it. After a
-restart everything from the cursor on is delivered again. Requests among the rows are stepped over.
+is not done, in ascending order, so its first one is the cursor; rows behind it that are done are not in it. Both are
+kept (`progress`), and how often messages have failed: after a restart what is not done is delivered again, nothing
+else. Requests among the rows are stepped over.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 from heapq import heappop, heappush
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from raceway.broker.consumers import Consumer
+from raceway.broker.progress import Ahead, done_counts
 from raceway.broker.rates import TokenBucket
 from raceway.broker.recent import Piece
 from raceway.broker.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
@@ -43,13 +45,13 @@ KEPT_REQUESTS = 10_000
 class Held:
     """A message that was taken in and is not done. `since_ms`: out since, or to wait until."""
 
-    __slots__ = ("consumer", "deliveries", "failures", "key", "offset", "reason", "since_ms", "state")
+    __slots__ = ("consumer", "deliveries", "key", "offset", "reason", "since_ms", "state")
 
     def __init__(self, offset: int, key: bytes = b"") -> None:
         self.offset, self.key = offset, key
         self.state = READY
         self.consumer: Consumer | None = None
-        self.deliveries = self.failures = 0
+        self.deliveries = 0
         self.since_ms = 0.0
         self.reason = ""
 
@@ -67,22 +69,24 @@ class DurableSubscription(Subscription):
         host: Host,
         release_ms: float,
         *,
-        cursor: int,
-        requests: int,
+        kept: Mapping[str, Any],
         policy: FailurePolicy,
         max_unacked: int,
     ) -> None:
         super().__init__(feed, name, kind, host, release_ms)
         self.policy, self.max_unacked = policy, max_unacked
         self.redelivered = self.dead_letters = 0
-        self._next = cursor
+        self._next: int = kept["offset"]
         self._held: dict[int, Held] = {}
+        self._ahead = Ahead.restored(kept, feed.end)
+        # How often messages that are not done have failed, by their offsets.
+        self._failures = {int(offset): count for offset, count in kept.get("failed", {}).items()}
         self._ready: list[int] = []
         self._out = self._poisoned = 0
         self._wakes_ms = float("inf")
         self._bucket: TokenBucket | None = None
         # Requests stepped over, and those of them that the cursor has not passed.
-        self._requests = requests
+        self._requests: int = kept.get("requests", feed.requests)
         self._stepped: deque[int] = deque(maxlen=KEPT_REQUESTS)
 
     # ---- where it stands ---------------------------------------------------------------------------------------------
@@ -103,7 +107,19 @@ class DurableSubscription(Subscription):
     @property
     def lag(self) -> int:
         """Publishes that are not acknowledged."""
-        return self.feed.end - self._next - (self.feed.requests - self._requests) + len(self._held)
+        unread = self.feed.end - self._next - (self.feed.requests - self._requests) - self._ahead.publishes
+        return unread + len(self._held)
+
+    def progress(self) -> dict[str, Any]:
+        """What is kept of it; see `raceway.broker.progress`."""
+        cursor, held = self.cursor, self._held
+        found = {"topic": self.topic.name, "offset": cursor, "requests": self.requests_passed}
+        if self._ahead or len(held) < self._next - cursor:
+            found["done"] = done_counts(cursor, held, self._next, self._ahead)
+            found["stepped"] = len(self._stepped) + self._ahead.requests
+        if self._failures:
+            found["failed"] = {str(offset): count for offset, count in self._failures.items()}
+        return found
 
     def status(self) -> SubscriptionStatus:
         states = [held.state for held in self._held.values()]
@@ -129,6 +145,8 @@ class DurableSubscription(Subscription):
         self._held.clear()
         self._ready.clear()
         self._stepped.clear()
+        self._ahead.clear()
+        self._failures.clear()
         self._out = self._poisoned = 0
         self._next, self._requests = offset, requests
         self._host.note_move(self)
@@ -155,13 +173,22 @@ class DurableSubscription(Subscription):
         stop = min(piece.stop, self.feed.end, self._next + limit)
         while self._next < stop and len(self._held) < self.intake_limit:
             row = self._next - piece.first
-            if (kinds[row] if type(kinds) is list else kinds) == PUBLISH:
-                self.admit(self._held.setdefault(self._next, Held(self._next)), batch, row)
-            else:
+            if (kinds[row] if type(kinds) is list else kinds) != PUBLISH:
                 self._requests += 1
                 self._stepped.append(self._next)
                 self._host.note_move(self)
+            elif self._ahead.pass_publish(self._next):
+                self._host.note_move(self)
+            else:
+                self._take_message(self._held.setdefault(self._next, Held(self._next)), batch, row)
             self._next += 1
+
+    def _take_message(self, held: Held, batch: Batch, row: int) -> None:
+        self.admit(held, batch, row)
+        if self._failures:
+            held.deliveries = self._failures.get(held.offset, 0)
+            if held.deliveries > self.policy.max_redelivery_count:
+                self._poison(held)
 
     def _step_to(self, offset: int) -> None:
         """Rows that are no more: retention removed them, or damage took them."""
@@ -299,6 +326,8 @@ class DurableSubscription(Subscription):
     def finish(self, held: Held) -> None:
         """The message is done with."""
         del self._held[held.offset]
+        if self._failures:
+            self._failures.pop(held.offset, None)
         self._out -= held.state in IN_WINDOW
         self._poisoned -= held.state is POISON
         self._host.note_move(self)
@@ -310,19 +339,20 @@ class DurableSubscription(Subscription):
             self._fail(held, delay_ms, reason)
 
     def _fail(self, held: Held, delay_ms: int, reason: str) -> None:
-        held.failures += 1
+        failures = self._failures[held.offset] = self._failures.get(held.offset, 0) + 1
+        self._host.note_move(self)
         held.reason = reason
-        if held.failures > self.policy.max_redelivery_count:
+        if failures > self.policy.max_redelivery_count:
             self._poison(held)
             return
         held.state = WAITING
-        held.since_ms = self._host.now_ms() + self.policy.wait_ms(held.failures, delay_ms)
+        held.since_ms = self._host.now_ms() + self.policy.wait_ms(failures, delay_ms)
         self._wake(held.since_ms)
 
     def _poison(self, held: Held) -> None:
         """It failed too often."""
         self._poisoned -= held.state is POISON
-        self._out += held.state is POISON
+        self._out += held.state not in IN_WINDOW
         held.state = COPYING
         if self.policy.poison == "drop":
             self.dropped += 1
@@ -365,13 +395,14 @@ class DurableSubscription(Subscription):
         self.policy = policy
         now_ms = self._host.now_ms()
         for held in list(self._held.values()):
-            if held.state is POISON and held.failures <= policy.max_redelivery_count:
+            failures = self._failures.get(held.offset, 0)
+            if held.state is POISON and failures <= policy.max_redelivery_count:
                 self._poisoned -= 1
                 self._make_ready(held)
             elif held.state is POISON:
                 self._poison(held)
             elif held.state is WAITING:
-                held.since_ms = min(held.since_ms, now_ms + policy.wait_ms(held.failures))
+                held.since_ms = min(held.since_ms, now_ms + policy.wait_ms(failures))
         self.tick()
 
     def set_max_unacked(self, max_unacked: int) -> None:
@@ -392,7 +423,7 @@ class DurableSubscription(Subscription):
         for held in list(self._due(now_ms)):
             if held.state is OUT:
                 self._fail(held, 0, "ack timeout")
-            elif held.failures > self.policy.max_redelivery_count:
+            elif self._failures.get(held.offset, 0) > self.policy.max_redelivery_count:
                 self._poison(held)
             else:
                 self._out -= 1

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -203,7 +204,7 @@ class SubscriptionTable:
         )
         self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
         feed = self._feed(topic)
-        subscription = self._build(feed, record, self._bus.journal.offsets(topic.name)[1], feed.requests)
+        subscription = self._build(feed, record, {"offset": self._bus.journal.offsets(topic.name)[1]})
         self._keep_cursor(subscription)
         return subscription
 
@@ -216,8 +217,8 @@ class SubscriptionTable:
             self._bus.readers.add(topic, feed)
         return feed
 
-    def _build(self, feed: TopicFeed, record: SubscriptionRecord, cursor: int, requests: int) -> Subscription:
-        """A subscription of its kind, in its place."""
+    def _build(self, feed: TopicFeed, record: SubscriptionRecord, kept: Mapping[str, Any]) -> Subscription:
+        """A subscription of its kind, in its place; `kept` says how far it has come."""
         release_ms = self._settings.exclusive_release_s * 1000
         common = (feed, record.name, record.type, self, release_ms)
         subscription: Subscription
@@ -227,7 +228,7 @@ class SubscriptionTable:
             durable = partial(KeySharedSubscription, unwanted_ms=self._settings.unwanted_key_s * 1000)
             make = durable if record.type == "key_shared" else DurableSubscription
             subscription = make(
-                *common, cursor=cursor, requests=requests, policy=record.policy or self._default_policy,
+                *common, kept=kept, policy=record.policy or self._default_policy,
                 max_unacked=record.max_unacked or self._settings.max_unacked,
             )  # fmt: skip
         subscription.paused = self._paused
@@ -242,8 +243,7 @@ class SubscriptionTable:
         del self._kept[old]
         self._absences.dismiss(old)
         feed = self._feeds[old.topic]
-        cursor, requests = (old.cursor, old.requests_passed) if isinstance(old, DurableSubscription) else (0, 0)
-        subscription = self._build(feed, record, cursor, requests)
+        subscription = self._build(feed, record, old.progress() if isinstance(old, DurableSubscription) else {})
         self._moved.pop(old, None)
         for consumer in old.consumers:
             self._join(subscription, consumer)
@@ -421,7 +421,7 @@ class SubscriptionTable:
             return
         topic = subscription.topic.name
         key = _cursor_key(topic, subscription.name)
-        value = {"topic": topic, "offset": subscription.cursor, "requests": subscription.requests_passed}
+        value = subscription.progress()
         if self._bus.journal.state.get(CURSORS, key) != value:
             self._bus.set_state(CURSORS, key, value)
 
@@ -441,9 +441,8 @@ class SubscriptionTable:
         for value in list(state.section(SUBSCRIPTIONS).values()):
             record = msgspec.convert(value, SubscriptionRecord)
             feed = self._feed(self._bus.topics.own(record.topic))
-            kept = state.get(CURSORS, _cursor_key(record.topic, record.name)) or {}
-            cursor = min(kept.get("offset", feed.end), feed.end)
-            subscription = self._build(feed, record, cursor, kept.get("requests", feed.requests))
+            kept = state.get(CURSORS, _cursor_key(record.topic, record.name)) or {"offset": feed.end}
+            subscription = self._build(feed, record, {**kept, "offset": min(kept["offset"], feed.end)})
             by_name[record.topic, record.name] = subscription
         for consumer_id, value in list(state.section(CONSUMERS).items()):
             joined = msgspec.convert(value, ConsumerRecord)

@@ -1,0 +1,95 @@
+"""How far a durable subscription has come, as it is kept in the journal's state.
+
+    {"topic": "orders", "offset": 7, "requests": 0, "done": [2, 3, 1, 4], "stepped": 0, "failed": {"7": 2}}
+
+Everything before `offset` is done. `done` counts from there on, in turn: two messages that are not done, three that
+are, one that is not, four that are. The list is no longer than twice the messages that are not done, which the window
+of the subscription bounds, and a consumer that acknowledges in order has none. `stepped` says how many of the offsets
+counted as done are requests, and `failed` how often a message that is not done has failed. Rows of earlier releases
+have neither.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import chain
+from typing import Any
+
+
+class Ahead:
+    """Offsets that were done before a restart and have not been read again since, in ascending order."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]] = (), requests: int = 0) -> None:
+        self._ranges = deque(ranges)
+        self._left = sum(stop - start for start, stop in self._ranges)
+        self._publishes = max(self._left - requests, 0)
+
+    @classmethod
+    def restored(cls, kept: Mapping[str, Any], end: int) -> Ahead:
+        """`end`: the topic's. What lies behind it was lost, and its offsets mean nothing any more."""
+        ranges, place, counts = [], kept["offset"], iter(kept.get("done", ()))
+        for open_ones, done in zip(counts, counts, strict=False):
+            start = place + open_ones
+            place = start + done
+            if start < end:
+                ranges.append((start, min(place, end)))
+        return cls(ranges, kept.get("stepped", 0))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return iter(self._ranges)
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    @property
+    def publishes(self) -> int:
+        return self._publishes
+
+    @property
+    def requests(self) -> int:
+        return self._left - self._publishes
+
+    def pass_publish(self, offset: int) -> bool:
+        """Is the message at this offset done? Offsets are asked for in ascending order, each once."""
+        if not self._ranges:
+            return False
+        self._forget(offset)
+        if not self._ranges or offset < self._ranges[0][0]:
+            return False
+        self._publishes = max(self._publishes - 1, 0)
+        self._forget(offset + 1)
+        return True
+
+    def clear(self) -> None:
+        self._ranges.clear()
+        self._left = self._publishes = 0
+
+    def _forget(self, before: int) -> None:
+        """Nobody asks for offsets before this one any more."""
+        while self._ranges and self._ranges[0][0] < before:
+            start, stop = self._ranges.popleft()
+            self._left -= min(stop, before) - start
+            if stop > before:
+                self._ranges.appendleft((before, stop))
+        self._publishes = min(self._publishes, self._left)
+
+
+def done_counts(cursor: int, held: Iterable[int], following: int, ahead: Iterable[tuple[int, int]]) -> list[int]:
+    """`held`: offsets before `following` that are not done, ascending, the cursor first."""
+    counts: list[int] = []
+    place = cursor
+    for start, stop in chain(_gaps(cursor, held, following), ahead):
+        counts += (start - place, stop - start)
+        place = stop
+    return counts
+
+
+def _gaps(cursor: int, held: Iterable[int], following: int) -> Iterator[tuple[int, int]]:
+    expected = cursor
+    for offset in held:
+        if offset > expected:
+            yield expected, offset
+        expected = offset + 1
+    if following > expected:
+        yield expected, following
