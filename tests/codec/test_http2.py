@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from raceway.codec import http2_frames as h2
-from raceway.codec.http2 import REMEMBERED_GAPS, Event, Http2Limits
+from raceway.codec.http2 import REMEMBERED_GAPS, UNUSUAL_FRAMES, Event, Http2Limits
 from raceway.codec.http2_frames import PREFACE, frame
 from tests.codec.http2_rig import CALL, GREETING, Frame, Http2Rig, block, call, data, headers, with_fields
 
@@ -507,3 +507,37 @@ def test_heads_are_read_with_the_table_of_the_peer() -> None:
         ((_, head, _, _),) = rig.take(frame(h2.HEADERS, h2.END_HEADERS | h2.END_STREAM, number, sent))
         assert head is not None
         assert head.fields == [(name.encode(), value.encode()) for name, value in fields]
+
+
+def test_a_read_of_many_unusual_frames_is_dealt_with_in_parts() -> None:
+    rig = Http2Rig()
+    pings = b"".join(frame(h2.PING, 0, 0, number.to_bytes(8, "big")) for number in range(1000))
+    rig.take(pings + call(1)[:20])
+    answered, parts = rig.sent(), 1
+    while rig.connection.halted:
+        assert len(answered) == parts * UNUSUAL_FRAMES
+        rig.take(b"")
+        answered += rig.sent()
+        parts += 1
+    assert [int.from_bytes(each.body, "big") for each in answered] == list(range(1000))
+    assert parts == 4
+    assert len(rig.take(call(1)[20:])) == 1, "what was begun goes on"
+
+
+def test_an_address_that_gave_up_too_many_streams_is_told_so() -> None:
+    rig = Http2Rig()
+    allowed = iter([True, True, False])
+    rig.connection.may_reset = lambda: next(allowed)
+    for number in (1, 3):
+        rig.take(headers(number) + h2.reset(number, h2.CANCEL))
+        rig.take(h2.reset(number, h2.CANCEL))
+        assert rig.broken() is None, "a reset of what is over already costs nothing of it"
+    rig.take(headers(5) + h2.reset(5, h2.CANCEL))
+    assert rig.broken() == h2.ENHANCE_YOUR_CALM
+
+
+def test_streams_that_a_peer_makes_us_reset_count_as_its_own_resets() -> None:
+    rig = Http2Rig()
+    rig.connection.may_reset = lambda: False
+    rig.take(headers(1) + h2.window_update(1, 0))
+    assert rig.broken() == h2.ENHANCE_YOUR_CALM

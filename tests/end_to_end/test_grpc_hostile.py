@@ -132,6 +132,28 @@ def test_an_attack_ends_the_connection(door: Door, name: str) -> None:
         assert peer.goodbye() in (error, None)
 
 
+def test_resets_are_counted_over_all_connections_of_an_address() -> None:
+    """40,000 of them over eight connections. Each ends soon, and so does a new one; calls of others are answered."""
+    with running_door(reset_burst=200, reset_rate=1) as door:
+        attack = resets(5000)
+        with grpc.insecure_channel(door.address) as channel, ExitStack() as stack:
+            say = channel.unary_unary("/test.Echo/Say")
+            peers = [stack.enter_context(Peer(door)) for _ in range(8)]
+            for number, peer in enumerate(peers):
+                peer.send(attack)
+                assert say(b"%d" % number, timeout=10) == b"%d" % number
+            assert {peer.goodbye() for peer in peers} <= {h2.ENHANCE_YOUR_CALM, None}
+            with Peer(door) as again:
+                again.send(resets(5))
+                assert again.goodbye() in (h2.ENHANCE_YOUR_CALM, None)
+
+
+def test_calls_given_up_at_leisure_are_no_attack() -> None:
+    with running_door(reset_burst=20) as door, Peer(door) as peer:
+        peer.send(resets(20) + call(41, b"alive"))
+        assert message(b"alive") in [each.body for each in _until(peer, 41)]
+
+
 def test_many_attackers_at_once_are_bounded(door: Door) -> None:
     """Twenty connections, each with as many calls begun as it may, none finished."""
     with ExitStack() as stack:

@@ -18,6 +18,7 @@ from raceway.broker.turn import Turn
 from raceway.broker.unfinished import InputBudget
 from raceway.errors import DrainingError
 from raceway.journal.contract import Done, Journal
+from raceway.model.buckets import Buckets
 from raceway.model.envelope import Batch
 
 AUDIT = "system.message"
@@ -46,7 +47,10 @@ class Bus:
         self.loop = loop
         self.clock_us = clock_us
         self.turn = Turn(loop.call_soon)
-        self.topics = TopicTable(journal.topics(), settings.max_topics, settings.subscriptions.aliases)
+        self._new_topics = Buckets(loop.time)
+        self.topics = TopicTable(
+            journal.topics(), settings.max_topics, settings.subscriptions.aliases, self._may_make_topic
+        )
         self.routing = Routing()
         self.readers = Readers()
         self.peers = PeerTable()
@@ -62,6 +66,14 @@ class Bus:
         self.audited = False
         self._journal_owed = False
         self._lingering = False
+
+    def _may_make_topic(self, maker: str) -> bool:
+        """Topics stay for ever, so each address may make only so many at a time. One that may not is counted."""
+        rate = self.settings.topic_rate
+        if not (rate and maker) or self._new_topics.take(maker, rate, self.settings.topic_burst):
+            return True
+        self.meter.counts["bus.topics_refused"] += 1
+        return False
 
     def append(self, batch: Batch, done: Done | None, *, awaited: bool | None = None) -> int:
         """To the journal, which is flushed at the end of the turn. The first row's sequence.

@@ -42,7 +42,7 @@ class Danube:
         """Names of the partitions by number, of the topic itself if it has none; empty if there is no such topic."""
         return [each.name for each in self._records.partitions(topic)]
 
-    def create_producer(self, wanted: ProducerWanted) -> ProducerRow:
+    def create_producer(self, wanted: ProducerWanted, maker: str = "") -> ProducerRow:
         """Make, or find, a producer and with it the topic. Nothing is made if anything is against it."""
         self._bus.check_open()
         topic = self._records.check(wanted.topic, wanted.reliable)
@@ -53,7 +53,7 @@ class Danube:
             self._schemas.check_reference(topic, wanted.subject, version=wanted.version, min_version=wanted.min_version)
         if topic is None or not self._producers.has(topic, wanted.name):
             self._bus.journal.check_writable()  # state alone would be taken, and wait until a full disk has space
-        topic = self._records.settle(wanted.topic, wanted.reliable)
+        topic = self._records.settle(wanted.topic, wanted.reliable, maker=maker)
         if wanted.subject is not None:
             self._schemas.bind(topic, wanted.subject)
         return self._producers.create(topic, wanted)

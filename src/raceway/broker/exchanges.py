@@ -89,7 +89,7 @@ class Exchanges:
 
     def _request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
-        spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        spans, refused = name_rows(batch, bus.topics, peer.folds_case, peer.network)
         spans = bus.security.admit(peer.principal, "Produce", spans, refused)
         spans = self._schema_door.admit(peer, batch, spans, refused)
         chosen: list[Responder | None] = []
@@ -120,7 +120,7 @@ class Exchanges:
         """Raises NoRouteError if nobody is there, after the request was stored, or what it is refused for."""
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
-        spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        spans, refused = name_rows(batch, bus.topics, peer.folds_case, peer.network)
         spans = bus.security.admit(peer.principal, "Produce", spans, refused)
         spans = self._schema_door.admit(peer, batch, spans, refused)
         if refused:

@@ -79,6 +79,8 @@ class Peer(ABC):
     keeps_refused: ClassVar[bool] = True
 
     name = description = ""
+    # Where it comes from, as far as strangers are counted; empty for the bus's own.
+    network = ""
     errors = error_rate = 0
     open = True
 

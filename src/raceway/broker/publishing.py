@@ -42,7 +42,7 @@ class Publishing:
     def publish(self, peer: Peer, intent: Publish, done: Done | None) -> Taken:
         bus, batch = self._bus, intent.batch
         bus.admit("publish", peer, batch)
-        spans, refused = name_rows(batch, bus.topics, peer.folds_case)
+        spans, refused = name_rows(batch, bus.topics, peer.folds_case, peer.network)
         spans = over_partitions(spans, batch, peer.producer)
         spans = self.admitted(peer, batch, spans, refused)
         if not intent.whole:

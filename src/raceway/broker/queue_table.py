@@ -105,7 +105,7 @@ class QueueTable:
         """
         if canonical_name(name) != name:  # names are looked up exactly, so this one would never be found
             raise NameInvalidError(name, "it is not in Unicode normal form C")
-        topic = self._bus.topics.spelled(name.encode(), folds_case=False)
+        topic = self._bus.topics.spelled(name.encode(), folds_case=False, maker=peer.network)
         known = self._records.get(_called(topic))
         if known is not None:
             if known.is_pubsub != bool(mode & PUBSUB):

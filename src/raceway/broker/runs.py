@@ -33,13 +33,13 @@ class Run(NamedTuple):
     ids: list[bytes]
 
 
-def name_rows(batch: Batch, topics: TopicTable, folds_case: bool) -> tuple[list[Span], Refused]:
+def name_rows(batch: Batch, topics: TopicTable, folds_case: bool, maker: str = "") -> tuple[list[Span], Refused]:
     """The topic of each stretch of rows, found or made; and the rows whose topic cannot be."""
     spans: list[Span] = []
     refused: Refused = []
     for sent, start, stop in stretches(batch.topic, batch.count):
         try:
-            spans.append(Span(topics.spelled(sent, folds_case), sent, start, stop))
+            spans.append(Span(topics.spelled(sent, folds_case, maker), sent, start, stop))
         except RacewayError as error:
             refused.append((start, stop, error))
     return spans, refused

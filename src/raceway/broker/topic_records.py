@@ -134,7 +134,7 @@ class TopicRecords:
             if fixed:
                 raise MismatchError(f"the number of partitions of {base!r}", str(fixed), f"more than {number}")
 
-    def settle(self, name: str, reliable: bool, fixed: int = 0) -> Topic:
+    def settle(self, name: str, reliable: bool, fixed: int = 0, maker: str = "") -> Topic:
         """The topic with this dispatch strategy, made if it is new; `check` comes first. Raises errors of names."""
         topics, found = self._bus.topics, partition_of(name)
         record = self._records.get(name, NO_RECORD)
@@ -143,7 +143,7 @@ class TopicRecords:
         base = "" if found is None else found[0]
         # The name of a base must be free in every spelling too.
         young = [each for each in (base, name) if each and topics.maybe_exact(each) is None]
-        made = [topics.named(each) for each in young]
+        made = [topics.named(each, maker) for each in young]
         made_ms = record.made_ms or self._bus.clock_us() // 1000
         try:
             self._keep(name, msgspec.structs.replace(

@@ -10,7 +10,7 @@ wires know the whole by the name of the base.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from raceway.broker.contracts import Contract
 from raceway.errors import BusyError, NameTakenError
@@ -32,18 +32,28 @@ class Topic:
     __slots__ = ("contract", "encoded", "folded", "name", "partitions", "public", "spoken")
 
     def __init__(self, name: str, alias: str | None = None) -> None:
+        folded = fold(name)
         self.name = name
         self.encoded = name.encode()
-        self.folded = fold(name)
+        self.folded = name if folded == name else folded  # there may be a million: nothing is kept twice
         self.public = alias if alias is not None else "" if name.startswith("/") else name
-        self.spoken = (alias or name).encode()
+        self.spoken = alias.encode() if alias else self.encoded
         self.partitions: tuple[Topic, ...] = ()
         self.contract: Contract | None = None
 
 
 class TopicTable:
-    def __init__(self, names: Iterable[str], limit: int, aliases: Mapping[str, str] | None = None) -> None:
+    """`may_make` is asked for each new topic, with who makes it: the address of a peer, empty for the bus itself."""
+
+    def __init__(
+        self,
+        names: Iterable[str],
+        limit: int,
+        aliases: Mapping[str, str] | None = None,
+        may_make: Callable[[str], bool] = lambda maker: True,
+    ) -> None:
         self._limit = limit
+        self._may_make = may_make
         self._by_fold: dict[str, Topic] = {}
         self._by_spelling: dict[bytes, Topic] = {}
         self._aliases = {fold(alias): name for alias, name in (aliases or {}).items()}
@@ -51,14 +61,14 @@ class TopicTable:
         for name in names:
             self.own(name)
 
-    def spelled(self, sent: bytes, folds_case: bool) -> Topic:
+    def spelled(self, sent: bytes, folds_case: bool, maker: str = "") -> Topic:
         """The topic that a peer's spelling names, made if it is new.
 
         Raises NameInvalidError, NameReservedError, NameTakenError (only without `folds_case`) or BusyError.
         """
         topic = self._by_spelling.get(sent)
         if topic is None or not (folds_case or topic.encoded == sent):
-            topic = self._find_or_make(sent.decode("utf-8", "replace"), folds_case)
+            topic = self._find_or_make(sent.decode("utf-8", "replace"), folds_case, maker)
             if len(self._by_spelling) >= SPELLINGS:
                 self._by_spelling.clear()
             self._by_spelling[sent] = topic
@@ -66,18 +76,20 @@ class TopicTable:
 
     def own(self, name: str) -> Topic:
         """A topic the journal already knows by its canonical name, made if it has no rows yet."""
-        topic = self._by_fold.get(fold(name))
+        folded = fold(name)
+        topic = self._by_fold.get(folded)
         if topic is None:
-            topic = self._by_fold[fold(name)] = Topic(name, self._alias_of.get(fold(name)))
+            topic = Topic(name, self._alias_of.get(folded) if self._alias_of else None)
+            self._by_fold[topic.folded] = topic
         return topic
 
-    def named(self, name: str) -> Topic:
+    def named(self, name: str, maker: str = "") -> Topic:
         """The topic of exactly this canonical name, whatever its namespace, made if it is new.
 
         Raises NameReservedError, NameTakenError or BusyError.
         """
         refuse_reserved(name)
-        return self._exact_or_made(name)
+        return self._exact_or_made(name, maker)
 
     def forget(self, topic: Topic) -> None:
         """It is no more; a further use makes it anew."""
@@ -96,23 +108,25 @@ class TopicTable:
     def maybe_get(self, name: str) -> Topic | None:
         return self._by_fold.get(fold(name))
 
-    def _find_or_make(self, text: str, folds_case: bool) -> Topic:
+    def _find_or_make(self, text: str, folds_case: bool, maker: str) -> Topic:
         name = canonical_name(text)
         refuse_reserved(name)
         name = self._aliases.get(fold(name), name)
         if folds_case:
-            return self.maybe_get(name) or self._made(name.lower())
-        return self._exact_or_made(name)
+            return self.maybe_get(name) or self._made(name.lower(), maker)
+        return self._exact_or_made(name, maker)
 
-    def _exact_or_made(self, name: str) -> Topic:
+    def _exact_or_made(self, name: str, maker: str) -> Topic:
         topic = self._by_fold.get(fold(name))
         if topic is not None and topic.name != name:
             raise NameTakenError(name, topic.name)
-        return topic or self._made(name)
+        return topic or self._made(name, maker)
 
-    def _made(self, name: str) -> Topic:
+    def _made(self, name: str, maker: str) -> Topic:
         if len(self._by_fold) >= self._limit:
             raise BusyError(f"there are {self._limit} topics already (broker.max_topics)")
+        if not self._may_make(maker):
+            raise BusyError("too many new topics from this address (broker.topic_rate)")
         return self.own(name)
 
     def __iter__(self) -> Iterator[Topic]:

@@ -7,6 +7,9 @@ its number is higher than any seen, closed otherwise.
 
 Limits. A peer may open `max_streams`; more are refused. Frames that cost us something and bring us nothing (resets,
 pings, settings, empty frames) are paid from a budget that `relax` refills; when it is spent the connection ends.
+Streams that are given up soon after they were opened cost most: `may_reset` is asked for each, and may count them over
+all connections of an address. One call of `receive_data` deals with so many unusual frames and leaves the rest for the
+next (`halted`), so that others get their turn.
 A stream's receive window is small; `grant` widens it, when whoever takes the body knows how much it wants to keep.
 The connection's window is topped up as bytes are read: whoever wants the peer to stop stops reading.
 """
@@ -39,6 +42,8 @@ Event = tuple[int, Head | None, bytes | None, bool]
 REMEMBERED_GAPS = 100
 # Settings in one frame. There are six, and a few more in extensions.
 MOST_SETTINGS = 64
+# Unusual frames that are dealt with in one go: at up to 100 µs each others wait for some 25 ms.
+UNUSUAL_FRAMES = 256
 # What one SETTINGS frame costs of the budget: it may move every window.
 SETTINGS_COST = 10
 
@@ -67,6 +72,8 @@ class Http2Connection:
         self.out = Output(self.streams, write)
         self._events: list[Event] = []
         self.fault: BrokenConnectionError | None = None
+        self.may_reset: Callable[[], bool] = _always
+        self.halted = False  # did the last read bring more than is dealt with at once? Then call again, with nothing
         self.moves = False  # has the last read brought a whole frame, or a whole head?
         # Receiving.
         self._rest: list[bytes] = []  # of a frame that has not come whole
@@ -100,7 +107,7 @@ class Http2Connection:
 
     def receive_data(self, data: bytes) -> list[Event]:
         """What these bytes complete. Never raises: a broken connection has a `fault`."""
-        self.moves = False
+        self.moves = self.halted = False
         if self.fault is not None:
             return []
         data = self._joined(data)
@@ -143,6 +150,9 @@ class Http2Connection:
             self._missing = FRAME_HEAD + (FRAME.unpack_from(rest)[0] >> 8) - len(rest)
         else:
             self._missing = 1
+        if self.halted:
+            self._missing = 0
+            self.halted = bool(rest)
 
     def drop_input(self) -> None:
         """Keep nothing of a frame or head that has not come whole: nothing more is received."""
@@ -171,7 +181,7 @@ class Http2Connection:
     def _frames(self, data: bytes, at: int) -> int:
         """All whole frames from `at` on; returns where the rest begins. The two usual kinds are dealt with here."""
         unpack, streams, known, events = FRAME.unpack_from, self.streams, self._heads.known, self._events
-        size, largest = len(data), self._limits.frame_bytes
+        size, largest, unusual = len(data), self._limits.frame_bytes, 0
         while size - at >= FRAME_HEAD:
             word, flags, stream = unpack(data, at)
             length = word >> 8
@@ -198,6 +208,10 @@ class Http2Connection:
                         self._last = stream
                         continue
             self._frame(kind, flags, stream & h2.LARGEST_STREAM, data[start:end])
+            unusual += 1
+            if unusual == UNUSUAL_FRAMES:
+                self.halted = True
+                break
         return at
 
     def _frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
@@ -210,6 +224,8 @@ class Http2Connection:
             self._kinds[kind](flags, stream, body)
         except BrokenStreamError as fault:
             self._charge(1, "faulty streams")
+            if fault.error != h2.REFUSED_STREAM:  # of those a client may have sent many before it knew our limit
+                self._charge_reset()
             self.out.reset(fault.stream, fault.error)
             self._events.append((fault.stream, None, None, True))
 
@@ -232,6 +248,10 @@ class Http2Connection:
         self._budget -= cost
         if self._budget < 0:
             raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, f"too many {what}")
+
+    def _charge_reset(self) -> None:
+        if not self.may_reset():
+            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "too many resets from this address")
 
     def relax(self, amount: int) -> None:
         """Time has passed: that many frames more are forgiven."""
@@ -370,6 +390,7 @@ class Http2Connection:
             raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "reset of another length than four")
         self._check_not_idle(stream)
         if stream in self.streams:
+            self._charge_reset()
             self.out.forget(stream)
             self._events.append((stream, None, None, True))
 
@@ -440,6 +461,10 @@ class Http2Connection:
         """Take no new streams; those that are open go on. May be repeated."""
         self._most = 0
         self._write(h2.go_away(self._last, h2.NO_ERROR, reason))
+
+
+def _always() -> bool:
+    return True
 
 
 def _check_priority(stream: int, priority: bytes) -> None:

@@ -168,6 +168,10 @@ class Broker(Section, frozen=True):
         Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
     ] = 20.0
     max_topics: Annotated[Positive, Meta(description="Topics that may exist.")] = 1_000_000
+    topic_rate: Annotated[
+        Count, Meta(description="New topics a second that one address may make in the long run. 0: no limit.")
+    ] = 1000
+    topic_burst: Annotated[Positive, Meta(description="New topics that one address may make at once.")] = 10_000
     unfinished_bytes: Annotated[
         Positive,
         Meta(description="Input of unfinished messages, all connections together; who holds most is ended first."),
@@ -246,6 +250,10 @@ class GrpcWire(Section, frozen=True):
         Positive, Meta(description="Resets, pings, settings and empty frames that may come at once.")
     ] = 10_000
     flood_rate: Annotated[Positive, Meta(description="How many of them a second may come in the long run.")] = 1000
+    reset_burst: Annotated[
+        Positive, Meta(description="Open calls that one address may give up (RST_STREAM) at once, all its connections.")
+    ] = 200
+    reset_rate: Annotated[Positive, Meta(description="How many of them a second in the long run.")] = 100
     max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
     sweep_ms: Annotated[
         Positive, Meta(description="How often unfinished messages and silent peers are looked for.")

@@ -78,7 +78,7 @@ class Clients:
             exclusive=request.producer_access_mode == 1,
             **(_schema(request.schema_ref) if request.HasField("schema_ref") else {}),
         )
-        row = self._danube.create_producer(wanted)
+        row = self._danube.create_producer(wanted, caller.session.network)
         return ProducerResponse(request_id=request.request_id, producer_id=row.id, producer_name=row.name)
 
     def _subscribe(self, caller: Caller, request: ConsumerRequest) -> ConsumerResponse:

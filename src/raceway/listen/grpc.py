@@ -30,6 +30,7 @@ from raceway.listen.gate import Gate
 from raceway.listen.session import HIGH_WATER, Session
 from raceway.listen.sockets import tls_context
 from raceway.listen.tcp import StreamProtocol
+from raceway.model.buckets import Buckets
 from raceway.model.envelope import DANUBE, Batch
 
 log = structlog.get_logger("raceway.listen")
@@ -96,6 +97,7 @@ class GrpcGate(Gate["GrpcSession"]):
         self.settings = settings = listen.grpc
         self.methods = methods
         self.authorize: Callable[[GrpcSession, CallHead], Verdict | None] | None = None
+        self._resets = Buckets(loop.time)
         self.limits = GrpcLimits(
             message_bytes=settings.message_limit,
             buffer_bytes=settings.buffer_bytes,
@@ -105,6 +107,10 @@ class GrpcGate(Gate["GrpcSession"]):
                 flood_burst=settings.flood_burst,
             ),
         )
+
+    def may_reset(self, network: str) -> bool:
+        """May one more stream of this address be given up? A new connection is no new beginning."""
+        return self._resets.take(network, self.settings.reset_rate, self.settings.reset_burst)
 
     def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> GrpcSession:
         return GrpcSession(self, transport, codec)
@@ -124,6 +130,19 @@ class GrpcTcp(StreamProtocol):
 
     def open_session(self, transport: asyncio.Transport) -> GrpcSession:
         return self._grpc_gate.open_session(transport, self._codec)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        session = self._session
+        if self._codec.http2.halted and session is not None and session.open:
+            session.pause()
+            session.broker.turn.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """Others have had their turn: the rest of what was read."""
+        if self._session is not None and self._session.open:
+            self._session.resume()
+            self.data_received(b"")
 
     def drop_input(self) -> None:
         super().drop_input()
@@ -190,6 +209,7 @@ class GrpcSession(Session):
         super().__init__(gate, transport, no_copies, lambda: codec.pending)
         self.gate = gate
         self.producer = self.address.encode()
+        codec.http2.may_reset = partial(gate.may_reset, self.network)
         self.streams: dict[int, ServerStream] = {}
         self._codec = codec
         self._intakes: dict[int, Intake] = {}

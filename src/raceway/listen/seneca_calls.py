@@ -37,6 +37,7 @@ class Door(Protocol):
     """The connection a call came by."""
 
     id: str
+    network: str
 
     def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None: ...
     def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None: ...
@@ -89,6 +90,7 @@ class SenecaCall(Peer):
         self.received_ms = desk.now_ms()
         super().__init__(door.id, no_copies, self.received_ms * 1000)
         self.sid, self.producer = sent.sid, sent.sid.encode()
+        self.network = door.network
         self.sent, self.key, self.place = sent, sent.id, place
         self._desk, self._door = desk, door
 

@@ -23,6 +23,7 @@ from raceway.broker.peers import Encoder, Peer
 from raceway.broker.tracing import random_id
 from raceway.errors import BusyError
 from raceway.listen.gate import Gate
+from raceway.model.addresses import network_of
 from raceway.model.intents import PeerRow
 
 # Where the transport says stop and go on. Small against the limit, large against a socket buffer.
@@ -58,7 +59,8 @@ class Session(Peer):
         super().__init__(random_id().decode(), encoder, gate.broker.clock_us())
         self.broker = gate.broker
         self.transport = transport
-        self.address = _address(transport)
+        host, self.address = _address(transport)
+        self.network = network_of(host)
         self.is_tls = transport.get_extra_info("sslcontext") is not None
         self._gate = gate
         self._pending = pending
@@ -248,6 +250,7 @@ def _nothing() -> None:
     """There is no input to drop."""
 
 
-def _address(transport: asyncio.Transport) -> str:
+def _address(transport: asyncio.Transport) -> tuple[str, str]:
+    """The host, and the host with its port."""
     name = transport.get_extra_info("peername")
-    return f"{name[0]}:{name[1]}" if name else "unknown"
+    return (name[0], f"{name[0]}:{name[1]}") if name else ("unknown", "unknown")

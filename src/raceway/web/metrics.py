@@ -30,6 +30,7 @@ COUNTERS = {
         "bus.unfinished_closed",
         "Connections closed because they held most of too much unfinished input.",
     ),
+    "raceway_refused_topics_total": ("bus.topics_refused", "New topics refused: too many from one address."),
     "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were silent too long."),
     "raceway_zbus_pubsub_dropped_messages_total": ("bus.pubsub_dropped", "Copies that a full buffer lost."),
     "raceway_redelivered_messages_total": ("bus.redelivered", "Messages delivered to a consumer again."),

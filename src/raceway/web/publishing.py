@@ -22,6 +22,7 @@ from raceway.codec import cloudevents
 from raceway.codec.http_message import HttpMessage, read_plain
 from raceway.codec.seneca_document import DocumentError, read_value
 from raceway.errors import NoRouteError, RacewayError, RemoteError
+from raceway.model.addresses import network_of
 from raceway.model.envelope import HTTP, PUBLISH, REQUEST, Batch
 from raceway.model.intents import Outcome, Publish, Taken
 from raceway.model.intents import Request as Ask
@@ -42,6 +43,7 @@ class HttpPeer(Peer):
     def __init__(self, broker: Broker, request: Request, producer: str | None) -> None:
         super().__init__(random_id().decode(), no_copies, broker.clock_us())
         host = request.client.host if request.client is not None else "http"
+        self.network = network_of(host)
         self.producer = (producer or host).encode("utf-8", "replace")
         self.sid = self.producer.decode()
         self.principal = principal_of(request)

@@ -19,6 +19,7 @@ from raceway.broker.topics import Topic
 from raceway.codec.cloudevents import BATCH
 from raceway.errors import MalformedError
 from raceway.journal.contract import Journal
+from raceway.model.addresses import network_of
 from raceway.web.answers import number_of, principal_of, refusing
 from raceway.web.event_streams import EventResponse, EventStreams
 from raceway.web.routing import CONSUME, Route
@@ -64,7 +65,9 @@ class TopicReading:
     def _live(self, request: Request) -> Response:
         """From `Last-Event-ID` on where a reader comes back, else from where it says, else what comes from now on."""
         principal, name = principal_of(request), request.path_params["name"]
-        topics = readable(self._broker, principal, name, made=True)
+        topics = readable(
+            self._broker, principal, name, maker=network_of(request.client.host if request.client else "")
+        )
         wanted = request.headers.get("last-event-id") or request.query_params.get("from", END)
         begin = positions(self._broker, topics, wanted)
         stream = self._streams.open(topics, begin, "cloudevents" if _form(request) == "cloudevents" else "rows")

@@ -39,18 +39,18 @@ def topic_name(broker: Broker, text: str) -> str:
     return broker.settings.subscriptions.aliases.get(name, name)
 
 
-def readable(broker: Broker, principal: Principal, text: str, *, made: bool = False) -> tuple[Topic, ...]:
+def readable(broker: Broker, principal: Principal, text: str, *, maker: str | None = None) -> tuple[Topic, ...]:
     """The topic, or the partitions of a base. Raises NameInvalidError, ForbiddenError, UnknownTopicError.
 
-    `made`: whoever waits for what is still to come may name a topic that nobody has used.
+    `maker`: whoever waits for what is still to come may name a topic that nobody has used; it is made then.
     """
     name = topic_name(broker, text)
     broker.security.check(principal, "Consume", name)
     topic = broker.topics.maybe_exact(name)
     if topic is None:
-        if not made:
+        if maker is None:
             raise UnknownTopicError(name)
-        topic = broker.topics.named(name)
+        topic = broker.topics.named(name, maker)
     return topic.partitions or (topic,)
 
 
