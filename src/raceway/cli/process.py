@@ -128,7 +128,8 @@ async def _serve(settings: config.Config, journal: Journal, stop: asyncio.Event,
 
 async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
-    doors = Doors(Broker(settings.broker, journal, loop, _clock_us), settings.listen, loop, tracker_only=True)
+    broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
+    doors = Doors(broker, settings.listen, loop, tracker_only=True)
     await doors.open()
     async with tracking(settings.listen, doors.administration, settings.dial.allow):
         print("ready", flush=True)

@@ -56,6 +56,7 @@ class Session(Peer):
         self.broker = gate.broker
         self.transport = transport
         self.address = _address(transport)
+        self.host = self.address.rpartition(":")[0]
         self.is_tls = transport.get_extra_info("sslcontext") is not None
         self._gate = gate
         self._pending = pending
