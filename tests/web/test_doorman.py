@@ -30,9 +30,12 @@ def broker() -> Broker:
     return secured()
 
 
-def secured() -> Broker:
+def secured(enabled: bool = True) -> Broker:
+    """Bad tokens may come as quickly as a test sends them."""
     bench = Bench()
-    security = config.Security(enabled=True, token_secret=SECRET, token_issuer=ISSUER, super_admins=("root",))
+    security = config.Security(
+        enabled=enabled, token_secret=SECRET, token_issuer=ISSUER, super_admins=("root",), free_failures=0
+    )
     return Broker(config.Broker(), bench.journal, bench.loop, bench.clock_us, security)
 
 
@@ -268,7 +271,7 @@ def test_whoever_may_consume_sees_what_waits_without_the_queues_own_token(app: S
 
 def test_an_administrators_token_keeps_all_messages_and_changes_from_others() -> None:
     """Looking around and publishing stay open; whatever shows a message, or changes something, needs the token."""
-    app = build_app(Bench().broker, (), OWN_TOKEN, services=NoServices())
+    app = build_app(secured(enabled=False), (), OWN_TOKEN, services=NoServices())
     for route in checked(app.routes):
         stopped(route)
         path = re.sub(r"{(\w+)(:\w+)?}", lambda part: _part(part, "orders"), route.path)
@@ -280,3 +283,33 @@ def test_an_administrators_token_keeps_all_messages_and_changes_from_others() ->
                 assert asked(app, path, "", method).status == wanted, (method, path)
                 assert asked(app, path, "a guess", method).status == wanted, (method, path)
                 assert asked(app, path, OWN_TOKEN, method).status == 299, (method, path)
+
+
+# ---- guessing --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("enabled", [True, False])
+def test_whoever_guesses_must_wait_and_a_good_token_need_not(enabled: bool) -> None:
+    bench = Bench()
+    security = config.Security(
+        enabled=enabled, token_secret=SECRET, token_issuer=ISSUER, super_admins=("root",), free_failures=3
+    )
+    broker = Broker(config.Broker(), bench.journal, bench.loop, bench.clock_us, security)
+    app = build_app(broker, (), OWN_TOKEN)
+    answers = [asked(app, "/api/messages", f"guess {number}") for number in range(5)]
+    refused = 401 if enabled else 403
+    assert [answer.status for answer in answers] == [refused] * 3 + [429] * 2
+    assert answers[-1].headers["retry-after"] == "1"
+    assert asked(app, "/api/messages", OWN_TOKEN).status == 429, "a code is not looked at meanwhile"
+    assert asked(app, "/api/session", OWN_TOKEN).status == 429, "nor is it told whether it is good"
+    for path in ("/healthz", "/readyz", "/metrics"):
+        assert asked(app, path).status == 200
+    assert asked(app, "/api/topics").status == (403 if enabled else 200), "who shows no token guesses none"
+    if enabled:
+        assert asked(app, "/api/topics", token("root")).status == 200
+        assert asked(app, "/subjects", "guess").json() == {"error_code": 42901, "message": ANY}
+    broker.security.guesses._failures.clear()
+    assert asked(app, "/api/messages", OWN_TOKEN).status == 200
+    text = asked(app, "/metrics").body.decode()
+    assert "raceway_token_failures_total 3.0" in text
+    assert "raceway_token_failures_refused_total" in text

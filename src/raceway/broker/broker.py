@@ -27,7 +27,7 @@ from raceway.broker.schemas import Schemas
 from raceway.broker.subscription_table import SubscriptionTable
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.undeliverable import Parking
-from raceway.errors import NoRouteError
+from raceway.errors import ForbiddenError, NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import (
@@ -59,6 +59,7 @@ from raceway.model.intents import (
     UnwatchLog,
     WatchLog,
 )
+from raceway.model.security import Permission
 from raceway.model.topics import has_wildcard
 
 log = structlog.get_logger("raceway.broker")
@@ -70,6 +71,10 @@ ERROR_COUNTERS: dict[type, str] = {
 }
 # Calls that tell of others.
 LOOKS_AROUND = {ListPeers, ListSubscriptions, ListTopics, ReadMetrics}
+
+
+# Whoever has one of these anywhere may give itself a name.
+NAMED: tuple[Permission, ...] = ("Produce", "Consume")
 
 
 class Broker(Bus):
@@ -187,6 +192,9 @@ class Broker(Bus):
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     def _register(self, peer: Peer, call: Register) -> Done:
+        """A name is for those who may publish or listen somewhere: rows and lists show it as that of a service."""
+        if self.security.enabled and not any(self.security.allows_somewhere(peer.principal, each) for each in NAMED):
+            raise ForbiddenError(str(peer.principal), f"be called {call.name}")
         peer.name, peer.description = call.name, call.description
         peer.producer = call.name.encode()
         peer.registered_us = self.clock_us()

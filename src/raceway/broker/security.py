@@ -6,6 +6,7 @@ configuration, may do all, and are how the first binding is made. Roles and bind
 
 from __future__ import annotations
 
+import hmac
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -13,10 +14,18 @@ from typing import Any
 import msgspec
 
 from raceway import config
+from raceway.broker.guesses import Guesses
 from raceway.broker.runs import Refused, Span
-from raceway.broker.tokens import TokenReader
+from raceway.broker.tokens import TokenReader, claimed
 from raceway.broker.tracing import random_id
-from raceway.errors import ForbiddenError, InUseError, InvalidValueError, UnknownBindingError, UnknownRoleError
+from raceway.errors import (
+    ForbiddenError,
+    InUseError,
+    InvalidValueError,
+    UnauthenticatedError,
+    UnknownBindingError,
+    UnknownRoleError,
+)
 from raceway.journal.state import State
 from raceway.model.security import (
     ANONYMOUS,
@@ -43,7 +52,8 @@ class Security:
     def __init__(self, settings: config.Security, state: State, keep: Callable[[str, str, Any | None], None]) -> None:
         self._keep = keep
         self.enabled = settings.enabled
-        self._tokens = TokenReader(settings.token_secret, settings.token_issuer, time.time)
+        self._tokens = TokenReader(settings, time.time)
+        self.guesses = Guesses(settings, time.monotonic)
         self._super_admins = frozenset(settings.super_admins)
         self._roles = {name: msgspec.convert(value, Role) for name, value in state.section(ROLES).items()}
         self._bindings = {name: msgspec.convert(value, Binding) for name, value in state.section(BINDINGS).items()}
@@ -52,14 +62,27 @@ class Security:
         # Called after each change: what it took away ends at once.
         self.changed: Callable[[], None] = lambda: None
 
-    def identify(self, authorization: str | None, wire: str) -> Principal:
+    def identify(self, authorization: str | None, wire: str, address: str) -> Principal:
         """Who shows this token; without one, nobody known. Raises UnauthenticatedError for one that is not good.
 
-        With security off nobody looks.
+        `address` is the host it comes from. With security off nobody looks.
         """
         if not authorization or not self.enabled:
             return Principal(ANONYMOUS, wire)
-        return self._tokens.principal(authorization)
+        try:
+            proof = self._tokens.proof(authorization)
+        except UnauthenticatedError:
+            self.guesses.fail((address, *claimed(authorization)))
+            raise
+        return self._tokens.unexpired(authorization, proof)
+
+    def is_code(self, given: bytes, wanted: bytes, address: str) -> bool:
+        """Is this the code that is wanted, such as the administrator's token? Looked at in constant time.
+
+        Raises TooManyFailuresError while the address must wait. Who turns away a wrong one counts it (`guesses.fail`).
+        """
+        self.guesses.check((address,))
+        return hmac.compare_digest(given, wanted)
 
     # ---- the question ------------------------------------------------------------------------------------------------
 

@@ -136,7 +136,7 @@ async def _serve(
 
 async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event, lifeline: Lifeline) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(settings.broker, journal, loop, _clock_us)
+    broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
     doors = Doors(broker, settings.listen, loop, tracker_only=True)
     await doors.open()

@@ -226,6 +226,10 @@ class _Reader(ABC, Generic[M]):
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
+# RFC 9112, 3.2: more than one Host is a bad request. More than one Origin is nobody's.
+ONCE = frozenset({b"host", b"origin"})
+
+
 class RequestReader(_Reader[Request]):
     def __init__(self, body_limit: int, head_limit: int = HEAD_LIMIT) -> None:
         super().__init__(head_limit, body_limit)
@@ -236,6 +240,11 @@ class RequestReader(_Reader[Request]):
 
     def _with_body(self, last: Request, headers: dict[bytes, bytes], body: bytes) -> Request:
         return Request(last.method, last.target, headers, body, True)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if name.lower() in ONCE and name.lower() in self._headers:
+            raise _Refused(400, f"more than one {name.lower().decode()}")
+        super().on_header(name, value)
 
     def on_url(self, target: bytes) -> None:
         self._head_size += len(target)

@@ -51,6 +51,7 @@ MB_CODES = {
     "unknown_role": "NO_ROUTE_FOUND",
     "unknown_binding": "NO_ROUTE_FOUND",
     "unauthenticated": "FORBIDDEN",
+    "too_many_failures": "FORBIDDEN",
     "topic_kind": "INVALID_REQUEST",
     "mismatch": "INVALID_REQUEST",
     "in_use": "INVALID_REQUEST",

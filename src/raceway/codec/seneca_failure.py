@@ -52,6 +52,7 @@ SENECA_CODES = {
     "unreachable": ACT_EXECUTE,
     "forbidden": "forbidden",
     "unauthenticated": "forbidden",
+    "too_many_failures": "forbidden",
     "schema_refused": "act_invalid_msg",
     "schema_invalid": "act_invalid_msg",
     "schema_incompatible": "act_invalid_msg",

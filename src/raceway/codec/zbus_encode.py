@@ -53,6 +53,7 @@ ZBUS_STATUSES = {
     "unknown_schema": 404,
     "invalid_value": 400,
     "unauthenticated": 401,
+    "too_many_failures": 429,
     "unknown": 404,
     "unknown_topic": 404,
     "unknown_table": 404,

@@ -411,6 +411,24 @@ class Security(Section, frozen=True):
     ] = False
     token_secret: Annotated[str, Meta(description="Secret that tokens (JWT, HS256) are signed with.")] = ""
     token_issuer: Annotated[str, Meta(description="What a token must name as its issuer (`iss`).")] = "raceway"  # noqa: S105 - no secret
+    token_audience: Annotated[
+        str,
+        Meta(description="What a token must name as its audience (`aud`); empty: tokens that have one are refused."),
+    ] = ""
+    token_life_s: Annotated[
+        Positive, Meta(description="Longest life of a token, from `iat` (else from now) to `exp`.")
+    ] = 366 * 86_400
+    token_leeway_s: Annotated[
+        Annotated[int, Meta(ge=0, le=60)],
+        Meta(description="How far the clocks of issuer and bus may be apart."),
+    ] = 0
+    free_failures: Annotated[
+        Count, Meta(description="Bad tokens of one address or principal before it must wait. 0: it never must.")
+    ] = 10
+    failure_wait_s: Annotated[
+        Interval, Meta(description="How long it waits then; twice as long after each further one.")
+    ] = 1.0
+    failure_wait_max_s: Annotated[Interval, Meta(description="The longest it gets.")] = 60.0
     super_admins: Annotated[
         tuple[str, ...], Meta(description="Principals (type:name or name) that may do everything.")
     ] = ()

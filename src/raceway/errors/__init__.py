@@ -36,6 +36,7 @@
     │   ├── SchemaRefusedError      a message against the schema policy of its topic
     │   ├── TooLargeError           over a stated limit
     │   ├── UnauthenticatedError    who it is was not proved
+    │   │   └── TooManyFailuresError    too many bad tokens came from there
     │   ├── ForbiddenError          not allowed
     │   └── RemoteError             a client's call was answered with an error
     └── LocalError                we, our disk or our configuration
@@ -101,6 +102,7 @@ from raceway.errors.peer import (
     SchemaReferenceError,
     SchemaRefusedError,
     TooLargeError,
+    TooManyFailuresError,
     TopicKindError,
     UnauthenticatedError,
     UnknownBindingError,
@@ -127,7 +129,8 @@ __all__ = [
     "NameReservedError", "NameTakenError", "NoRouteError", "PatternTextError", "PeerError", "PinTakenError",
     "PipelineError", "QueueKindError", "RacewayError", "ReadOnlyError", "RemoteError", "RequestTimeoutError",
     "SchemaIncompatibleError", "SchemaInvalidError", "SchemaReferenceError", "SchemaRefusedError", "TooLargeError",
-    "TopicKindError", "TrimmedError", "UnauthenticatedError", "UnavailableError", "UnknownBindingError",
+    "TooManyFailuresError", "TopicKindError", "TrimmedError", "UnauthenticatedError", "UnavailableError",
+    "UnknownBindingError",
     "UnknownConsumerError", "UnknownError", "UnknownMessageError", "UnknownNamespaceError", "UnknownPeerError",
     "UnknownProducerError", "UnknownQueueError", "UnknownRoleError", "UnknownSchemaError",
     "UnknownSubscriptionError", "UnknownTableError", "UnknownTopicError", "UnmatchedAnswerError", "UnreachableError",

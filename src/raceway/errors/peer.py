@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from raceway.errors.root import RacewayError
@@ -402,6 +403,16 @@ class UnauthenticatedError(PeerError):
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
         self.reason = reason
+
+
+class TooManyFailuresError(UnauthenticatedError):
+    """Too many bad tokens came from there; the next is looked at in `wait_s`."""
+
+    code = "too_many_failures"
+
+    def __init__(self, wait_s: float) -> None:
+        super().__init__(f"too many bad tokens: wait {math.ceil(wait_s)} s")
+        self.wait_s = wait_s
 
 
 class ForbiddenError(PeerError):

@@ -40,6 +40,13 @@ NOTHING: Preparations = {}
 Take = Callable[[GrpcSession, list[Call]], None]
 
 
+class Shown(NamedTuple):
+    """The token of a call, and where the call comes from."""
+
+    authorization: str
+    host: str
+
+
 class Caller(NamedTuple):
     """Who asks, and over which connection."""
 
@@ -63,14 +70,15 @@ class Calls:
         """Raises UnauthenticatedError. A token's end is looked at anew each time."""
         if not self.broker.security.enabled:
             return NOBODY
-        if head.memo is None:
-            head.memo = head.get("authorization") or ""
-        return self.broker.security.identify(str(head.memo), WIRE)
+        assert isinstance(head.memo, Shown), "every call passes `maybe_refusal` first"
+        return self.broker.security.identify(head.memo.authorization, WIRE, head.memo.host)
 
     def maybe_refusal(self, session: GrpcSession, head: CallHead) -> tuple[Status, str] | None:
         """Before any service: is the token good?"""
         try:
-            self.principal(head)
+            if self.broker.security.enabled:
+                head.memo = Shown(head.get("authorization") or "", session.host)
+                self.principal(head)
         except UnauthenticatedError as error:
             return status_of(error), str(error)
         return None

@@ -59,8 +59,8 @@ class Session(Peer):
         super().__init__(random_id().decode(), encoder, gate.broker.clock_us())
         self.broker = gate.broker
         self.transport = transport
-        host, self.address = _address(transport)
-        self.network = network_of(host)
+        self.host, self.address = _address(transport)
+        self.network = network_of(self.host)
         self.is_tls = transport.get_extra_info("sslcontext") is not None
         self._gate = gate
         self._pending = pending

@@ -23,6 +23,7 @@ from raceway.broker.queue_table import QueueResponder
 from raceway.broker.queues import Entry, Queue
 from raceway.broker.replies import Answer
 from raceway.broker.runs import stretches
+from raceway.broker.tokens import is_signed
 from raceway.broker.tracing import random_id
 from raceway.codec import zbus
 from raceway.codec.zbus import (
@@ -43,6 +44,7 @@ from raceway.errors import (
     NameReservedError,
     NoRouteError,
     RacewayError,
+    TooManyFailuresError,
     UnauthenticatedError,
     UnknownQueueError,
 )
@@ -54,14 +56,12 @@ from raceway.listen.zbus_deliveries import Heads, Unsent
 from raceway.model.addresses import host_port
 from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents import Publish, Reply, Request, Taken
-from raceway.model.security import ANONYMOUS, Principal
+from raceway.model.security import ANONYMOUS, Permission, Principal
 from raceway.model.topics import is_reserved
 
 # Reply queues this connection was handed; older ones may no longer be answered to.
 HANDED_REPLIES = 10_000
 NOBODY = Principal(ANONYMOUS, ZBUS.decode())
-# Between the parts of a JSON Web Token.
-JWT_DOTS = 2
 
 M = TypeVar("M", Produce, Ask)
 
@@ -167,14 +167,29 @@ class ZbusSession(Session):
         if not self.broker.security.enabled:
             return
         self.principal, self.identified = NOBODY, False
-        if token and token.count(b".") == JWT_DOTS:
+        if token and is_signed(token.decode("latin-1")):
             with suppress(UnauthenticatedError):  # then it may still be the token of a queue
-                self.principal = self.broker.security.identify(f"Bearer {token.decode('latin-1')}", ZBUS.decode())
+                authorization = f"Bearer {token.decode('latin-1')}"
+                self.principal = self.broker.security.identify(authorization, ZBUS.decode(), self.host)
                 self.identified = True
 
-    def _code(self, token: bytes | None) -> str | None:
-        """What opens a queue that has a token; None for those who are known by name."""
-        return None if self.identified else (token or b"").decode("utf-8", "replace")
+    def _find(self, name: str, token: bytes | None, permission: Permission) -> None:
+        """Raises UnknownQueueError, ForbiddenError, or TooManyFailuresError after too many bad tokens.
+
+        Whoever may do nothing under this name is not told whether there is such a queue.
+        """
+        security = self.broker.security
+        if security.enabled and not security.allows(self.principal, permission, name):
+            raise ForbiddenError(str(self.principal), f"{permission} on {name}")
+        if self.identified or not token:
+            self.broker.queues.find(name, None if self.identified else "")
+            return
+        security.guesses.check((self.host,))
+        try:
+            self.broker.queues.find(name, token.decode("utf-8", "replace"))
+        except ForbiddenError:
+            security.guesses.fail((self.host,))
+            raise
 
     # ---- produce -----------------------------------------------------------------------------------------------------
 
@@ -212,14 +227,14 @@ class ZbusSession(Session):
         }
         try:
             for token in tokens:
-                self.broker.queues.find(name, self._code(token))
+                self._find(name, token, "Produce")
         except UnknownQueueError as error:
             if self.broker.is_known(name) and not is_reserved(name):
                 return True
             # A name of the bus's own is no queue that could be made.
             self._refuse_rows(event, range(start, stop), NameReservedError(name) if is_reserved(name) else error)
             return False
-        except ForbiddenError as error:
+        except (ForbiddenError, TooManyFailuresError) as error:
             self._refuse_rows(event, range(start, stop), error)
             return False
         return True
@@ -346,7 +361,7 @@ class ZbusSession(Session):
         name = event.mq.decode("utf-8", "replace")
         self._identify(event.token)
         try:
-            self.broker.queues.find(name, self._code(event.token))
+            self._find(name, event.token, "Consume")
             topics = tuple(topic.decode("utf-8", "replace") for topic in event.topics)
             self.broker.queues.arm(self, name, msgid, topics, event.window)
         except RacewayError as error:

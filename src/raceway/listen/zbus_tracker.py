@@ -10,6 +10,7 @@ share one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import structlog
@@ -43,7 +44,7 @@ class Tracker:
         self._reports: dict[str, BrokerReport] = {}
         self._sizes: dict[str, int] = {}
         self._heard: dict[str, float] = {}
-        self._followers: dict[Follower, None] = {}
+        self._followers: dict[Follower, Callable[[], bool]] = {}
         self._is_push_due = False
         self._was_full = False
 
@@ -56,9 +57,9 @@ class Tracker:
         now = self._loop.time()
         return {broker: now - heard for broker, heard in self._heard.items()}
 
-    def subscribe(self, follower: Follower) -> bytes:
-        """The table as it is; from now on the follower is told of changes."""
-        self._followers[follower] = None
+    def subscribe(self, follower: Follower, may_follow: Callable[[], bool] = lambda: True) -> bytes:
+        """The table as it is; from now on the follower is told of changes, as long as it may be."""
+        self._followers[follower] = may_follow
         return self.encode()
 
     def leave(self, follower: Follower) -> None:
@@ -93,6 +94,7 @@ class Tracker:
 
     def _push(self) -> None:
         self._is_push_due = False
+        self._followers = {follower: may for follower, may in self._followers.items() if may()}
         if self._followers:
             data = zbus.track_pub(self.encode())
             for follower in list(self._followers):

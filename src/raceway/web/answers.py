@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hmac
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
@@ -32,6 +31,7 @@ from raceway.errors import (
     SchemaReferenceError,
     SchemaRefusedError,
     TooLargeError,
+    TooManyFailuresError,
     TopicKindError,
     TrimmedError,
     UnauthenticatedError,
@@ -77,6 +77,7 @@ STATUSES = {
     RemoteError.code: 502,
     LimitError.code: 503,
     UnauthenticatedError.code: 401,
+    TooManyFailuresError.code: 429,
     NameTakenError.code: 409,
     TrimmedError.code: 410,
     TooSlowError.code: 408,
@@ -164,9 +165,9 @@ def token_of(request: Request) -> str:
         return ""
 
 
-def is_admin(request: Request, admin_token: str) -> bool:
-    """Does the request show the administrator's own token? Nobody does where there is none."""
-    return bool(admin_token) and hmac.compare_digest(token_of(request).encode(), admin_token.encode())
+def address_of(request: Request) -> str:
+    """The host that the request comes from."""
+    return request.client.host if request.client is not None else ""
 
 
 async def read_json(request: Request, limit: int) -> dict[str, Any]:

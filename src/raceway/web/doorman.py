@@ -14,10 +14,11 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from raceway.broker.security import Security
+from raceway.broker.tokens import is_signed
 from raceway.errors import ForbiddenError, RacewayError
 from raceway.model.envelope import HTTP
 from raceway.model.security import OWNER, Principal
-from raceway.web.answers import PRINCIPAL, is_admin, refusal_of, token_of
+from raceway.web.answers import PRINCIPAL, address_of, refusal_of, token_of
 from raceway.web.routing import NOT_THERE, Access, refused_by
 
 
@@ -37,12 +38,13 @@ class Doorman:
         """Raises ForbiddenError or UnauthenticatedError unless the request may pass. Notes who asks."""
         if access.scope == "everybody" or not self.is_asking:
             return
-        if is_admin(request, self._admin_token):
+        token, address = token_of(request), address_of(request)
+        if self._is_owner(token, address):
             request.scope[PRINCIPAL] = OWNER
         elif self._security.enabled:
-            self._check_token(request, access)
-        elif access.is_private:
-            raise ForbiddenError("the token", "administrate this bus")
+            self._check_token(request, token, address, access)
+        else:
+            self._check_private(token, address, access)
 
     async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer where no route matched."""
@@ -53,9 +55,21 @@ class Doorman:
         else:
             raise HTTPException(404)
 
-    def _check_token(self, request: Request, access: Access) -> None:
-        token = token_of(request)
-        principal = self._security.identify(f"Bearer {token}" if token else None, HTTP.decode())
+    def _is_owner(self, token: str, address: str) -> bool:
+        """Is this the administrator's token? Raises TooManyFailuresError."""
+        if not token or not self._admin_token or (self._security.enabled and is_signed(token)):
+            return False
+        return self._security.is_code(token.encode(), self._admin_token.encode(), address)
+
+    def _check_private(self, token: str, address: str, access: Access) -> None:
+        """Without security, and without the administrator's token; there may be a wrong one."""
+        if token:
+            self._security.guesses.fail((address,))
+        if access.is_private:
+            raise ForbiddenError("the token", "administrate this bus")
+
+    def _check_token(self, request: Request, token: str, address: str, access: Access) -> None:
+        principal = self._security.identify(f"Bearer {token}" if token else None, HTTP.decode(), address)
         request.scope[PRINCIPAL] = principal
         if access.scope != "known" and not self._allows(principal, access):
             raise ForbiddenError(str(principal), f"use this address: it needs the permission {access}")

@@ -11,6 +11,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from raceway.config import names_us
 from raceway.web.answers import refusal
 
+# RFC 9112, 3.2: two of them are a bad request. Servers disagree on which one counts.
+ONCE = (b"host", b"origin")
+
 
 class Guard:
     """ASGI middleware. An absent Host is allowed (no browser omits it); a present one must be ours."""
@@ -20,9 +23,14 @@ class Guard:
         self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (reason := self._maybe_refuse(scope)) is not None:
-            await refusal(403, "forbidden", reason)(scope, receive, send)
-            return
+        if scope["type"] == "http":
+            names = [name for name, _ in scope["headers"]]
+            if any(names.count(name) > 1 for name in ONCE):
+                await refusal(400, "malformed", "a request has one Host and at most one Origin")(scope, receive, send)
+                return
+            if (reason := self._maybe_refuse(scope)) is not None:
+                await refusal(403, "forbidden", reason)(scope, receive, send)
+                return
         await self._app(scope, receive, send)
 
     def _maybe_refuse(self, scope: Scope) -> str | None:

@@ -90,6 +90,11 @@ class BusCollector:
         for (policy, rule), count in broker.schema_violations.items():
             violations.add_metric((policy, rule), count)
         yield violations
+        guesses = broker.security.guesses
+        yield CounterMetricFamily("raceway_token_failures", "Bad tokens.", value=guesses.failed)
+        yield CounterMetricFamily(
+            "raceway_token_failures_refused", "Tokens that came too soon after bad ones.", value=guesses.refused
+        )
         yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
         yield GaugeMetricFamily(
             "raceway_unfinished_bytes", "Input of messages that are not whole.", value=broker.unfinished.total

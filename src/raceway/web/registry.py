@@ -22,6 +22,7 @@ from raceway.errors import (
     SchemaIncompatibleError,
     SchemaInvalidError,
     TooLargeError,
+    TooManyFailuresError,
     UnauthenticatedError,
     UnknownSchemaError,
 )
@@ -343,6 +344,8 @@ def _refusal_of(error: RacewayError) -> RefusalError:
         return RefusalError(409, f"Schema being registered is incompatible with an earlier schema: {error}")
     if isinstance(error, SchemaInvalidError):
         return RefusalError(INVALID_SCHEMA, f"Invalid schema: {error}")
+    if isinstance(error, TooManyFailuresError):
+        return RefusalError(42901, str(error))
     if isinstance(error, UnauthenticatedError):
         return RefusalError(40101, str(error))
     if isinstance(error, ForbiddenError):

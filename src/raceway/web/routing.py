@@ -8,6 +8,7 @@ address: names of topics and subjects are part of addresses, and peers choose th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
@@ -16,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from raceway.errors import RacewayError, UnauthenticatedError
+from raceway.errors import RacewayError, TooManyFailuresError, UnauthenticatedError
 from raceway.model.security import Permission
 from raceway.web.answers import Handler, refusal_of
 
@@ -90,7 +91,9 @@ class Route(routing.Route):
 def refused_by(refused: Callable[[RacewayError], Response], error: RacewayError) -> Response:
     """The answer to those who may not pass. RFC 9110, 11.6.1: a 401 says how to authenticate."""
     response = refused(error)
-    if isinstance(error, UnauthenticatedError):
+    if isinstance(error, TooManyFailuresError):
+        response.headers["retry-after"] = str(math.ceil(error.wait_s))
+    elif isinstance(error, UnauthenticatedError):
         response.headers["www-authenticate"] = "Bearer"
     return response
 

@@ -12,8 +12,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from raceway.broker.broker import Broker
-from raceway.model.security import PERMISSIONS, Permission
-from raceway.web.answers import is_admin, principal_of, refusing, token_of
+from raceway.model.security import OWNER, PERMISSIONS, Permission
+from raceway.web.answers import principal_of, refusing, token_of
 from raceway.web.asking import answered
 from raceway.web.routing import KNOWN, Route
 
@@ -47,7 +47,7 @@ def _of_tokens(broker: Broker, request: Request) -> Session:
 
 
 def _of_one(admin_token: str, request: Request) -> Session:
-    is_known = is_admin(request, admin_token)
+    is_known = principal_of(request) == OWNER
     everything = is_known or not admin_token
     return Session(
         "admin_token" if admin_token else "off",
