@@ -5,8 +5,8 @@
         node.client("A", "T", bus_port)
         assert node.act("A", role="math", cmd="sum", a=1, b=2).result == {"sum": 3}
 
-The packages come from `tests/npm/package-lock.json`, with integrity hashes, once per state of that file. Where Node or
-npm is missing the tests skip and say so (with CI=true that is a failure).
+The packages come from `tests/npm/package-lock.json`, with integrity hashes, once per state of that file; those of an
+older Seneca from `tests/npm38`. Where Node or npm is missing the tests skip and say so (with CI=true they fail).
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ DIALECTS: tuple[Dialect, ...] = ("L", "W", "T")
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = Path(__file__).parent / "npm"
+OLD_PACKAGES = Path(__file__).parent / "npm38"
 INSTALL_S = 300
 # Above Seneca's own patience with a call, which is 22.2 s.
 ANSWER_S = 40.0
@@ -69,37 +70,37 @@ class Load(NamedTuple):
     elapsed: float
 
 
-def installed() -> Path:
+def installed(packages: Path = PACKAGES) -> Path:
     """The folder with `node_modules` for this state of the lock file."""
-    state = hashlib.sha256((PACKAGES / "package-lock.json").read_bytes()).hexdigest()[:16]
+    state = hashlib.sha256((packages / "package-lock.json").read_bytes()).hexdigest()[:16]
     folder = ROOT / ".tools" / f"npm-{state}"
-    lacking = _maybe_lacking(folder)
+    lacking = _maybe_lacking(packages, folder)
     if lacking is not None:
         pytest.skip(lacking)
     return folder
 
 
 @functools.cache
-def _maybe_lacking(folder: Path) -> str | None:
+def _maybe_lacking(packages: Path, folder: Path) -> str | None:
     """Why there are no packages in `folder`; they are installed there first, if that can be done."""
     for tool in ("node", "npm"):
         if shutil.which(tool) is None:
             return f"{tool} is not installed: nothing can be said about real npm clients (Node 18 or newer)"
-    return None if folder.exists() else _maybe_failure_to_install(folder)
+    return None if folder.exists() else _maybe_failure_to_install(packages, folder)
 
 
-def _maybe_failure_to_install(folder: Path) -> str | None:
+def _maybe_failure_to_install(packages: Path, folder: Path) -> str | None:
     """Beside the folder first: another run of the tests may be installing at the same time."""
     folder.parent.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="npm-", dir=folder.parent) as scratch:
         fresh = Path(scratch) / "fresh"
         fresh.mkdir()
         for name in ("package.json", "package-lock.json"):
-            shutil.copy(PACKAGES / name, fresh)
+            shutil.copy(packages / name, fresh)
         command = ["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
         done = subprocess.run(command, cwd=fresh, capture_output=True, text=True, timeout=INSTALL_S, check=False)
         if done.returncode:
-            return f"`npm ci` in tests/npm failed, so real npm clients are missing:\n{done.stderr[-2000:]}"
+            return f"`npm ci` in tests/{packages.name} failed, so real npm clients are missing:\n{done.stderr[-2000:]}"
         with suppress(OSError):
             fresh.rename(folder)
     return None
@@ -108,9 +109,9 @@ def _maybe_failure_to_install(folder: Path) -> str | None:
 class NodePeers:
     """A Node process with any number of Seneca instances in it, by name."""
 
-    def __init__(self) -> None:
+    def __init__(self, packages: Path = PACKAGES) -> None:
         # Node looks for packages upwards from the program's own folder.
-        program = installed() / "peers.js"
+        program = installed(packages) / "peers.js"
         if not program.exists() or program.read_bytes() != (PACKAGES / "peers.js").read_bytes():
             shutil.copy(PACKAGES / "peers.js", program)
         self.process = subprocess.Popen(
@@ -222,8 +223,8 @@ class NodePeers:
 
 
 @contextmanager
-def node_peers() -> Iterator[NodePeers]:
-    node = NodePeers()
+def node_peers(packages: Path = PACKAGES) -> Iterator[NodePeers]:
+    node = NodePeers(packages)
     try:
         yield node
     finally:

@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+import re
+
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from raceway.journal.contract import Health
 from raceway.web.metrics import COUNTERS, exposition
 from tests.doubles import Bench, Message, new_id
 
@@ -94,3 +97,32 @@ def test_labels_do_not_grow_with_peers_topics_or_ids(bench: Bench) -> None:
     for number in range(10):
         bench.publish(bench.peer("#"), Message(b"t%d" % number, id=new_id()))
     assert set(scraped(bench)) == before
+
+
+# What Prometheus asks of names: no abbreviated unit as a word of one, base units only, `_total` for counters alone.
+ABBREVIATED = {"s", "ms", "us", "ns", "sec", "b", "kb", "mb", "gb", "tb", "pb", "m", "h", "d"}
+NOT_BASE = {
+    "milliseconds", "microseconds", "nanoseconds", "minutes", "hours", "days", "bits", "kilobytes", "megabytes",
+    "kibibytes", "mebibytes", "percent",
+}  # fmt: skip
+
+
+def test_names_have_base_units_in_full(bench: Bench) -> None:
+    bench.loop.settle()
+    families = list(text_string_to_metric_families(exposition(bench.broker).decode()))
+    assert len(families) > len(COUNTERS)
+    for family in families:
+        words = family.name.split("_")
+        assert not (ABBREVIATED | NOT_BASE) & set(words), family.name
+        assert re.fullmatch(r"raceway(_[a-z]+)+", family.name), family.name
+        assert family.documentation.endswith("."), family.name
+        assert {sample.name.endswith("_total") for sample in family.samples} <= {family.type == "counter"}, family.name
+        assert not family.name.endswith(("_total", "_count", "_sum", "_bucket")), family.name
+
+
+def test_times_of_syncs_are_in_seconds(bench: Bench) -> None:
+    bench.broker.journal.health = lambda: Health(status="ok", last_sync_us=1500, slowest_sync_us=2_000_000)  # type: ignore[method-assign]
+    found = plain(bench)
+    assert found["raceway_journal_last_sync_seconds"] == 0.0015
+    assert found["raceway_journal_slowest_sync_seconds"] == 2
+    assert not [name for name in found if name.endswith("_us")]

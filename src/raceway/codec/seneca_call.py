@@ -69,7 +69,7 @@ LEGACY, WEB, SEED, BARE, TCP, SEED_LINE, ANY = Dialect
 
 class Echo(msgspec.Struct, gc=False):
     """What the answer repeats as it came: header values in L, JSON in T and W. `chain` makes the call chain of W, when
-    it is first asked for."""
+    it is first asked for. `software` is the version of the caller's Seneca, as JSON, where W says it."""
 
     id: bytes = b""
     origin: bytes | None = None
@@ -77,6 +77,7 @@ class Echo(msgspec.Struct, gc=False):
     client_sent: bytes | None = None
     chain: Callable[[], bytes] | None = None
     made: bytes = b"[]"
+    software: bytes = b""
 
     @property
     def parents(self) -> bytes:

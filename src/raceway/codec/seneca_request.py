@@ -216,7 +216,7 @@ def _web(document: Members, meta: WebMeta, unknown: Members, fresh: Fresh, agent
     )
     if parents and len(meta.parents) <= _MAX_PARENTS_BYTES:
         told.parents = bytes(meta.parents).decode()
-    return make_call(WEB, document, told, Echo(chain=partial(_with_sender, meta, told)))
+    return make_call(WEB, document, told, Echo(chain=partial(_with_sender, meta, told), software=bytes(meta.seneca)))
 
 
 def _with_sender(meta: WebMeta, told: Told) -> bytes:

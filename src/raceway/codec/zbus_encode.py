@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from raceway.codec.zbus_head import BLANK, Refused
+from raceway.codec.zbus_head import BLANK, EchoedId, Refused
 from raceway.codec.zbus_rows import ATTRIBUTE_PREFIX, BODILESS, RECEIVER_NEVER_SEES, is_final
 from raceway.errors import RacewayError
 from raceway.model.envelope import ZBUS, Batch, decode_attributes
@@ -134,6 +134,8 @@ def status_line(status: int) -> bytes:
 def reply(status: int, msgid: bytes | None, body: bytes = b"", lines: Lines = ()) -> bytes:
     """`lines` are headers of ours; their values may be anybody's."""
     own = b"msgid: %b\r\n" % line_value(msgid) if msgid else b""
+    if type(msgid) is EchoedId:
+        own += b"id: %b\r\n" % msgid.id
     return b"%b%b%bcontent-length: %d\r\n\r\n%b" % (status_line(status), own, _joined(lines), len(body), body)
 
 
@@ -151,6 +153,8 @@ def acknowledgements(ids: list[bytes], time_ms: int) -> bytes:
     if not ids:
         return b""
     text = b"%d" % time_ms
+    if EchoedId in map(type, ids):
+        return b"".join([reply(200, each, text) for each in ids])
     end = b"\r\ncontent-length: %d\r\n\r\n%b" % (len(text), text)
     data = _ACKNOWLEDGEMENT + (end + _ACKNOWLEDGEMENT).join(ids) + end
     # Ids were checked when they were received. Should one get here that was not, it shows by the count.

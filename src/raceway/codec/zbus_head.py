@@ -71,6 +71,22 @@ class Refused(msgspec.Struct, frozen=True):
     close: bool = False
 
 
+class EchoedId(bytes):
+    """The id of a message that also has the header `id`, by which clients since 6.2 know their replies: `id` is that
+    header's value. They name no `msgid`; then this is it."""
+
+    id: bytes
+
+    @classmethod
+    def maybe_of(cls, msgid: bytes | None, plain: bytes | None) -> bytes | None:
+        """`plain`: the header `id`. An ordinary id if there is none that could be repeated in a line."""
+        if not plain or not _plain_id(plain):
+            return msgid
+        echoed = cls(msgid or plain)
+        echoed.id = plain
+        return echoed
+
+
 class First(msgspec.Struct, frozen=True):
     """A first line. `keys` and `body` are what its URI says, `status` is of a status line."""
 
@@ -121,7 +137,7 @@ def faulty(head: Head) -> Refused:
 def maybe_plain_id(keys: dict[bytes, bytes]) -> bytes | None:
     """The id of a message that is refused, so that its sender can tell which one it was; only if it is harmless."""
     msgid = keys.get(b"msgid")
-    return msgid if msgid is not None and _plain_id(msgid) else None
+    return EchoedId.maybe_of(msgid if msgid is not None and _plain_id(msgid) else None, keys.get(b"id"))
 
 
 def _read_lines(head: bytes, lines: list[bytes], limits: ZbusLimits) -> Head:

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple, cast
 
-from raceway.codec.zbus_head import ALIASES
+from raceway.codec.zbus_head import ALIASES, EchoedId
 from raceway.codec.zbus_shapes import Run, same_or_all
 from raceway.errors import MalformedError
 from raceway.model.envelope import Column, encode_attributes
@@ -132,9 +132,22 @@ def _split_keys(run: Run) -> tuple[Columns, dict[bytes, bytes], dict[bytes, Colu
             single[name] = cast(bytes, value)
         elif name not in _NOT_RELAYED and not name.startswith(ATTRIBUTE_PREFIX):
             relayed[name] = value
+    if b"id" in keys:
+        columns["message_id"] = _echoed(columns.get("message_id"), keys[b"id"], len(run.bodies))
     if single and any(browser := Browser(*map(single.get, _OF_BROWSERS))):
         columns["browser"] = browser
     return columns, single, relayed
+
+
+def _echoed(msgids: Column[bytes], plain: Column[bytes], count: int) -> Column[bytes]:
+    """The ids, with the header `id` for the way back."""
+    ours, theirs = _by_row(msgids, count), _by_row(plain, count)
+    found = [EchoedId.maybe_of(msgid, each) for msgid, each in zip(ours, theirs, strict=True)]
+    return found[0] if count == 1 else found
+
+
+def _by_row(column: Column[bytes], count: int) -> list[bytes | None]:
+    return column if isinstance(column, list) else [column] * count
 
 
 def _truth(value: Column[bytes]) -> bool | list[bool]:

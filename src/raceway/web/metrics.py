@@ -145,7 +145,15 @@ class BusCollector:
         yield committed
         for name, value in msgspec.structs.asdict(health).items():
             if isinstance(value, int) and name != "committed":
-                yield GaugeMetricFamily(f"raceway_journal_{name}", f"Journal: {name.replace('_', ' ')}.", value=value)
+                yield _health_gauge(name, value)
+
+
+def _health_gauge(name: str, value: int) -> Metric:
+    """Times are in seconds here, whatever they are elsewhere: Prometheus wants base units, and their full names."""
+    figure: float = value
+    if name.endswith("_us"):
+        name, figure = f"{name.removesuffix('_us')}_seconds", value / 1_000_000
+    return GaugeMetricFamily(f"raceway_journal_{name}", f"Journal: {name.replace('_', ' ')}.", value=figure)
 
 
 def exposition(broker: Broker, services: ServiceTable | None = None) -> bytes:
