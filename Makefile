@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check soak bench docs pictures protos lock clean
+.PHONY: help setup demo up test pythons check soak bench docs pictures protos lock clean
 
 PYTHON ?= python3
 DATA ?= data
@@ -47,6 +47,21 @@ up: setup ## Run bus, console and pipeline until Ctrl-C, with their data in DATA
 
 test: setup ## Run all tests
 	@$(BIN)/python -m pytest
+
+# Those that do not start servers: some two minutes for each Python.
+QUICK_TESTS := tests/model tests/codec tests/journal tests/broker tests/schema
+
+pythons: setup ## Run the quick tests on each newer Python (3.12, 3.13) that this machine has
+	@for name in python3.12 python3.13; do \
+	  python=$$($$name -c 'import sys; print(sys.executable)' 2>/dev/null) || { echo "no working $$name here"; continue; }; \
+	  $(BIN)/python -c "import sys; sys.exit('python%d.%d' % sys.version_info[:2] == '$$name')" || continue; \
+	  echo "The quick tests on $$($$python --version) ..."; \
+	  venv=build/venv-$$name; \
+	  $(BIN)/uv venv --quiet --clear --python $$python $$venv && \
+	  $(BIN)/uv pip install --quiet --python $$venv/bin/python --require-hashes -r requirements-dev.lock && \
+	  $(BIN)/uv pip install --quiet --python $$venv/bin/python --no-deps --no-build-isolation -e . && \
+	  $$venv/bin/python -m pytest -q -p no:cacheprovider $(QUICK_TESTS) || exit 1; \
+	done
 
 check: setup ## Format, lint, types, import directions
 	@$(BIN)/ruff format --check .

@@ -170,6 +170,17 @@ def test_a_request_row_has_its_columns(bench: Bench) -> None:
     assert {name: row[name] for name in wanted} == wanted
 
 
+def test_the_deadline_that_holds_is_in_the_row() -> None:
+    """What the request names, else what this bus is set to; one that nobody serves waits for nothing."""
+    bench = Bench(request_timeout_ms=1234)
+    bench.responder("orders")
+    asker = bench.peer()
+    bench.request(asker, Message(id=new_id()))
+    bench.request(asker, Message(id=new_id(), timeout_ms=70), Message(id=new_id()), Message(b"nobody", id=new_id()))
+    found = [row["timeout_ms"] for row in bench.rows() if row["kind"] == "request"]
+    assert found == [1234, 70, 1234, None]
+
+
 def test_while_the_bus_stops_requests_are_refused_and_answers_are_taken(bench: Bench) -> None:
     responder, asker = bench.responder("orders"), bench.peer()
     bench.request(asker, Message(id=ID))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from base64 import b64encode
+from collections import Counter
 from typing import Any, ClassVar
 
 import pytest
@@ -211,11 +212,37 @@ def test_what_was_found_to_match_carries_the_name_of_its_version() -> None:
 
 
 def test_what_was_not_looked_at_is_not_named() -> None:
-    rig = Rig("warn")
-    rig.send(ZbusPeer, WRONG)
+    rig = Rig()
     rig.schemas.update_policy(rig.topic, "enforce", False)
     rig.send(ZbusPeer, WRONG)
-    assert [row["schema_id"] for row in rig.rows("users")] == [None, None]
+    assert [(row["schema_id"], row["error"]) for row in rig.rows("users")] == [(None, None)]
+
+
+def test_what_was_let_through_is_named_and_says_which_rule_it_broke() -> None:
+    """The rows say of each message what the metric counts."""
+    rig = Rig("warn")
+    rig.send(ZbusPeer, GOOD, WRONG, framed(2, GOOD))
+    rig.send(ZbusPeer, WRONG)
+    rig.send(DanubePeer, GOOD, schema=[(77, 1)])
+    found = [(row["schema_id"], row["schema_version"], row["error"]) for row in rig.rows("users")]
+    assert found == [
+        (1, 1, None), (1, 1, "payload_invalid"), (1, 1, "subject_mismatch"), (1, 1, "payload_invalid"),
+        (77, 1, "unknown_schema_id"),
+    ]  # fmt: skip
+    counted = rig.bench.broker.schema_violations
+    told = Counter(("warn", error) for _, _, error in found if error is not None)
+    assert counted == told
+
+
+def test_a_request_that_was_let_through_says_so_and_its_answer_does_not() -> None:
+    rig = Rig("warn")
+    responder = rig.bench.responder("users")
+    rig.bench.broker.perform(rig.peers[RecordingPeer], Request(rig.batch(b"request", RecordingPeer, (WRONG,))))
+    ((request, _),) = responder.requests
+    rig.bench.respond(responder, Message(b"users", id=request.forwarded_id))
+    assert [(row["kind"], row["error"]) for row in rig.rows("users")] == [
+        ("request", "payload_invalid"), ("response", None)
+    ]  # fmt: skip
 
 
 def test_only_the_part_that_a_schema_speaks_of_is_judged() -> None:

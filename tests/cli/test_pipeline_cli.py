@@ -89,6 +89,7 @@ def test_nothing_to_do_is_said_with_what_to_type(tmp_path: Path) -> None:
         (("run", "--tables", "s3a://bucket/tables"), "use --format delta"),
         (("query", "SELECT nothing FROM bronze.messages"), "nothing"),
         (("reset", "silver.nothing"), "there is no such table"),
+        (("run", "--conf", "spark.sql.session.timeZone=Europe/Berlin"), "spark.sql.session.timeZone: must be UTC"),
     ],
 )
 def test_what_cannot_be_done_is_one_line(tmp_path: Path, words: tuple[str, ...], said: str) -> None:
@@ -108,6 +109,51 @@ def test_a_missing_java_is_one_sentence(tmp_path: Path, monkeypatch: pytest.Monk
         assert refused.stderr.count("\n") == 1
         assert "Spark needs Java 17 or newer and found none" in refused.stderr
         assert "apt-get install" in refused.stderr
+
+
+@needs_java
+@pytest.mark.timeout(400)
+def test_damaged_notes_are_named_by_every_command_and_mended_by_one(tmp_path: Path) -> None:
+    """An empty note of bronze and one of a table: the next run computes all tables anew, and they are right."""
+    with journal(tmp_path / "data", 600) as rig:
+        data, notes = rig.folder, rig.folder / "pipeline" / "notes"
+        finished(data, "run", "--once", *QUICKLY)
+        counted = "SELECT count(*) AS n, sum(bytes) AS b FROM silver.messages"
+        before = finished(data, "query", "--json", counted).stdout
+        damaged = [next((notes / table).glob("*.json")) for table in ("bronze.messages", "gold.traces")]
+        for file, content in zip(damaged, (b"", b"\x00garbage"), strict=True):
+            file.write_bytes(content)
+        for words in (("run", "--once", *QUICKLY), ("verify",), ("compact",), ("reset", "gold.traces")):
+            refused = finished(data, *words, status=1)
+            assert str(damaged[0]) in refused.stderr
+            assert "`raceway pipeline reset notes`" in refused.stderr
+            assert "Traceback" not in refused.stderr
+        assert "2 damaged notes were removed" in finished(data, "reset", "notes").stderr
+        finished(data, "run", "--once", *QUICKLY)
+        assert "all good" in finished(data, "verify").stdout
+        assert finished(data, "query", "--json", counted).stdout == before
+
+
+@needs_java
+@pytest.mark.timeout(400)
+def test_more_refused_messages_than_the_driver_takes_is_one_sentence(tmp_path: Path) -> None:
+    """Each time the same one, with what helps; with more allowed the run goes on where it was."""
+    with journal(tmp_path / "data", 100) as rig:
+        data = rig.folder
+        for _ in range(20):
+            rig.keep("raceway.rejected", *(os.urandom(40_000) for _ in range(5)))
+        rig.commit()
+        small = ("--conf", "spark.driver.maxResultSize=1m")
+        for _ in range(2):
+            refused = finished(data, "run", "--once", *QUICKLY, *small, status=1)
+            assert "--conf spark.driver.maxResultSize=4g" in refused.stderr
+            assert "Traceback" not in refused.stderr
+        shown = json.loads(finished(data, "status", "--json").stdout)
+        assert shown["state"] == "failed"
+        assert "spark.driver.maxResultSize" in shown["error"]
+        finished(data, "run", "--once", *QUICKLY)
+        found = finished(data, "query", "--json", "SELECT count(*) AS n FROM bronze.rejected").stdout
+        assert json.loads(found) == {"n": 100}
 
 
 def test_a_reset_table_and_checkpoint_are_gone(tmp_path: Path) -> None:

@@ -47,14 +47,17 @@ def supervised(command: list[str], during: Callable[[], Any], restart_s: float =
 
 
 def supervised_until(
-    command: list[str], during: Callable[[list[dict[str, Any]]], Any], restart_s: float = PAUSE_S
+    command: list[str],
+    during: Callable[[list[dict[str, Any]]], Any],
+    restart_s: float = PAUSE_S,
+    max_failures: int = 0,
 ) -> list[dict[str, Any]]:
     structlog.reset_defaults()
     with capture_logs() as captured:
         records: list[dict[str, Any]] = captured  # type: ignore[assignment]
 
         async def main() -> None:
-            async with supervising(command, "the child", restart_s):
+            async with supervising(command, "the child", restart_s, max_failures):
                 await until(lambda: during(records))
 
         asyncio.run(main())
@@ -78,6 +81,32 @@ def test_a_child_that_was_well_for_long_is_not_made_to_wait_longer(
     file = tmp_path / "pids"
     records = supervised(noted(file, "sys.exit(3)"), lambda: len(pids(file)) >= 3)
     assert {record["in_s"] for record in records if record["log_level"] == "error"} == {PAUSE_S}
+
+
+def is_left_alone(records: list[dict[str, Any]]) -> bool:
+    return any(record["event"] == "the child failed too often and is not started again" for record in records)
+
+
+@pytest.mark.parametrize("steady_s", [60.0, 0.0])
+def test_a_child_that_fails_again_and_again_is_left_alone_and_the_reason_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, steady_s: float
+) -> None:
+    """Also one that works for long before it comes to what it does not get past."""
+    monkeypatch.setattr(module, "STEADY_S", steady_s)
+    file = tmp_path / "pids"
+    records = supervised_until(noted(file, "sys.exit('raceway: too much')"), is_left_alone, max_failures=4)
+    assert len(pids(file)) == 4
+    assert (records[-1]["said"], records[-1]["failures"], records[-1]["status"]) == ("raceway: too much", 4, 1)
+
+
+def test_failures_with_other_words_after_a_steady_run_begin_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "STEADY_S", 0.0)
+    file = tmp_path / "pids"
+    command = noted(file, "sys.exit(f'raceway: {os.getpid()}')")
+    records = supervised_until(command, lambda _: len(pids(file)) >= 6, max_failures=3)
+    assert not is_left_alone(records)
 
 
 def test_what_the_child_says_becomes_records_however_long_a_line_is(tmp_path: Path) -> None:

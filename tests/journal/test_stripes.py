@@ -100,6 +100,17 @@ def test_seek_counts_from_the_beginning_the_position_and_the_end(file: Path) -> 
         assert checked.size() == len(CONTENT)
 
 
+def test_a_file_that_is_not_there_leaves_nothing_that_cannot_be_closed(file: Path) -> None:
+    """Python closes it when it is freed, and tells of an error there (since 3.13)."""
+    sums = measure(file)
+    file.unlink()
+    checked = CheckedFile.__new__(CheckedFile)
+    with pytest.raises(FileNotFoundError):
+        checked.__init__(file, sums)  # type: ignore[misc]  # as a call of the class does
+    checked.close()
+    assert checked.closed
+
+
 def test_a_flipped_bit_is_mended_in_passing_and_told_once(file: Path) -> None:
     sums = measure(file)
     flip(file, STRIPE + 77)

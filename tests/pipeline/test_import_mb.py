@@ -23,6 +23,7 @@ from raceway.pipeline.imports.pieces import cut, form_of, parse_piece, piece_row
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.wire.mb import HEADERS, VECTORS, I, P, frame
 
+DEADLINE_MS = config.Config().broker.request_timeout_ms
 LIMITS = MbLimits()
 IDS = [I, P, I.upper(), "", "zzz", I[:-1], I + "0", I.replace("-", "x"), "5" * 36, "-" * 36]
 ACTIONS = ["publish", "Request", "RESPONSE", "subscribe", "pub", "ПУБЛ", "İ", ""]
@@ -59,7 +60,7 @@ def expected(message: bytes) -> Verdict:
             "version": head.version.decode(),
             "message_id": _maybe_text(head.message_id),
             "parent_id": _maybe_text(head.parent_id),
-            "timeout_ms": head.timeout_ms,
+            "timeout_ms": DEADLINE_MS if kind == "request" and head.timeout_ms is None else head.timeout_ms,
             "error": _maybe_text(failure),
             "payload": payload,
         }

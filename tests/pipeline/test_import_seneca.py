@@ -25,6 +25,8 @@ COMPARED = (
     "kind", "message_id", "correlation_id", "parent_id", "reply_to", "producer", "sent_ms", "timeout_ms", "schema_id",
     "schema_version", "attributes", "encoding", "payload",
 )  # fmt: skip
+# Of a call that names none, as the bus would give it.
+DEADLINE_MS = config.Config().listen.seneca.request_timeout_ms
 META = {"mid": "m1", "cid": "c1", "sid": "A", "snc": True}
 
 
@@ -61,7 +63,8 @@ def _row(call: Call) -> Verdict:
     (row,) = batch_of(call, (topic or "").encode())
     hops = [{"sid": hop.sid, "rid": hop.rid, "mid": hop.mid, "tms": list(hop.tms)} for hop in row.hops]
     named = {} if topic is None and call.pattern is not None else {"topic": topic or ""}
-    return Verdict({name: getattr(row, name) for name in COMPARED} | {"hops": hops} | named)
+    deadline = {"timeout_ms": row.timeout_ms or DEADLINE_MS} if row.kind == "request" else {}
+    return Verdict({name: getattr(row, name) for name in COMPARED} | {"hops": hops} | named | deadline)
 
 
 def assert_agrees(folder: Path, spoken: list[bytes]) -> None:

@@ -31,14 +31,19 @@ def test_payloads_as_text_and_whether_they_are_one_json_value(spark: SparkSessio
         (b"1} x", "1} x", False),
         (b'{"a":1}]}', '{"a":1}]}', False),
         (b"[1], [2]", "[1], [2]", False),
-        (b'{"a":1,"a":2}', '{"a":1,"a":2}', False),
+        (b'{"a":1,"a":2}', '{"a":1,"a":2}', True),
+        (b'{"a":1,"a":2} 3', '{"a":1,"a":2} 3', False),
         (b"{'a':1}", "{'a':1}", False),
         (b"", "", False),
         (b"\xff\xfe", None, False),
         ("Käse".encode(), "Käse", False),
         (b"[" * 100_000, "[" * 100_000, False),
         (b"-" * 3000, "-" * 3000, False),
-        (b'"\\ud800"', '"\\ud800"', False),
+        (b'"\\ud800"', '"\\ud800"', True),
+        (b"1" * 3000, "1" * 3000, True),
+        (b"[" * 3000 + b"]" * 3000, "[" * 3000 + "]" * 3000, True),
+        (b"\n{}\r\n", "\n{}\r\n", True),
+        (b"[NaN]", "[NaN]", False),
     ]
     rows = table(spark, *(message(at, payload=payload) for at, (payload, _, _) in enumerate(expected)))
     assert [(row["payload"], row["text"], row["valid_json"]) for row in rows] == expected

@@ -37,7 +37,8 @@ def test_keys_and_due_columns_are_columns(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", registry.names())
 def test_verify_finds_nothing_wrong_with_an_empty_table(tmp_path: Path, name: str) -> None:
-    verdict = check_table(open_tables(ParquetLake(None, Folders(tmp_path))), name)
+    lake = ParquetLake(None, Folders(tmp_path))
+    verdict = check_table(lake, open_tables(lake), name)
     assert verdict.is_good
     assert verdict.rows == 0
 
@@ -45,7 +46,7 @@ def test_verify_finds_nothing_wrong_with_an_empty_table(tmp_path: Path, name: st
 def test_verify_asks_in_words_that_every_engine_knows(any_lake: Lake) -> None:
     append(any_lake, [message(n) for n in range(3)])
     tables = open_tables(any_lake)
-    assert check_table(tables, "bronze.messages").rows == 3
+    assert check_table(any_lake, tables, "bronze.messages").rows == 3
     for table in registry.DERIVED:
         if table.expected is not None:
             assert tables.number(f"SELECT {table.expected[1]}") >= 0

@@ -192,6 +192,30 @@ def test_a_folder_without_journal_and_a_wrong_option_are_named(spark: SparkSessi
         load(spark, tmp_path, startingPosition="x").collect()
 
 
+def test_an_unknown_option_is_refused_in_every_way_to_ask(spark: SparkSession, tmp_path: Path) -> None:
+    """It would be passed over, and rows of all topics would come."""
+    meant = "topic: no option of the source has this name; did you mean topics?"
+    with journal(tmp_path / "data", 300) as rig:
+        path = str(rig.folder)
+
+        def batch() -> DataFrame:
+            return load(spark, rig.folder, topic="orders.#")
+
+        def stream() -> DataFrame:
+            return spark.readStream.format("raceway").option("path", path).option("topic", "orders.#").load()
+
+        def view() -> DataFrame:
+            return spark.sql(f"CREATE TEMPORARY VIEW misread USING raceway OPTIONS (path '{path}', topic 'orders.#')")
+
+        for ask in (batch, stream, view):
+            with pytest.raises(PySparkException) as failure:
+                ask()
+            assert said_by_us(str(failure.value)) == meant
+        spark.sql(f"CREATE TEMPORARY VIEW wellread USING raceway OPTIONS (path '{path}', topics 'orders.+')")
+        assert {row.topic for row in spark.sql("SELECT topic FROM wellread").collect()} == set(TOPICS[:2])
+        spark.catalog.dropTempView("wellread")
+
+
 def test_registering_by_hand_does_no_harm(spark: SparkSession, tmp_path: Path) -> None:
     with journal(tmp_path / "data", 100) as rig:
         raceway.pipeline.register(spark)

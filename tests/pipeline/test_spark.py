@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from raceway.errors import PipelineError
+from raceway.errors import ConfigError, PipelineError
 from raceway.pipeline import spark
+from raceway.pipeline.folders import Folders
 
 
 def fake_java(folder: Path, version: str) -> None:
@@ -82,3 +83,16 @@ def test_children_write_to_the_file_and_we_do_not(tmp_path: Path, capfd: pytest.
     os.system("echo sound >&2")
     assert (tmp_path / "log").read_text() == "noise\n"
     assert capfd.readouterr().err == "sound\n"
+
+
+@pytest.mark.parametrize("zone", ["Europe/Berlin", "Europe/London", "+02:00", ""])
+def test_a_session_in_another_time_zone_is_refused_before_spark_starts(tmp_path: Path, zone: str) -> None:
+    with pytest.raises(ConfigError, match="must be UTC, not") as failure:
+        spark.session(Folders(tmp_path), extra={"spark.sql.session.timeZone": zone})
+    assert failure.value.key == "spark.sql.session.timeZone"
+    assert not (tmp_path / "pipeline").exists()
+
+
+@pytest.mark.parametrize("zone", ["UTC", "utc", "Etc/UTC", "Z", "GMT"])
+def test_other_names_of_utc_are_fine(zone: str) -> None:
+    spark.check_time_zone(zone)

@@ -103,7 +103,7 @@ class Contract:
         return found
 
     def judge_payload(self, version: SchemaVersion, payload: bytes) -> tuple[SchemaRefusedError | None, SchemaVersion]:
-        """What is wrong with it, if anything; and the version it was compared with.
+        """What is wrong with it, if anything; and the version of the topic's subject that it was compared with.
 
         A payload that begins like the prefix of a known version is compared with that one, behind the prefix. Binary
         payloads may begin so by chance, so what is right without a prefix is right.
@@ -120,7 +120,9 @@ class Contract:
         if refusal is None:
             return None, framed
         bare = self._maybe_fault(version, payload)
-        return (None, version) if bare is None else (refusal, framed)
+        if bare is None:
+            return None, version
+        return refusal, version if refusal.violation == MISMATCH else framed
 
     def _decide(self, schema_id: int | None, wanted: int | None, must_name: bool) -> Verdict:
         subject = self.subject if schema_id is None else self._registry.maybe_subject(schema_id)

@@ -109,6 +109,7 @@ class Exchanges:
             batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
             bus.journal.check_writable()
             opened = list(self._open(askers, batch, spans, chosen, masked))
+            _name_deadlines(batch, opened)
             self._forward(opened, batch)
             first = self._keep(batch, spans, opened, done)
             if len(opened) < batch.count:
@@ -135,6 +136,7 @@ class Exchanges:
         batch.time_us = self._now_us()
         facts = _Facts(batch)
         opened = [self._opened(peer, facts, spans[0], 0, responder, random_id()) for responder in asked]
+        _name_deadlines(batch, opened)
         self._forward(opened, batch)
         first = self._keep(batch, spans, opened, done)
         if not asked:
@@ -417,6 +419,17 @@ def _choose(responders: tuple[Responder, ...], count: int) -> list[Responder | N
     if len(responders) > 1:
         return random.choices(responders, k=count)  # noqa: S311 - a choice, not a secret
     return [responders[0] if responders else None] * count
+
+
+def _name_deadlines(batch: Batch, opened: list[Opened]) -> None:
+    """Write into each row how long its request really waits, for readers who do not know the settings of this bus.
+
+    A row that nobody serves, or that waits for ever, keeps what its sender named.
+    """
+    timeouts_ms = list(batch.column("timeout_ms"))
+    for row, _, timeout_ms in opened:
+        timeouts_ms[row] = timeout_ms
+    batch.timeout_ms = agreed(timeouts_ms)
 
 
 def _without_queued(masked: list[bytes | None], chosen: list[Responder | None]) -> list[bytes | None]:

@@ -4,13 +4,15 @@ A topic has at most one subject. The first producer that names one binds it; an 
 whose policy is `none` carries no contract, so its messages cost nothing here.
 
 Refused messages are not stored under their topic. Their payloads become rows of `raceway.rejected`, with attributes
-that say where they were meant to go and why they did not.
+that say where they were meant to go and why they did not. A message that breaks a rule and is let through (`warn`) has
+the rule in the column `error` of its row, so that readers of the journal count what the metric counts.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import msgspec
 import structlog
@@ -25,7 +27,7 @@ from raceway.broker.topics import Topic
 from raceway.broker.undeliverable import kept_attributes
 from raceway.errors import SchemaReferenceError, SchemaRefusedError, UnknownSchemaError
 from raceway.journal.contract import Done
-from raceway.model.envelope import PUBLISH, Batch, encode_attributes
+from raceway.model.envelope import PUBLISH, Batch, agreed, encode_attributes
 from raceway.model.schemas import Policy, TopicSchema
 from raceway.schema.definition import policy_of
 
@@ -123,6 +125,19 @@ class Schemas(Registry):
             )
 
 
+class _Judged(NamedTuple):
+    """What is to be done with rows of a batch, by their numbers.
+
+    broken     refused: the topic and why
+    tolerated  let through although a rule is broken: the rule
+    named      the subject and version that a row was compared with, where it named none itself
+    """
+
+    broken: dict[int, tuple[Topic, SchemaRefusedError]]
+    tolerated: dict[int, bytes]
+    named: dict[int, tuple[int, int]]
+
+
 class SchemaDoor:
     """Where contracts hold: every publish and every request comes by, on whatever wire it came. Answers do not.
 
@@ -146,12 +161,14 @@ class SchemaDoor:
         else:
             return spans
         batch.complete()
-        broken: dict[int, tuple[Topic, SchemaRefusedError]] = {}
-        named: dict[int, tuple[int, int]] = {}
+        found = _Judged({}, {}, {})
         for topic, _, start, stop in spans:
             if topic.contract is not None:
-                self._judge(topic, topic.contract, peer, batch, range(start, stop), broken, named)
-        _name_schemas(batch, named)
+                self._judge(topic, topic.contract, peer, batch, range(start, stop), found)
+        _name_schemas(batch, found.named)
+        if found.tolerated:
+            batch.error = agreed([found.tolerated.get(row) for row in range(batch.count)])
+        broken = found.broken
         if not broken:
             return spans
         if peer.keeps_refused:
@@ -160,28 +177,23 @@ class SchemaDoor:
         return without(spans, broken)
 
     def _judge(
-        self,
-        topic: Topic,
-        contract: Contract,
-        peer: Peer,
-        batch: Batch,
-        rows: range,
-        broken: dict[int, tuple[Topic, SchemaRefusedError]],
-        named: dict[int, tuple[int, int]],
-    ) -> None:
+        self, topic: Topic, contract: Contract, peer: Peer, batch: Batch, rows: range, found: _Judged
+    ) -> None:  # fmt: skip
         payloads: list[bytes] = batch.payload  # type: ignore[assignment]  # every row has one
+        enforces = contract.policy == "enforce"
         for row in rows:
             schema_id, wanted = batch.item("schema_id", row), batch.item("schema_version", row)
             error, version = contract.verdict(schema_id, wanted, peer.names_schema)
             if version is not None and contract.checks_payload:
                 error, version = contract.judge_payload(version, peer.judged(topic, payloads[row]))
-                if error is None and schema_id is None:
-                    named[row] = (version.schema_id, version.version)
+                if schema_id is None and not (error is not None and enforces):
+                    found.named[row] = (version.schema_id, version.version)
             if error is not None:
                 self.violations[contract.policy, error.violation] += 1
-                if contract.policy == "enforce":
-                    broken[row] = (topic, error)
+                if enforces:
+                    found.broken[row] = (topic, error)
                 else:
+                    found.tolerated[row] = error.violation.encode()
                     self._warn(topic, contract, peer, error)
 
     def _warn(self, topic: Topic, contract: Contract, peer: Peer, error: SchemaRefusedError) -> None:
@@ -227,7 +239,7 @@ def _facts(topic: str, error: SchemaRefusedError, wire: str, producer: str) -> d
 
 
 def _name_schemas(batch: Batch, named: dict[int, tuple[int, int]]) -> None:
-    """Rows that were found to match a version they did not name carry its name from here on."""
+    """Rows that were compared with a version they did not name carry its name from here on."""
     if not named:
         return
     one = next(iter(named.values()))

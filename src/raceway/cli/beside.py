@@ -31,7 +31,9 @@ async def beside(
         log.warning("the bus runs without tables", reason=obstacle)
         yield
         return
-    async with supervising(_command(settings, config_file), "the pipeline", settings.pipeline.restart_s):
+    pipeline = settings.pipeline
+    command = _command(settings, config_file)
+    async with supervising(command, "the pipeline", pipeline.restart_s, pipeline.max_failures):
         yield
 
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 # A result is for looking at; whoever wants more says so.
 QUERY_ROWS = 50
 STATUS_S = 1.0
-CHECKPOINT = "checkpoint"
+CHECKPOINT, NOTES = "checkpoint", "notes"
 
 pipeline_app = typer.Typer(
     name="pipeline",
@@ -386,7 +386,7 @@ def _cell(value: Any) -> Any:
 
 @pipeline_app.command()
 def reset(
-    table: Annotated[str, typer.Argument(help="A table, or `checkpoint`.")],
+    table: Annotated[str, typer.Argument(help="A table, `checkpoint` or `notes`.")],
     data: options.Data = None,
     force: Annotated[
         bool, typer.Option("--force", help="Also where rows would be lost that the journal no longer has.")
@@ -396,10 +396,12 @@ def reset(
     conf: Conf = None,
     config_file: options.ConfigFile = None,
 ) -> None:
-    """Forget a table: the next run computes it anew. `checkpoint` forgets only where Spark was; the tables know."""
+    """Forget a table: the next run computes it anew. `checkpoint` forgets only where Spark was; the tables know.
+    `notes` removes what was noted of parts of tables and cannot be read any more, and forgets the tables concerned."""
     chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
     from raceway.journal.lock import FolderLock
     from raceway.pipeline import resetting
+    from raceway.pipeline.notes import remove_damaged
     from raceway.pipeline.opening import open_files
 
     check_tables(chosen)
@@ -407,6 +409,10 @@ def reset(
     try:
         if table == CHECKPOINT:
             resetting.reset_checkpoint(chosen.folders)
+        elif table == NOTES:
+            damaged = remove_damaged(chosen.folders.notes)
+            anew = resetting.reset_notes(open_files(chosen.folders, chosen.settings, chosen.extra), damaged)
+            note(f"{len(damaged)} damaged notes were removed; forgotten: {', '.join(anew) or 'no table'}")
         else:
             resetting.reset_table(open_files(chosen.folders, chosen.settings, chosen.extra), table, force=force)
     finally:

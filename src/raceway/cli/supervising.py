@@ -20,6 +20,8 @@ log = structlog.get_logger("raceway")
 PAUSE_MAX_S = 300.0
 # Whoever ran for so long was well: the next failure is a new one.
 STEADY_S = 60.0
+# Whoever ran for so long was well whatever it said at the end.
+HEALTHY_S = 3600.0
 # For a batch to be left and Spark to be stopped.
 STOP_S = 40.0
 # Of what the child says at the end, to be read after it.
@@ -28,10 +30,15 @@ CHUNK = 65_536
 
 
 @contextlib.asynccontextmanager
-async def supervising(command: Sequence[str], name: str, restart_s: float) -> AsyncIterator[None]:
-    """Keep the command running meanwhile. At the end SIGTERM, and after a while SIGKILL to it and all it started."""
+async def supervising(
+    command: Sequence[str], name: str, restart_s: float, max_failures: int = 0
+) -> AsyncIterator[None]:
+    """Keep the command running meanwhile. At the end SIGTERM, and after a while SIGKILL to it and all it started.
+
+    After so many failures in a row it is left alone; 0: never.
+    """
     stopping = asyncio.Event()
-    task = asyncio.create_task(Child(command, name, restart_s, stopping).run())
+    task = asyncio.create_task(Child(command, name, restart_s, max_failures, stopping).run())
     try:
         yield
     finally:
@@ -40,12 +47,15 @@ async def supervising(command: Sequence[str], name: str, restart_s: float) -> As
 
 
 class Child:
-    def __init__(self, command: Sequence[str], name: str, restart_s: float, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, command: Sequence[str], name: str, restart_s: float, max_failures: int, stopping: asyncio.Event
+    ) -> None:
         self._command, self._name, self._restart_s, self._stopping = command, name, restart_s, stopping
-        self._said = ""
+        self._max_failures, self._failures = max_failures, 0
+        self._said = self._said_before = ""
 
     async def run(self) -> None:
-        """Until it is told to stop."""
+        """Until it is told to stop, or the child has failed too often."""
         pause_s, loop = self._restart_s, asyncio.get_running_loop()
         while not self._stopping.is_set():
             began = loop.time()
@@ -55,12 +65,26 @@ class Child:
                 status, self._said = None, str(error)
             if self._stopping.is_set():
                 return
-            if loop.time() - began > STEADY_S:
+            ran_s = loop.time() - began
+            if ran_s > STEADY_S:
                 pause_s = self._restart_s
+            if self._failed_too_often(ran_s):
+                log.error(
+                    f"{self._name} failed too often and is not started again", status=status, said=self._said,
+                    failures=self._failures,
+                )  # fmt: skip
+                return
             log.error(f"{self._name} ended and will be started again", status=status, said=self._said, in_s=pause_s)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stopping.wait(), pause_s)
             pause_s = min(2 * pause_s, PAUSE_MAX_S)
+
+    def _failed_too_often(self, ran_s: float) -> bool:
+        """One that ends again and again with the same words does not get past something, however long it tries."""
+        is_new = ran_s > HEALTHY_S or (ran_s > STEADY_S and self._said != self._said_before)
+        self._failures = 1 if is_new else self._failures + 1
+        self._said_before = self._said
+        return 0 < self._max_failures <= self._failures
 
     async def _run_once(self) -> int | None:
         self._said = ""

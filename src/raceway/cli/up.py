@@ -27,7 +27,8 @@ def up(
 ) -> None:
     """Run the bus with its console, and beside it the pipeline, which keeps the tables up to date; until Ctrl-C.
 
-    A pipeline that fails is started again, later each time. Without Java or without the extra `spark` the bus runs
+    A pipeline that fails is started again, later each time, until it has failed `pipeline.max_failures` times in a row;
+    the bus then runs on without it. Without Java or without the extra `spark` the bus runs
     alone and says so. Prints `ready` on standard output when every door is open; logs go to standard error.
     """
     flags = serve.flags_of(data, port_base, host, insecure, tls_cert, tls_key, log_level)

@@ -474,6 +474,12 @@ class Pipeline(Section, frozen=True):
         Interval,
         Meta(description="`raceway up` starts a pipeline that failed again after this, then after twice as long each."),
     ] = 2.0
+    max_failures: Annotated[
+        Count,
+        Meta(
+            description="So many failures in a row, and `raceway up` leaves the pipeline stopped; 0: it goes on trying."
+        ),
+    ] = 10
     compact_parts: Annotated[
         Count, Meta(description="A run merges the small parts of bronze tables when there are so many; 0: never.")
     ] = 64

@@ -145,6 +145,9 @@ class _Stripe(NamedTuple):
     bad: Sequence[int] = ()
 
 
+_NOT_OPEN = -1
+
+
 class CheckedFile(io.RawIOBase):
     """Reads a Parquet file so that only bytes which agree with their checksum come out.
 
@@ -166,10 +169,12 @@ class CheckedFile(io.RawIOBase):
         self._sums = sums
         self._path = path
         self._on_mended = on_mended
-        self._descriptor, self._may_write = _open(self._files, path, may_write)
         self._has_written = False
         self._position = 0
         self._kept: OrderedDict[int, _Stripe] = OrderedDict()
+        # Opened last: Python closes the object also where there is no such file.
+        self._descriptor = _NOT_OPEN
+        self._descriptor, self._may_write = _open(self._files, path, may_write)
 
     def readable(self) -> bool:
         return True
@@ -214,7 +219,8 @@ class CheckedFile(io.RawIOBase):
             if self._has_written:
                 with contextlib.suppress(OSError):  # not synced means mended again, no more
                     self._files.sync(self._descriptor)
-            self._files.close(self._descriptor)
+            if self._descriptor != _NOT_OPEN:
+                self._files.close(self._descriptor)
             self._kept.clear()
         super().close()
 

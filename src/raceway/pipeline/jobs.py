@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -86,7 +87,7 @@ class Job:
             if self._ahead_rows and self.progress.last_batch and not self.stopping.is_set():
                 self._compute(self.progress.last_batch)
             self._tell("stopped")
-        except (RacewayError, PySparkException) as error:
+        except (RacewayError, PySparkException, Py4JError) as error:
             failure = self._explained(error)
             self.progress.error = str(failure)
             self._tell("failed")

@@ -11,8 +11,8 @@ A *part* is what a table is read by: a `range=â€¦` folder of bronze, a `bucket=â
     gaps      positions that were lost and passed over, because somebody said so (bronze)
     wire      what a capture was read as, and `path`, where it lay (bronze)
 
-Notes are written when the work on a part is done and never before: whatever a crash leaves undone is done again, and
-doing it again changes nothing.
+Notes are synced to the disk before they take their names. They are written when the work on a part is done and never
+before: whatever a crash leaves undone is done again, and doing it again changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from pathlib import Path
 
 import msgspec
 
+from raceway.errors import PipelineError
 from raceway.journal.files import Files, write_file
+
+WAY_OUT = "run `raceway pipeline reset notes`: the tables concerned are then computed anew"
 
 
 class Note(msgspec.Struct, kw_only=True, omit_defaults=True):
@@ -39,15 +42,21 @@ class Note(msgspec.Struct, kw_only=True, omit_defaults=True):
     feeds: dict[str, list[str]] = {}
 
 
+_decode = msgspec.json.Decoder(Note).decode
+
+
 class Notes:
     """All notes of a folder: table to part to note."""
 
     def __init__(self, folder: Path) -> None:
+        """PipelineError names a note that cannot be read, and the way out."""
         self._folder = folder
         self._notes: dict[str, dict[str, Note]] = {}
-        decoder = msgspec.json.Decoder(Note)
         for path in sorted(folder.glob("*/*.json")):
-            self._notes.setdefault(path.parent.name, {})[path.stem] = decoder.decode(path.read_bytes())
+            note = maybe_note(path)
+            if note is None:
+                raise PipelineError(f"a note of the pipeline is damaged: {path} is empty or not readable; {WAY_OUT}")
+            self._notes.setdefault(path.parent.name, {})[path.stem] = note
 
     def of(self, table: str, part: str) -> Note:
         """The note of a part; an empty one if there is none."""
@@ -73,7 +82,7 @@ class Notes:
         """Keep a note, on disk first."""
         folder = self._folder / table
         folder.mkdir(parents=True, exist_ok=True)
-        write_file(Files(), folder / f"{part}.json", msgspec.json.encode(note), sync=False)
+        write_file(Files(), folder / f"{part}.json", msgspec.json.encode(note))
         self._notes.setdefault(table, {})[part] = note
 
     def drop(self, table: str, part: str) -> None:
@@ -88,6 +97,22 @@ class Notes:
             for part, note in list(notes.items()):
                 if target in note.feeds:
                     self.put(table, part, msgspec.structs.replace(note, feeds=_without(note.feeds, target)))
+
+
+def maybe_note(path: Path) -> Note | None:
+    """What a file says; None if it is no note."""
+    try:
+        return _decode(path.read_bytes())
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def remove_damaged(folder: Path) -> list[tuple[str, str]]:
+    """Remove notes that cannot be read: of which parts of which tables they were."""
+    damaged = [path for path in sorted(folder.glob("*/*.json")) if maybe_note(path) is None]
+    for path in damaged:
+        path.unlink()
+    return [(path.parent.name, path.stem) for path in damaged]
 
 
 def _without(feeds: dict[str, list[str]], target: str) -> dict[str, list[str]]:

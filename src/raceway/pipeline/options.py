@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +13,12 @@ from raceway.journal.reader import Reader
 from raceway.pipeline.scan import Selection, first_at
 
 EARLIEST, LATEST = "earliest", "latest"
+NAMES = (
+    "path", "topics", "wires", "includeControl", "startingPosition", "startingTimestamp", "endingPosition",
+    "endingTimestamp", "maxRecordsPerTrigger", "maxBytesPerTrigger", "numPartitions", "failOnDataLoss", "pushFilters",
+)  # fmt: skip
+_INTERNAL = ("alignTo", "stageTo")
+_KNOWN = {name.lower() for name in (*NAMES, *_INTERNAL)}
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,7 @@ class Options:
 def parse(options: Mapping[str, str]) -> Options:
     """ConfigError names the option that cannot be used. Keys are looked up as Spark gives them: in any case."""
     found = {key.lower(): value for key, value in options.items()}
+    _check_names(options)
     path = found.get("path")
     if not path:
         raise ConfigError("path", 'the data folder of the bus is needed: .option("path", DIR) or .load(DIR)')
@@ -83,6 +91,16 @@ def parse(options: Mapping[str, str]) -> Options:
         align_to=_maybe_count(found, "alignTo"),
         stage_to=found.get("stageto"),
     )
+
+
+def _check_names(options: Mapping[str, str]) -> None:
+    """An option that is not known would be passed over, and rows would come that nobody wanted."""
+    for key in options:
+        if key.lower() not in _KNOWN:
+            spelled = {name.lower(): name for name in NAMES}
+            near = difflib.get_close_matches(key.lower(), spelled, 1)
+            hint = f"did you mean {spelled[near[0]]}?" if near else f"there are: {', '.join(NAMES)}"
+            raise ConfigError(key, f"no option of the source has this name; {hint}")
 
 
 def _names(text: str | None) -> tuple[str, ...]:

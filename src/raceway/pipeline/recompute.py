@@ -27,9 +27,12 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from raceway.errors import PipelineError
 from raceway.pipeline.columns import BRONZE, IMPORT, JOURNAL
 from raceway.pipeline.lake import Lake, Written, maybe_positions, sync
 from raceway.pipeline.notes import Note
@@ -53,6 +56,7 @@ _TURN_ROWS = 4 * BUCKET_ROWS
 _TURN_BUCKETS = 256
 # The newest, and the one before it in case the newest part has to be done again.
 _KEPT_ACTIVE = 2
+_RESULT_SIZE = "spark.driver.maxResultSize"
 
 
 def refresh(
@@ -125,7 +129,7 @@ class _Work:
         wanted = [part for part in unseen if maybe_positions(part) and part not in there]
         wanted = [part for part in wanted if self.note(MESSAGES, part).rejected != 0]
         if wanted:
-            found = rejected(self.lake.frame(MESSAGES, wanted)).toArrow()
+            found = _collected(rejected(self.lake.frame(MESSAGES, wanted)))
             for part in wanted:
                 self._append_rejected(part, found.filter(pc.field("part") == part).drop_columns(["part"]))
         for part in unseen:
@@ -310,6 +314,19 @@ class _Work:
         if table.carry is None:
             return None
         return self.lake.links(table.name, parts)
+
+
+def _collected(refused: DataFrame) -> pa.Table:
+    """All rows in the driver's memory. PipelineError names the setting if Spark does not let so much through."""
+    try:
+        return refused.toArrow()
+    except (PySparkException, Py4JError) as error:
+        if _RESULT_SIZE not in str(error):
+            raise
+        raise PipelineError(
+            "the refused messages of one batch (topic raceway.rejected) are more than Spark hands to its driver: allow "
+            f"more with --conf {_RESULT_SIZE}=4g (and more --memory), or take in less at a time with --max-records"
+        ) from error
 
 
 def keep(rows: pa.Table, file: Path) -> None:

@@ -1,16 +1,18 @@
-"""Forgetting a table, so that it is made anew, and the checkpoint, when it is damaged."""
+"""Forgetting a table, so that it is made anew; the checkpoint or notes, when they are damaged."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 
 from raceway.errors import ConfigError, PipelineError
 from raceway.journal.reader import Reader
 from raceway.pipeline import checkpoint, registry
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, maybe_positions
+from raceway.pipeline.notes import Note
 from raceway.pipeline.recompute import forget
-from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
+from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES
 
 
 def reset_checkpoint(folders: Folders) -> None:
@@ -21,7 +23,7 @@ def reset_checkpoint(folders: Folders) -> None:
 def reset_table(lake: Lake, name: str, *, force: bool = False) -> None:
     """Remove a table and what is known of it. Tables computed from it follow it at the next run."""
     if name not in registry.names():
-        raise ConfigError(name, f"there is no such table; there are: {', '.join(registry.names())}, checkpoint")
+        raise ConfigError(name, f"there is no such table; there are: {', '.join(registry.names())}, checkpoint, notes")
     if name == REJECTED_MESSAGES:
         raise ConfigError(name, f"is written together with {MESSAGES}: reset that one")
     if name == MESSAGES:
@@ -29,6 +31,24 @@ def reset_table(lake: Lake, name: str, *, force: bool = False) -> None:
         return
     lake.remove(name)
     forget(lake, name)
+
+
+def reset_notes(lake: Lake, damaged: Sequence[tuple[str, str]]) -> list[str]:
+    """Mend what hangs on notes that were removed: the tables that the next run computes anew.
+
+    Rows of bronze say themselves what their notes said, except which losses were accepted. What a part of bronze feeds
+    depends on what parts before it handed on, which is not kept for ever: so all is computed from the first part on.
+    """
+    of_bronze = any(table in BRONZE_DDL for table, _ in damaged)
+    concerned = {table for table, _ in damaged}
+    for table, part in damaged:
+        if table == REJECTED_MESSAGES and part in lake.parts(table):
+            lake.notes.put(table, part, Note(rows=lake.arrow(table, part, ["sequence"]).num_rows))
+    anew = [table.name for table in registry.DERIVED if of_bronze or table.name in concerned]
+    for name in anew:
+        lake.remove(name)
+        forget(lake, name)
+    return anew
 
 
 def _reset_all(lake: Lake, force: bool) -> None:

@@ -17,13 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from raceway.config import MIB
-from raceway.errors import PipelineError
+from raceway.errors import ConfigError, PipelineError
 from raceway.pipeline.folders import Folders
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 JAVA = 17
+TIME_ZONE, UTC = "spark.sql.session.timeZone", "UTC"
+_UTC_NAMES = ("UTC", "ETC/UTC", "Z", "ZULU", "+00:00", "GMT", "ETC/GMT")
 # The Delta release for this Spark, from Maven Central; the pip package of the same name brings only Python.
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _DELTA = {
@@ -65,8 +67,10 @@ def session(
 ) -> SparkSession:
     """A session for the tables of a data folder; `extra` are Spark's own settings and win over ours.
 
-    PipelineError says what is missing: Java, the extra `spark`, a jar that cannot be fetched.
+    ConfigError if they name another time zone. PipelineError says what is missing: Java, the extra `spark`, a jar that
+    cannot be fetched.
     """
+    check_time_zone((extra or {}).get(TIME_ZONE, UTC))
     check_installed()
     check_java()
     from pyspark.errors import PySparkException
@@ -84,6 +88,16 @@ def session(
             return builder.getOrCreate()
         except (PySparkException, OSError, RuntimeError) as error:
             raise PipelineError(_start_failure(error, folders, delta)) from error
+
+
+def check_time_zone(name: str) -> None:
+    """ConfigError unless it is UTC: minutes, hours and the names of buckets are those of UTC."""
+    if name.upper() not in _UTC_NAMES:
+        raise ConfigError(
+            TIME_ZONE,
+            f"must be UTC, not {name!r}: the tables count minutes and hours in UTC, and in another zone rows of them "
+            "would be missed. Ask for local times in your queries",
+        )
 
 
 def check_installed() -> None:
@@ -175,7 +189,7 @@ def _settings(folders: Folders, master: str, memory: str, quick: bool) -> dict[s
         "spark.local.dir": str(folders.spark / "scratch"),
         "spark.sql.warehouse.dir": str(folders.spark / "warehouse"),
         "spark.sql.shuffle.partitions": str(cores(master)),
-        "spark.sql.session.timeZone": "UTC",
+        TIME_ZONE: UTC,
         # The default, INT96, has no zone for other readers.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",

@@ -93,7 +93,7 @@ def verify(
         journal = compare_positions(lake, reader, advance)
     finally:
         reader.close()
-    verdicts = [check_table(tables, name) for name in registry.names()]
+    verdicts = [check_table(lake, tables, name) for name in registry.names()]
     if full:
         for verdict, table in zip(verdicts[len(verdicts) - len(registry.DERIVED) :], registry.DERIVED, strict=True):
             verdict.differing = differing_rows(lake, table)
@@ -170,7 +170,7 @@ def _overlaps(positions: tuple[int, int], span: Span) -> bool:
     return positions[0] < span.stop and positions[1] >= span.start
 
 
-def check_table(tables: Tables, name: str) -> TableVerdict:
+def check_table(lake: Lake, tables: Tables, name: str) -> TableVerdict:
     """Rows, doubles of the key, and the number that the inputs say."""
     key = ", ".join(BRONZE_KEY if name in BRONZE_DDL else _derived(name).key)
     rows = tables.number(f"SELECT count(*) FROM {name}")  # noqa: S608 - our own names
@@ -178,10 +178,24 @@ def check_table(tables: Tables, name: str) -> TableVerdict:
         f"SELECT coalesce(sum(n - 1), 0) FROM (SELECT count(*) AS n FROM {name} GROUP BY {key}) AS k WHERE n > 1"  # noqa: S608 - our own names
     )
     verdict = TableVerdict(table=name, rows=rows, doubled_keys=doubled)
-    if name not in BRONZE_DDL and (expected := _derived(name).expected) is not None:
+    if name in BRONZE_DDL or (expected := _derived(name).expected) is None:
+        return verdict
+    if is_behind(lake, _derived(name)):
+        verdict.explanation = "not computed yet from all there is: `raceway pipeline run` does"
+    else:
         verdict.explanation, sql = expected
         verdict.expected = tables.number(f"SELECT {sql}")
     return verdict
+
+
+def is_behind(lake: Lake, table: Derived) -> bool:
+    """Is there a part, of its inputs or of theirs, that a table has not seen yet? A run is ahead in bronze."""
+    for name in table.inputs:
+        if name not in BRONZE_DDL and is_behind(lake, _derived(name)):
+            return True
+        if any(table.name not in lake.notes.of(name, part).feeds for part in lake.parts(name)):
+            return True
+    return False
 
 
 def _derived(name: str) -> Derived:

@@ -38,9 +38,10 @@ def form(settings: config.Config, first: bytes) -> Form:
     """`first` is the first byte of the file. A frame begins with its length, and no frame is so long that this would
     begin with a visible character."""
     limits = MbLimits(settings.listen.mb.payload_limit, settings.broker.request_timeout_max_ms)
+    timeout_ms = settings.broker.request_timeout_ms
     if first.isspace() or (first.isascii() and first.decode().isprintable()):
-        return Form(split_lines, partial(parse_lines, limits=limits))
-    return Form(partial(split_frames, limits=limits), partial(parse, limits=limits))
+        return Form(split_lines, partial(parse_lines, limits=limits), timeout_ms)
+    return Form(partial(split_frames, limits=limits), partial(parse, limits=limits), timeout_ms)
 
 
 # ---- borders --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from raceway.pipeline.columns import BRONZE, IMPORT, REJECTED, TIMESTAMP
 from raceway.pipeline.imports.slices import Bytes, coded
@@ -73,10 +74,15 @@ class Origin(NamedTuple):
     time_us: int
 
 
-def message_rows(origin: Origin, first: int, parsed: Parsed) -> pa.Table:
-    """Rows of `bronze.messages`; `first` is the number of the first message within the file."""
+def message_rows(origin: Origin, first: int, parsed: Parsed, timeout_ms: int | None = None) -> pa.Table:
+    """Rows of `bronze.messages`; `first` is the number of the first message within the file.
+
+    `timeout_ms` is the deadline of requests that name none; None leaves them without.
+    """
     count = len(parsed.rows)
     columns = _common_columns(origin, first + parsed.rows) | parsed.columns
+    if timeout_ms is not None and count:
+        columns["timeout_ms"] = _deadlines(columns, timeout_ms, count)
     if "sent_ms" in columns:
         columns |= _times(sent_us(columns["sent_ms"], origin.time_us))
     columns.setdefault("attributes", _empty(BRONZE.field("attributes").type, count))
@@ -114,6 +120,13 @@ def _table(columns: dict[str, pa.Array], schema: pa.Schema, count: int) -> pa.Ta
         for field, array in zip(schema, arrays, strict=True)
     ]
     return pa.table(arrays, schema=pa.schema(fields))
+
+
+def _deadlines(columns: dict[str, pa.Array], timeout_ms: int, count: int) -> pa.Array:
+    """`timeout_ms` of each row: what a request names, else the given one."""
+    named = columns.get("timeout_ms", pa.nulls(count, pa.int64()))
+    unnamed = pc.and_(pc.equal(columns["kind"], "request"), pc.is_null(named))
+    return pc.if_else(unnamed, pa.scalar(timeout_ms, pa.int64()), named)
 
 
 def _common_columns(origin: Origin, sequences: Places) -> dict[str, pa.Array]:

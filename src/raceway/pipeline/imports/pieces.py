@@ -66,12 +66,14 @@ _TOLD = pa.schema(
 class Form(NamedTuple):
     """How a wire's captures are read.
 
-    split   (the file, where to begin) to the borders of as many messages as make a piece
-    parse   (bytes, borders of messages in them) to what they say
+    split       (the file, where to begin) to the borders of as many messages as make a piece
+    parse       (bytes, borders of messages in them) to what they say
+    timeout_ms  deadline of a request that names none, as a bus with these settings would give it; None: none
     """
 
     split: Callable[[Content, int], Borders]
     parse: Callable[[Bytes, Borders], Parsed]
+    timeout_ms: int | None = None
 
 
 class Piece(NamedTuple):
@@ -200,7 +202,7 @@ def piece_rows(capture: Capture, form: Form, piece: Piece) -> tuple[pa.Table, pa
     content = _read(capture, piece.start, piece.stop)
     borders, data = form.split(content, 0), Bytes(content)
     parsed = form.parse(data, borders)
-    messages = message_rows(origin, piece.sequence, parsed)
+    messages = message_rows(origin, piece.sequence, parsed, form.timeout_ms)
     rejected = rejected_rows(origin, piece.sequence, data, borders, parsed.refused)
     if parsed.broken is None:
         return messages, rejected, False

@@ -40,7 +40,10 @@ _TRUE = Raw(b"true")
 
 
 def form(settings: config.Config, _: bytes) -> Form:
-    return Form(partial(split_lines, blanks=_BLANKS), partial(parse, limit=settings.listen.seneca.body_limit))
+    wire = settings.listen.seneca
+    return Form(
+        partial(split_lines, blanks=_BLANKS), partial(parse, limit=wire.body_limit), wire.request_timeout_ms
+    )  # fmt: skip
 
 
 def parse(data: Bytes, borders: Borders, limit: int) -> Parsed:

@@ -10,6 +10,10 @@
 Requests and answers are joined on `answers`, the position of the request that the broker wrote into the answer: a
 message id is no key. Whether an answer came in time was decided by the broker when it came, and it wrote down `late`
 and `duplicate`. Deadlines are compared with the greatest time of the same source, never with a clock of ours.
+
+How long a request waits, `timeout_ms`, was decided by the broker too: by the request, else by the settings of the door
+it came by. A row without it has no deadline and stays open until it is answered: a request that waits in a queue, and
+one stored by a version of the bus that wrote down only what requests named themselves.
 """
 
 from __future__ import annotations
@@ -23,10 +27,6 @@ from pyspark.sql import functions as F
 
 from raceway.model.envelope import OWN_NAME, REFUSALS
 from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket, position_buckets
-
-# Deadlines of requests that name none, by wire. One of zbus waits without end in its queue; only if it was handed to
-# another wire, under a masked id, has it a deadline.
-MB_TIMEOUT_MS, OTHER_TIMEOUT_MS = 5000, 22_222
 
 DDL = """
     source string, partition int, sequence bigint, answer_sequence bigint, status string, error string,
@@ -72,7 +72,6 @@ def transform(inputs: Inputs) -> DataFrame:
 
 
 def _requests(rows: DataFrame, inputs: Inputs) -> DataFrame:
-    timeout_ms = F.coalesce("timeout_ms", _default_timeout_ms())
     return rows.where("kind = 'request'").select(
         "source",
         "partition",
@@ -84,20 +83,11 @@ def _requests(rows: DataFrame, inputs: Inputs) -> DataFrame:
         "correlation_id",
         "parent_id",
         F.col("time_us").alias("requested_us"),
-        timeout_ms.alias("timeout_ms"),
+        "timeout_ms",
         # Some ask for all the time there is: such a deadline is none.
-        F.try_add("time_us", F.try_multiply(timeout_ms, F.lit(1000))).alias("deadline_us"),
+        F.try_add("time_us", F.try_multiply("timeout_ms", F.lit(1000))).alias("deadline_us"),
         F.length("payload").cast("bigint").alias("request_bytes"),
         inputs.horizon_us(F.col("source")).alias("horizon_us"),
-    )
-
-
-def _default_timeout_ms() -> Column:
-    waits = (F.col("wire") == "zbus") & F.col("forwarded_id").isNull()
-    return (
-        F.when(waits, F.lit(None).cast("bigint"))
-        .when(F.col("wire") == "mb", F.lit(MB_TIMEOUT_MS).cast("bigint"))
-        .otherwise(F.lit(OTHER_TIMEOUT_MS).cast("bigint"))
     )
 
 

@@ -15,14 +15,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.functions import arrow_udf
+from pyspark.sql.types import BooleanType
 
 from raceway.pipeline.tables import MESSAGES, Carried, Derived, Earlier, Inputs, own_position, position_bucket
+from raceway.pipeline.transforms.json_text import is_json
 from raceway.pipeline.transforms.values import with_values
 
 DEDUP_ATTRIBUTE = "x-dedup-id"
 # The window of the bus.
 DEDUP_WINDOW_US = 10 * 60 * 1_000_000
 _ID = ("source", "topic", "sender", "dedup_id")
+# What a value begins and ends with; whatever stands between.
+_LIKE_JSON = r'^[ \t\n\r]*["\[{\-0-9tfn](?s:.*["\]}0-9el])?[ \t\n\r]*$'
 _ROW = ["source", "partition", "sequence"]
 
 DDL = """
@@ -57,14 +62,28 @@ def transform(inputs: Inputs) -> DataFrame:
 
 
 def _is_json(text: Column) -> Column:
-    """One JSON value and nothing behind it, which the parser would not mind: only a whole value can stand in both.
+    """One JSON value by RFC 8259. Spark's parser is quick and finds nearly all; what it does not take and yet begins
+    and ends as a value does is judged by the grammar: Spark has limits where that has none."""
+    nothing = F.lit(None).cast("string")
+    taken = _is_taken_by_spark(text)
+    judged: Column = _judged(F.when(taken, nothing).when(text.rlike(_LIKE_JSON), text).otherwise(""))
+    return judged
+
+
+@arrow_udf(BooleanType())  # type: ignore[call-overload,untyped-decorator]  # by the annotations
+def _judged(doubtful: pa.Array) -> pa.Array:
+    """NULL is what needs no judgement any more: only few texts cross over to Python."""
+    return pa.array([text is None or is_json(text) for text in doubtful.to_pylist()], pa.bool_())
+
+
+def _is_taken_by_spark(text: Column) -> Column:
+    """One value and nothing behind it, which the parser would not mind: only a whole value can stand in both.
 
     The first judges the value, the second only where it ends: listing keys costs a part of reading values.
     """
     listed = F.concat(F.lit("["), text, F.lit("]"))
     named = F.concat(F.lit('{"a":'), text, F.lit("}"))
-    both = F.try_parse_json(listed).isNotNull() & F.json_object_keys(named).isNotNull()
-    return F.coalesce(text.isNotNull() & both, F.lit(False))
+    return F.try_parse_json(listed).isNotNull() & F.json_object_keys(named).isNotNull()
 
 
 def _without_repeats(rows: DataFrame, links: DataFrame | None) -> DataFrame:

@@ -1,12 +1,13 @@
 """gold.schema_usage: who writes with which version of which schema, hour by hour, and how often it did not fit.
 
     messages    taken and stored
-    tolerated   of these, payloads that are not what their version says: the topic's policy only warns, or does not look
+    tolerated   of these, messages that broke a rule of which their topic only warns: the bus wrote it into `error`;
+                and payloads that are not what their version says, on topics whose policy does not look at payloads
     refused     never stored under their topic: the policy is to enforce
     violations  both
 
-Messages that were refused before any subject was found, because their topic has none, are under the subject `''`;
-`schema_version` is NULL where a message named none that exists.
+Messages that broke a rule before any subject was found, because their topic has none or because they name none that
+exists, are under the subject `''`; `schema_version` is NULL where a message named none that exists.
 """
 
 from __future__ import annotations
@@ -51,13 +52,18 @@ def transform(inputs: Inputs) -> DataFrame:
 
 
 def _stored(rows: DataFrame) -> DataFrame:
-    return rows.where("subject is not null").select(
+    return rows.where(F.col("subject").isNotNull() | _was_tolerated()).select(
         *_key("subject"),
         "schema_type",
         F.lit(1).cast("bigint").alias("messages"),
-        F.col("value_fault").isNotNull().cast("bigint").alias("tolerated"),
+        (F.col("value_fault").isNotNull() | _was_tolerated()).cast("bigint").alias("tolerated"),
         F.lit(0).cast("bigint").alias("refused"),
     )
+
+
+def _was_tolerated() -> Column:
+    """Did the bus let it through although it broke a rule? The `error` of an answer is another thing."""
+    return F.coalesce((F.col("kind") != "response") & F.col("error").isNotNull(), F.lit(False))
 
 
 def _refused(rows: DataFrame) -> DataFrame:
@@ -84,7 +90,8 @@ def _key(subject: str) -> list[Column]:
 
 def feeds(name: str, rows: pa.Table) -> Iterable[str]:
     if name == CLEAN_MESSAGES:
-        rows = rows.filter(pc.is_valid(rows.column("subject")))
+        tolerated = pc.and_(pc.not_equal(rows.column("kind"), "response"), pc.is_valid(rows.column("error")))
+        rows = rows.filter(pc.or_(pc.is_valid(rows.column("subject")), tolerated))
     return time_buckets(rows.column("time"), HOUR)
 
 
@@ -94,6 +101,15 @@ TABLE = Derived(
     key=KEY,
     inputs=(CLEAN_MESSAGES, REJECTED_MESSAGES),
     transform=transform,
-    looks_at={CLEAN_MESSAGES: ("time", "subject"), REJECTED_MESSAGES: ("time",)},
+    looks_at={CLEAN_MESSAGES: ("time", "subject", "kind", "error"), REJECTED_MESSAGES: ("time",)},
     feeds=feeds,
+    expected=(
+        "hours of versions, producers and wires with a message, stored or refused",
+        "(SELECT count(*) FROM ("
+        "SELECT source, time_us - time_us % 3600000000 AS hour, coalesce(subject, '') AS subject, schema_version, "
+        "coalesce(producer, '') AS producer, wire FROM silver.messages "
+        "WHERE subject IS NOT NULL OR (kind <> 'response' AND error IS NOT NULL) UNION "
+        "SELECT source, time_us - time_us % 3600000000 AS hour, coalesce(subject, '') AS subject, schema_version, "
+        "coalesce(producer, '') AS producer, wire FROM bronze.rejected WHERE source = 'journal') AS g)",
+    ),
 )

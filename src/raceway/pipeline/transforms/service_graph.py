@@ -71,4 +71,10 @@ TABLE = Derived(
     transform=transform,
     looks_at={EXCHANGES: ("time",)},
     feeds=feeds,
+    expected=(
+        "hours of callers and callees with a request",
+        "(SELECT count(*) FROM (SELECT DISTINCT source, requested_us - requested_us % 3600000000 AS hour, topic, "
+        "coalesce(caller, 'nobody') AS caller, wire, coalesce(callee, 'nobody') AS callee, "
+        "coalesce(callee_wire, '') AS callee_wire FROM silver.exchanges WHERE status <> 'orphan') AS g)",
+    ),
 )

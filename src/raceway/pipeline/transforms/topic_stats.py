@@ -73,4 +73,11 @@ TABLE = Derived(
     transform=transform,
     looks_at={CLEAN_MESSAGES: ("time",), EXCHANGES: ("time",)},
     feeds=feeds,
+    expected=(
+        "minutes of topics and wires with a message or a request",
+        "(SELECT count(*) FROM ("
+        "SELECT source, time_us - time_us % 60000000 AS minute, topic, wire FROM silver.messages UNION "
+        "SELECT source, requested_us - requested_us % 60000000 AS minute, topic, wire FROM silver.exchanges "
+        "WHERE status <> 'orphan') AS g)",
+    ),
 )

@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 
 from raceway.pipeline.columns import ddl
 from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket
-from raceway.pipeline.transforms.trace_links import LOOKED_AT, beginnings, carry
+from raceway.pipeline.transforms.trace_links import GAP_US, LOOKED_AT, beginnings, carry
 from raceway.pipeline.transforms.trees import SCHEMA, trees_of
 
 _ROW = ("source", "partition", "sequence")
@@ -68,4 +68,12 @@ TABLE = Derived(
     transform=transform,
     looks_at={MESSAGES: LOOKED_AT},
     carry=carry,
+    expected=(
+        "messages that begin a trace: roots, and the first of a correlation id after silence",
+        "(SELECT count(*) FROM (SELECT kind, message_id, correlation_id, time_us - lag(time_us) OVER "  # noqa: S608 - our own number
+        "(PARTITION BY source, correlation_id ORDER BY sequence) AS silent_us FROM bronze.messages "
+        "WHERE correlation_id IS NOT NULL) AS g "
+        f"WHERE silent_us IS NULL OR silent_us > {GAP_US} OR "
+        "(kind <> 'response' AND lower(message_id) = lower(correlation_id)))",
+    ),
 )
