@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import msgspec
 import pytest
 
 from raceway.errors import (
@@ -8,6 +11,7 @@ from raceway.errors import (
     SchemaReferenceError,
     TopicKindError,
     UnknownNamespaceError,
+    UnknownSubscriptionError,
     UnknownTopicError,
 )
 from raceway.model.subscriptions import FailurePolicy, TopicRow
@@ -116,3 +120,49 @@ def test_defaults_are_the_settings_of_the_bus(bench: SubscribingBench) -> None:
     policy, kind = bench.broker.danube_admin.failure_policy(TOPIC, NAME)
     assert (policy, kind) == (FailurePolicy(), "exclusive")
     assert bench.broker.danube_admin.dispatch_limit(TOPIC, NAME) == 100
+
+
+def test_what_is_set_before_a_subscription_is_made_is_kept_and_goes_with_the_topic(tmp_path: Path) -> None:
+    bench = SubscribingBench(tmp_path)
+    admin = bench.broker.danube_admin
+    bench.producer()
+    admin.set_failure_policy(TOPIC, NAME, FailurePolicy(poison="drop", max_redelivery_count=0))
+    admin.set_dispatch_limit(TOPIC, NAME, 2)
+    bench.settle()
+    bench.crash()
+    admin = bench.broker.danube_admin
+    assert (admin.settings_of(TOPIC), admin.subscriptions(TOPIC)) == ([NAME], [])
+    assert admin.dispatch_limit(TOPIC, NAME) == 2
+    producer, consumer = bench.producer(), bench.member("shared")
+    bench.sent(producer, b"0", b"1", b"2")
+    assert consumer.offsets == [0, 1]
+    bench.nack(0)
+    assert (consumer.offsets, bench.status().dropped) == ([0, 1, 2], 1)
+    assert admin.failure_policy(TOPIC, NAME)[1] == "shared"
+    admin.delete_topic(TOPIC)
+    bench.producer()
+    assert admin.settings_of(TOPIC) == []
+    with pytest.raises(UnknownSubscriptionError):
+        admin.failure_policy(TOPIC, NAME)
+
+
+def test_settings_go_with_their_subscription(bench: SubscribingBench) -> None:
+    bench.producer()
+    bench.member().leave()
+    bench.broker.danube_admin.set_dispatch_limit(TOPIC, NAME, 2)
+    bench.broker.danube_admin.unsubscribe(TOPIC, NAME)
+    bench.member()
+    assert bench.broker.danube_admin.dispatch_limit(TOPIC, NAME) == 100
+
+
+def test_journals_of_earlier_releases_have_settings_with_their_subscriptions(tmp_path: Path) -> None:
+    bench = SubscribingBench(tmp_path)
+    bench.producer()
+    bench.subscribe()
+    record = {"topic": TOPIC, "name": NAME, "type": "exclusive", "reliable": True, "max_unacked": 7}
+    record["policy"] = msgspec.to_builtins(FailurePolicy(poison="drop"))
+    bench.journal.set_state("subscriptions", f"{TOPIC}:{NAME}", record)
+    bench.settle()
+    bench.crash()
+    admin = bench.broker.danube_admin
+    assert (admin.dispatch_limit(TOPIC, NAME), admin.failure_policy(TOPIC, NAME)[0].poison) == (7, "drop")

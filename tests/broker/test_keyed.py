@@ -203,3 +203,23 @@ def test_an_acknowledgement_of_what_stands_in_line_is_taken(bench: SubscribingBe
     bench.ack(1)
     bench.ack(0)
     assert consumer.payloads == [b"a1", b"a3"]
+
+
+def test_keys_spread_over_consumers_whose_streams_come_a_moment_later(bench: SubscribingBench, p: int) -> None:
+    first, second = (bench.subscribe("key_shared", name) for name in ("first", "second"))
+    early = bench.open(first)
+    for key in range(10):
+        bench.sent(p, b"%d" % key, key=b"key-%d" % key)
+    assert 0 < len(early.offsets) < 10, "the other's keys wait for it"
+    late = bench.open(second)
+    assert sorted(early.offsets + late.offsets) == list(range(10))
+
+
+def test_keys_of_a_consumer_that_never_opens_its_stream_wait_for_a_moment_only(bench: SubscribingBench, p: int) -> None:
+    only = bench.open(bench.subscribe("key_shared", "first"))
+    bench.subscribe("key_shared", "second")
+    for key in range(10):
+        bench.sent(p, b"%d" % key, key=b"key-%d" % key)
+    assert len(only.offsets) < 10
+    bench.loop.advance(1.1)
+    assert sorted(only.offsets) == list(range(10))

@@ -44,7 +44,13 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     TopicRequest,
     TopicResponse,
 )
-from raceway.codec.danube_pb.danube_api_pb2 import TopicLookupRequest, TopicLookupResponse, TopicPartitionsResponse
+from raceway.codec.danube_pb.danube_api_pb2 import (
+    NackRequest,
+    NackResponse,
+    TopicLookupRequest,
+    TopicLookupResponse,
+    TopicPartitionsResponse,
+)
 from raceway.codec.danube_pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
@@ -269,8 +275,36 @@ def test_a_failure_policy_that_cannot_be_is_an_invalid_argument(
     method = TOPIC + "SetSubscriptionFailurePolicy"
     assert status(wire, method, request, SubscriptionResponse) == "INVALID_ARGUMENT"
     request.failure_policy.CopyFrom(SubscriptionFailurePolicy(poison_policy=Block, ack_timeout_ms=1))
-    request.subscription = "nobody"
+    request.subscription = ""
+    assert status(wire, method, request, SubscriptionResponse) == "INVALID_ARGUMENT"
+    request.topic, request.subscription = topic + ".other", "s"
     assert status(wire, method, request, SubscriptionResponse) == "NOT_FOUND"
+
+
+def test_a_failure_policy_is_kept_for_a_subscription_to_come(wire: DanubeWire, topic: str) -> None:
+    asked = GetSubscriptionFailurePolicyRequest(topic=topic, subscription="s")
+    get, shown = TOPIC + "GetSubscriptionFailurePolicy", GetSubscriptionFailurePolicyResponse
+    producer = wire.producer(topic)
+    assert status(wire, get, asked, shown) == "NOT_FOUND", "nothing is set, and nobody has subscribed"
+    policy = SubscriptionFailurePolicy(
+        max_redelivery_count=0, ack_timeout_ms=5000, base_redelivery_delay_ms=50, max_redelivery_delay_ms=50,
+        backoff_strategy=Fixed, poison_policy=DeadLetter, dead_letter_topic=topic + ".dead",
+    )  # fmt: skip
+    request = SetSubscriptionFailurePolicyRequest(topic=topic, subscription="s", failure_policy=policy)
+    wire.ask(TOPIC + "SetSubscriptionFailurePolicy", request, SubscriptionResponse)
+    assert wire.ask(get, asked, shown).failure_policy == policy
+    wire.producer(topic + ".dead")
+    letters = wire.listen(wire.consumer(topic + ".dead"))
+    stream = wire.listen(wire.consumer(topic, type=1))
+    wire.send(producer, topic, b"refused")
+    nack = NackRequest(msg_id=next(stream).msg_id, subscription_name="s", reason="cannot be read")
+    wire.ask("danube.ConsumerService/Nack", nack, NackResponse)
+    letter = next(letters)
+    assert (letter.payload, letter.attributes["x-failure-reason"]) == (b"refused", "cannot be read")
+    after = wire.ask(get, asked, shown)
+    assert (after.failure_policy, after.subscription_type) == (policy, 1)
+    stream.cancel()
+    letters.cancel()
 
 
 def test_the_number_of_unacknowledged_messages_is_what_was_set(wire: DanubeWire, topic: str) -> None:

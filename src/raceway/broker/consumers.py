@@ -61,13 +61,15 @@ class ConsumerRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Consumer:
-    __slots__ = ("filters", "id", "left_ms", "name", "number", "seat", "sink")
+    __slots__ = ("expected_ms", "filters", "id", "left_ms", "name", "number", "seat", "sink")
 
     def __init__(self, consumer_id: int, name: str, filters: KeyFilter, number: int, seat: int, now_ms: float) -> None:
         self.id, self.name, self.filters = consumer_id, name, filters
         self.number, self.seat = number, seat
         self.sink: Sink | None = None
         self.left_ms = now_ms
+        # It has subscribed, and its first stream is expected until then.
+        self.expected_ms = 0.0
 
     @classmethod
     def restored(cls, consumer_id: int, record: ConsumerRecord, now_ms: float) -> Consumer:

@@ -9,7 +9,7 @@ from raceway.broker.producers import Producers
 from raceway.broker.queue_table import QueueTable
 from raceway.broker.schemas import Schemas
 from raceway.broker.subscription import Subscription
-from raceway.broker.subscription_table import SubscriptionTable
+from raceway.broker.subscription_table import SubscriptionTable, check_name
 from raceway.broker.topic_records import MAX_PARTITIONS, TopicRecords, partition_of
 from raceway.broker.topics import Topic
 from raceway.errors import InUseError, InvalidValueError, TopicKindError, UnknownNamespaceError, UnknownTopicError
@@ -168,19 +168,45 @@ class DanubeAdmin:
         self._subscriptions.remove(found)
 
     def failure_policy(self, topic: str, subscription: str) -> tuple[FailurePolicy, SubscriptionType]:
-        found = self._subscription(topic, subscription)
-        return self._subscriptions.policy(found), found.kind
+        """Also one that was set for a subscription to come; that counts as exclusive.
+
+        Raises UnknownTopicError, UnknownSubscriptionError.
+        """
+        name = self._known(topic, subscription)
+        found = self._subscriptions.of_topic(self._topic(topic)).get(subscription)
+        return self._subscriptions.settings.policy(name, subscription), found.kind if found else "exclusive"
 
     def set_failure_policy(self, topic: str, subscription: str, policy: FailurePolicy) -> None:
-        """Holds at once. Raises InvalidValueError."""
-        self._subscriptions.set_policy(self._subscription(topic, subscription), policy)
+        """Holds at once, or from the moment the subscription is made. Raises UnknownTopicError, InvalidValueError."""
+        name = self._named(topic, subscription)
+        self._subscriptions.settings.set_policy(name, subscription, policy)
+        self._subscriptions.apply_settings(name, subscription)
 
     def dispatch_limit(self, topic: str, subscription: str) -> int:
-        return self._subscriptions.max_unacked(self._subscription(topic, subscription))
+        """Raises UnknownTopicError, UnknownSubscriptionError."""
+        return self._subscriptions.settings.max_unacked(self._known(topic, subscription), subscription)
 
     def set_dispatch_limit(self, topic: str, subscription: str, max_unacked: int) -> None:
-        """Holds at once. Raises InvalidValueError."""
-        self._subscriptions.set_max_unacked(self._subscription(topic, subscription), max_unacked)
+        """As a failure policy. Raises UnknownTopicError, InvalidValueError."""
+        name = self._named(topic, subscription)
+        self._subscriptions.settings.set_max_unacked(name, subscription, max_unacked)
+        self._subscriptions.apply_settings(name, subscription)
+
+    def settings_of(self, topic: str) -> list[str]:
+        """Names for which something is set, whether there is such a subscription or not. Raises UnknownTopicError."""
+        return self._subscriptions.settings.names(self._topic(topic).name)
+
+    def _named(self, topic: str, subscription: str) -> str:
+        """The topic's name, if something may be set for the subscription."""
+        check_name("subscription", subscription)
+        return self._topic(topic).name
+
+    def _known(self, topic: str, subscription: str) -> str:
+        """The topic's name, if the subscription is there or something is set for it."""
+        name = self._topic(topic).name
+        if subscription not in self._subscriptions.settings.names(name):
+            self._subscription(topic, subscription)
+        return name
 
     def _subscription(self, topic: str, name: str) -> Subscription:
         return self._subscriptions.find(topic, name)

@@ -4,8 +4,9 @@ The key is the routing key, else the sender's name. Messages of one key stand in
 out, whatever becomes of it, so nothing overtakes it: not when it waits to be delivered again, and not when its consumer
 is lost and another one owns the key. A key that poisons the subscription stops, the others go on.
 
-Messages whose consumer has no room are set aside for it. A key that nobody accepts waits while a consumer that did was
-here lately; then its messages are skipped for this subscription.
+Who has subscribed and has not opened a stream yet owns keys for a moment too: else all keys would go to whoever is
+first. Messages whose consumer has no room are set aside for it. A key that nobody accepts waits while a consumer that
+did was here lately; then its messages are skipped for this subscription.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ class KeySharedSubscription(DurableSubscription):
         self._lines: dict[bytes, deque[Held]] = {}
         self._aside: dict[Consumer | None, list[int]] = {}
         self._ring: KeyRing[Consumer] = KeyRing(())
+        self._expected: tuple[Consumer, ...] = ()
 
     @property
     def intake_limit(self) -> int:
@@ -44,8 +46,14 @@ class KeySharedSubscription(DurableSubscription):
         self._aside.clear()
         super().move(offset, requests)
 
+    def joined(self) -> None:
+        self.regrouped()
+
     def regrouped(self) -> None:
-        self._ring = KeyRing(self.consumers.active)
+        self._expected = self._now_expected()
+        self._ring = KeyRing((*self.consumers.active, *self._expected))
+        if self._expected:
+            self._wake(min(consumer.expected_ms for consumer in self._expected))
         for offsets in self._aside.values():
             self._ready_again(offsets)
         self._aside.clear()
@@ -85,6 +93,13 @@ class KeySharedSubscription(DurableSubscription):
     def tick(self) -> None:
         self._ready_again(self._aside.pop(None, ()))
         super().tick()
+        if self._expected != self._now_expected():
+            self.regrouped()
+            self.pump()
+
+    def _now_expected(self) -> tuple[Consumer, ...]:
+        now_ms = self._host.now_ms()
+        return tuple(each for each in self.consumers if each.sink is None and each.expected_ms > now_ms)
 
     def _is_awaited(self, key: bytes) -> bool:
         """Was a consumer that accepts the key here lately?"""

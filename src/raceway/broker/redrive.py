@@ -50,7 +50,7 @@ class Redrive:
         kept = [topic for name, topic in SOURCES.items() if source in (name, None)]
         if source in (DEAD_LETTER, None):
             table = self._broker.subscriptions
-            named = {table.policy(subscription).dead_letter_topic for subscription in table}
+            named = {table.settings.policy(each.topic.name, each.name).dead_letter_topic for each in table}
             kept += [part for name in sorted(filter(None, named)) for part in self._partitions(name)]
         return kept
 

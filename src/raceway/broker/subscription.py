@@ -95,6 +95,7 @@ class Subscription(ABC):
     def open_stream(self, consumer: Consumer, sink: Sink) -> None:
         """The newest stream of a consumer counts; an older one ends."""
         older, consumer.sink = consumer.sink, sink
+        consumer.expected_ms = 0.0
         if older is not None:
             older.end(None)
             self.give_back(consumer)
@@ -139,6 +140,9 @@ class Subscription(ABC):
     @abstractmethod
     def give_back(self, consumer: Consumer) -> None:
         """What it holds and has not acknowledged is to be delivered again."""
+
+    def joined(self) -> None:  # noqa: B027 - most wait for its stream
+        """A consumer has subscribed."""
 
     def regrouped(self) -> None:  # noqa: B027 - most need not know
         """Other consumers are active than before."""

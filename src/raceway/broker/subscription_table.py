@@ -28,6 +28,7 @@ from raceway.broker.queues import CURSORS
 from raceway.broker.recent import RecentRows
 from raceway.broker.runs import Refused
 from raceway.broker.subscription import Subscription
+from raceway.broker.subscription_settings import Given, SubscriptionSettings
 from raceway.broker.timers import Alarms
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
@@ -43,14 +44,7 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done
 from raceway.model.intents import Acknowledge, Return, Taken
-from raceway.model.subscriptions import (
-    MAX_UNACKED,
-    ConsumerRow,
-    ConsumerWanted,
-    FailurePolicy,
-    SubscriptionType,
-)
-from raceway.model.topics import refuse_reserved
+from raceway.model.subscriptions import ConsumerRow, ConsumerWanted, FailurePolicy, SubscriptionType
 
 SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
 MAX_NAME, MAX_FILTERS = 255, 100
@@ -58,7 +52,7 @@ REMOVED = "the subscription was removed"
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """`policy` and `max_unacked` are what an administrator set; without them the settings of the bus hold."""
+    """`policy` and `max_unacked` stand here in journals of earlier releases; see `subscription_settings`."""
 
     topic: str
     name: str
@@ -92,7 +86,7 @@ class SubscriptionTable:
         self.letters = letters
         self.recent = RecentRows(bus.journal, settings.recent_bytes)
         self.counts = bus.meter.counts
-        self._default_policy = FailurePolicy(**msgspec.structs.asdict(settings.failure))
+        self.settings = SubscriptionSettings(bus, settings)
         self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
         self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self.remove)
         self._kept: dict[Subscription, SubscriptionRecord] = {}
@@ -194,7 +188,9 @@ class SubscriptionTable:
                 return found
 
     def _join(self, subscription: Subscription, consumer: Consumer) -> None:
+        consumer.expected_ms = self.now_ms() + self._settings.arrival_s * 1000
         subscription.consumers.add(consumer)
+        subscription.joined()
         self._by_consumer[consumer.id] = (subscription, consumer)
         self.note_absence(subscription)
 
@@ -227,10 +223,10 @@ class SubscriptionTable:
         else:
             durable = partial(KeySharedSubscription, unwanted_ms=self._settings.unwanted_key_s * 1000)
             make = durable if record.type == "key_shared" else DurableSubscription
+            place = (record.topic, record.name)
             subscription = make(
-                *common, kept=kept, policy=record.policy or self._default_policy,
-                max_unacked=record.max_unacked or self._settings.max_unacked,
-            )  # fmt: skip
+                *common, kept=kept, policy=self.settings.policy(*place), max_unacked=self.settings.max_unacked(*place)
+            )
         subscription.paused = self._paused
         feed.subscriptions[record.name] = subscription
         self._kept[subscription] = record
@@ -251,41 +247,19 @@ class SubscriptionTable:
 
     # ---- changing and removing ---------------------------------------------------------------------------------------
 
-    def policy(self, subscription: Subscription) -> FailurePolicy:
-        return self._kept[subscription].policy or self._default_policy
-
-    def set_policy(self, subscription: Subscription, policy: FailurePolicy) -> None:
-        """Raises InvalidValueError."""
-        policy.check()
-        if policy.dead_letter_topic == subscription.topic.name:
-            raise InvalidValueError("dead_letter_topic", "a topic cannot take its own dead letters")
-        if policy.dead_letter_topic is not None:
-            refuse_reserved(policy.dead_letter_topic)
-        self._change(subscription, policy=policy)
+    def apply_settings(self, topic: str, name: str) -> None:
+        """Settings changed: they hold at once, if there is such a subscription."""
+        known = self._records.maybe_topic(topic)
+        subscription = None if known is None else self.of_topic(known).get(name)
         if isinstance(subscription, DurableSubscription):
-            subscription.set_policy(policy)
-
-    def max_unacked(self, subscription: Subscription) -> int:
-        return self._kept[subscription].max_unacked or self._settings.max_unacked
-
-    def set_max_unacked(self, subscription: Subscription, count: int) -> None:
-        """Raises InvalidValueError."""
-        if not 1 <= count <= MAX_UNACKED:
-            raise InvalidValueError("max_unacked_messages", f"from 1 to {MAX_UNACKED}")
-        self._change(subscription, max_unacked=count)
-        if isinstance(subscription, DurableSubscription):
-            subscription.set_max_unacked(count)
+            subscription.set_policy(self.settings.policy(topic, name))
+            subscription.set_max_unacked(self.settings.max_unacked(topic, name))
 
     def move(self, subscription: DurableSubscription, offset: int, requests: int) -> None:
         """Go on from this offset, before which there are so many requests. Raises UnavailableError."""
         subscription.move(offset, requests)
         self._keep_cursor(subscription)
         self.pump_later(subscription)
-
-    def _change(self, subscription: Subscription, **facts: object) -> None:
-        record = msgspec.structs.replace(self._kept[subscription], **facts)
-        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
-        self._kept[subscription] = record
 
     def remove(self, subscription: Subscription) -> None:
         """It is no more, and neither are its consumers: streams that are open are told."""
@@ -296,6 +270,7 @@ class SubscriptionTable:
         self._moved.pop(subscription, None)
         self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), None)
         self._bus.set_state(CURSORS, _cursor_key(record.topic, record.name), None)
+        self.settings.forget(record.topic, record.name)
         feed = self._feeds[subscription.topic]
         del feed.subscriptions[subscription.name]
         if not feed.subscriptions:
@@ -307,6 +282,7 @@ class SubscriptionTable:
     def remove_topic(self, topic: Topic) -> None:
         for subscription in list(self.of_topic(topic).values()):
             self.remove(subscription)
+        self.settings.forget_topic(topic.name)
 
     def _forget(self, subscription: Subscription, consumer: Consumer) -> None:
         subscription.consumers.remove(consumer)
@@ -440,6 +416,7 @@ class SubscriptionTable:
         by_name: dict[tuple[str, str], Subscription] = {}
         for value in list(state.section(SUBSCRIPTIONS).values()):
             record = msgspec.convert(value, SubscriptionRecord)
+            self.settings.adopt(record.topic, record.name, Given(record.policy, record.max_unacked))
             feed = self._feed(self._bus.topics.own(record.topic))
             kept = state.get(CURSORS, _cursor_key(record.topic, record.name)) or {"offset": feed.end}
             subscription = self._build(feed, record, {**kept, "offset": min(kept["offset"], feed.end)})
@@ -456,11 +433,16 @@ def _told(done: Done, refusal: RacewayError | None, error: RacewayError | None) 
 
 
 def _check_names(wanted: ConsumerWanted) -> None:
-    for what, text in (("consumer_name", wanted.name), ("subscription", wanted.subscription)):
-        if not 0 < len(text) <= MAX_NAME:
-            raise InvalidValueError(what, f"from 1 to {MAX_NAME} characters")
+    check_name("consumer_name", wanted.name)
+    check_name("subscription", wanted.subscription)
     if len(wanted.filters) > MAX_FILTERS or any(len(glob) > MAX_NAME for glob in wanted.filters):
         raise InvalidValueError("key_filters", f"at most {MAX_FILTERS} of {MAX_NAME} characters")
+
+
+def check_name(what: str, text: str) -> None:
+    """Raises InvalidValueError."""
+    if not 0 < len(text) <= MAX_NAME:
+        raise InvalidValueError(what, f"from 1 to {MAX_NAME} characters")
 
 
 def _check_limit(what: str, count: int, limit: int | None) -> None:

@@ -137,6 +137,9 @@ class Subscriptions(Section, frozen=True):
         Seconds,
         Meta(description="A key that no consumer wants is skipped when none that did was there for so long."),
     ] = 30.0
+    arrival_s: Annotated[
+        Seconds, Meta(description="Keys of a consumer that has just subscribed wait so long for its stream.")
+    ] = 1.0
     consumer_expiry_s: Annotated[
         Interval, Meta(description="A consumer that had no stream for so long is forgotten; its subscription stays.")
     ] = 86_400.0

@@ -1,0 +1,99 @@
+"""What administrators set for subscriptions: failure policies, and how many messages may be out.
+
+Settings belong to a name on a topic, whether there is a subscription of that name or not: one that is made later has
+them from its first message on. They go with the subscription, and with the topic.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from raceway import config
+from raceway.broker.bus import Bus
+from raceway.errors import InvalidValueError
+from raceway.model.subscriptions import MAX_UNACKED, FailurePolicy
+from raceway.model.topics import refuse_reserved
+
+SETTINGS = "subscription_settings"
+
+
+class Given(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """What was set; without it the settings of the bus hold. `in_flight`: messages out to one consumer, no less."""
+
+    policy: FailurePolicy | None = None
+    max_unacked: int | None = None
+    in_flight: int | None = None
+
+
+NOTHING = Given()
+
+
+class SubscriptionSettings:
+    def __init__(self, bus: Bus, settings: config.Subscriptions) -> None:
+        self._bus, self._max_unacked = bus, settings.max_unacked
+        self._default = FailurePolicy(**msgspec.structs.asdict(settings.failure))
+        self._given: dict[str, dict[str, Given]] = {}
+        for key, value in bus.journal.state.section(SETTINGS).items():
+            topic, _, name = key.partition(":")  # the name of a topic has no colon
+            self._given.setdefault(topic, {})[name] = msgspec.convert(value, Given)
+
+    def adopt(self, topic: str, name: str, given: Given) -> None:
+        """Journals of earlier releases have them elsewhere. What was set since wins."""
+        if given != NOTHING:
+            self._given.setdefault(topic, {}).setdefault(name, given)
+
+    def names(self, topic: str) -> list[str]:
+        """For whom something is set."""
+        return sorted(self._given.get(topic, ()))
+
+    def policy(self, topic: str, name: str) -> FailurePolicy:
+        return self._get(topic, name).policy or self._default
+
+    def max_unacked(self, topic: str, name: str) -> int:
+        return self._get(topic, name).max_unacked or self._max_unacked
+
+    def maybe_in_flight(self, topic: str, name: str) -> int | None:
+        return self._get(topic, name).in_flight
+
+    def set_policy(self, topic: str, name: str, policy: FailurePolicy) -> None:
+        """Raises InvalidValueError, NameReservedError."""
+        policy.check()
+        if policy.dead_letter_topic == topic:
+            raise InvalidValueError("dead_letter_topic", "a topic cannot take its own dead letters")
+        if policy.dead_letter_topic is not None:
+            refuse_reserved(policy.dead_letter_topic)
+        self._set(topic, name, policy=policy)
+
+    def set_max_unacked(self, topic: str, name: str, count: int) -> None:
+        """Raises InvalidValueError."""
+        self._set(topic, name, max_unacked=checked("max_unacked_messages", count))
+
+    def set_in_flight(self, topic: str, name: str, count: int | None) -> None:
+        """None: as many as the consumer's acknowledgements say. Raises InvalidValueError."""
+        self._set(topic, name, in_flight=None if count is None else checked("in_flight", count))
+
+    def forget(self, topic: str, name: str) -> None:
+        given = self._given.get(topic, {})
+        if given.pop(name, None) is not None:
+            self._bus.set_state(SETTINGS, f"{topic}:{name}", None)
+        if not given:
+            self._given.pop(topic, None)
+
+    def forget_topic(self, topic: str) -> None:
+        for name in self.names(topic):
+            self.forget(topic, name)
+
+    def _get(self, topic: str, name: str) -> Given:
+        return self._given.get(topic, {}).get(name, NOTHING)
+
+    def _set(self, topic: str, name: str, **facts: object) -> None:
+        given = msgspec.structs.replace(self._get(topic, name), **facts)
+        self._bus.set_state(SETTINGS, f"{topic}:{name}", msgspec.to_builtins(given))
+        self._given.setdefault(topic, {})[name] = given
+
+
+def checked(what: str, count: int) -> int:
+    """Raises InvalidValueError."""
+    if not 1 <= count <= MAX_UNACKED:
+        raise InvalidValueError(what, f"from 1 to {MAX_UNACKED}")
+    return count
