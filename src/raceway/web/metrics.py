@@ -27,7 +27,13 @@ COUNTERS = {
     "raceway_slow_peers_closed_total": ("bus.slow_closed", "Peers closed because they did not read."),
     "raceway_stalled_peers_closed_total": ("bus.stalled_closed", "Peers closed because a begun message did not end."),
     "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were silent too long."),
-    "raceway_zbus_pubsub_dropped_messages_total": ("bus.pubsub_dropped", "Copies that a full buffer lost."),
+    "raceway_detached_subscribers_total": ("bus.detached", "Subscribers that left the live path for the journal."),
+    "raceway_rejoined_subscribers_total": ("bus.rejoined", "Subscribers that caught up and came back to it."),
+    "raceway_live_gaps_total": ("bus.gaps", "Times that retention overtook a subscriber that read from the journal."),
+    "raceway_dropped_answers_total": (
+        "bus.answers_dropped",
+        "Answers nobody asked for, and records of the bus, that a full peer missed.",
+    ),
     "raceway_redelivered_messages_total": ("bus.redelivered", "Messages delivered to a consumer again."),
     "raceway_dead_letters_total": ("bus.dead_letters", "Messages copied to a dead-letter topic."),
     "raceway_poison_dropped_messages_total": ("bus.poison_dropped", "Messages given up after too many failures."),
@@ -86,6 +92,9 @@ class BusCollector:
             violations.add_metric((policy, rule), count)
         yield violations
         yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
+        yield GaugeMetricFamily(
+            "raceway_subscribers_behind", "Subscribers that read from the journal now.", value=broker.lanes.count
+        )
         yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
         yield GaugeMetricFamily(
             "raceway_open_requests", "Requests that wait for an answer.", value=len(broker.correlation)
