@@ -38,6 +38,9 @@ class QueuePeer(ExactPeer):
         self.handed.append((ticket, payload_of(entry)))
         self.holding.append((queue, entry))
 
+    def has_room(self) -> bool:
+        return True
+
     def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None:
         self.handed.append((ticket, copy.batch.item("payload", copy.row)))
 

@@ -72,6 +72,9 @@ def test_a_queue_that_somebody_consumes_from_is_asked_too(bench: Bench) -> None:
         def hand_out(self, queue: object, ticket: bytes, entry: object) -> None:
             self.announced.append(("entry", ticket))
 
+        def has_room(self) -> bool:
+            return True
+
         def hand_copy(self, queue: object, ticket: bytes, copy: object) -> None:
             raise AssertionError
 

@@ -152,25 +152,71 @@ def test_copies_are_for_subscribers_of_this_queue_only(bench: QueueBench) -> Non
 # ---- buffers ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_full_buffer_loses_its_oldest_message_and_that_is_counted(bench: QueueBench) -> None:
+def test_a_full_buffer_holds_publishers_back_until_it_has_drained(bench: QueueBench) -> None:
     slow, quick = subscriber(bench, "hk"), subscriber(bench, "hk", window=-1)
-    tick(bench, "hk", *numbered(0, 9))
-    assert bench.counted("bus.pubsub_dropped") == 3, "one was delivered, five wait"
+    (seat, _) = queue(bench).consumers.values()
+    tick(bench, "hk", *numbered(0, 6))
+    assert seat not in bench.broker.credits.full, "one was delivered, five wait"
+    tick(bench, "hk", *numbered(6, 1))
+    assert bench.broker.credits.full == {seat}
     bench.arm(slow, "ticks", window=-1)
-    assert slow.payloads == [b"0", *numbered(4, 5)]
-    assert quick.payloads == numbered(0, 9)
+    assert not bench.broker.credits.full
+    assert slow.payloads == quick.payloads == numbered(0, 7)
 
 
-def test_a_buffer_is_limited_by_bytes_but_keeps_one_message_of_any_size(bench: QueueBench) -> None:
+def test_a_buffer_is_measured_by_bytes_but_one_message_of_any_size_is_not_too_much(bench: QueueBench) -> None:
     slow = subscriber(bench, "hk")
-    tick(bench, "hk", b"first", *numbered(0, 3, size=2 * KIB - 1))
-    assert bench.counted("bus.pubsub_dropped") == 1
-    tick(bench, "hk", b"huge" * 4 * KIB)
-    assert bench.counted("bus.pubsub_dropped") == 3
-    bench.arm(slow, "ticks", window=-1)
-    assert slow.payloads == [b"first", b"huge" * 4 * KIB]
+    (seat,) = queue(bench).consumers.values()
+    tick(bench, "hk", b"first", b"huge" * 4 * KIB)
+    assert seat not in bench.broker.credits.full
     tick(bench, "hk", b"next")
-    assert slow.payloads[-1] == b"next"
+    assert seat in bench.broker.credits.full
+    bench.arm(slow, "ticks", window=-1)
+    assert slow.payloads == [b"first", b"huge" * 4 * KIB, b"next"]
+
+
+def test_a_buffer_far_above_its_mark_goes_on_from_the_journal_without_gap_or_repeat(bench: QueueBench) -> None:
+    slow = subscriber(bench, "hk")
+    (seat,) = queue(bench).consumers.values()
+    for number in range(0, 40, 4):
+        tick(bench, "hk", *numbered(number, 4))
+        bench.settle()
+    assert len(seat.waiting) <= 12, "twice the mark, and what came at once"
+    assert (bench.counted("bus.detached"), bench.broker.lanes.count) == (1, 1)
+    for _ in range(40):
+        bench.arm(slow, "ticks")
+        bench.settle()
+    assert slow.payloads == numbered(0, 40)
+    assert (bench.counted("bus.rejoined"), bench.broker.lanes.count) == (1, 0)
+    tick(bench, "hk", b"live")
+    assert slow.payloads[-1] == b"live"
+
+
+def test_topics_added_while_behind_hold_for_what_is_accepted_from_then_on(bench: QueueBench) -> None:
+    slow = subscriber(bench, "hk")
+    for number in range(0, 20, 4):
+        tick(bench, "hk", *numbered(number, 4))
+        tick(bench, "sse", b"not wanted yet")
+        bench.settle()
+    assert bench.broker.lanes.count == 1
+    bench.arm(slow, "ticks", topics="sse")
+    tick(bench, "sse", b"wanted")
+    bench.settle()
+    for _ in range(20):
+        bench.arm(slow, "ticks")
+        bench.settle()
+    assert slow.payloads == [*numbered(0, 20), b"wanted"]
+
+
+def test_a_subscriber_that_leaves_while_behind_is_counted_no_more(bench: QueueBench) -> None:
+    slow = subscriber(bench, "hk")
+    for number in range(0, 20, 4):
+        tick(bench, "hk", *numbered(number, 4))
+        bench.settle()
+    assert bench.broker.lanes.count == 1
+    bench.broker.queues.leave(slow, slow)
+    bench.settle()
+    assert (bench.broker.lanes.count, bench.broker.credits.full) == (0, set())
 
 
 def test_a_buffered_message_does_not_keep_the_batch_it_came_in(bench: QueueBench) -> None:

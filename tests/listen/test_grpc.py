@@ -476,8 +476,11 @@ def test_a_peer_that_takes_bytes_lives_though_it_is_not_heard() -> None:
         caller.transport.waiting = 1_000_000 - waiting
         desk_.sweep_for(2)
     assert not caller.transport.is_closing()
-    desk_.sweep_for(22)
+    desk_.sweep_for(58)
+    assert not caller.transport.is_closing()
+    desk_.sweep_for(4)
     assert caller.transport.aborted, "and dies when it takes no more"
+    assert desk_.counted("bus.slow_closed") == 1
 
 
 @pytest.mark.parametrize("said", [b"", b"PRI * HT", b"\0\0\x05"])

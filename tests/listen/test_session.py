@@ -10,7 +10,7 @@ from raceway.broker.peers import LivePeer, Pending
 from raceway.broker.runs import Run
 from raceway.errors import RacewayError
 from raceway.listen.gate import Gate
-from raceway.listen.session import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, STALL_S, Session
+from raceway.listen.session import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, Session
 from raceway.model.envelope import Batch
 from raceway.model.intents import WatchLog
 from tests.doubles import Bench, RecordingTransport, encode_copies
@@ -20,6 +20,7 @@ class PlainSession(Session, LivePeer):
     """The least a wire must add: here only the bytes of publishes are written on."""
 
     wire: ClassVar[bytes] = b"plain"
+    feeds: frozenset[Any] | set[Any] = frozenset()
 
     def close(self, reason: str) -> None:
         self.stop(reason)
@@ -27,6 +28,7 @@ class PlainSession(Session, LivePeer):
 
     def take(self, events: Iterable[Any]) -> None:
         """Each event is written back."""
+        self.broker.credits.fed |= self.feeds
         for event in events:
             self.write(event)
 
@@ -57,8 +59,11 @@ class Seat:
 
     def __init__(self, bench: Bench, output_bytes: int = config.MIB) -> None:
         self.transport = RecordingTransport()
+        self.fed: set[Any] = set()
         gate: Gate[PlainSession] = Gate(bench.broker, config.Listen(output_bytes=output_bytes), bench.loop.time)
         self.session = PlainSession(gate, self.transport, encode_copies, lambda: 0)
+        self.session.feeds = self.fed
+        self.gate = gate
         self.session.start()
 
 
@@ -121,32 +126,40 @@ def test_what_was_flushed_early_is_not_written_again(bench: Bench) -> None:
     assert seat.transport.writes == [b"a", b"b"]
 
 
-@pytest.mark.parametrize(("waiting", "cut"), [(99, False), (100, False), (101, True)])
-def test_a_peer_that_lets_more_than_the_limit_wait_is_closed_and_counted(bench: Bench, waiting: int, cut: bool) -> None:
+def test_a_peer_that_takes_nothing_of_what_waits_for_the_set_time_is_closed_and_counted(bench: Bench) -> None:
     seat = Seat(bench, output_bytes=100)
-    seat.transport.waiting = waiting
-    seat.session.write(b"x" * 1000)  # one message may be larger than the limit
+    seat.session.write(b"x" * 1000)  # one message may be larger than the mark
     bench.loop.settle()
-    assert seat.transport.aborted is cut
-    assert (bench.counted("bus.slow_closed"), len(bench.broker.peers)) == ((1, 0) if cut else (0, 1))
-    assert len(seat.transport.writes) == (0 if cut else 1)
-    assert seat.session.open is not cut
+    for left in (1000, 999):
+        seat.transport.waiting = left
+        assert not seat.session.cut_stuck(bench.loop.time())
+        bench.loop.advance(seat.gate.listen.stall_s)
+        assert seat.session.open, "a byte is enough"
+    assert not seat.session.cut_stuck(bench.loop.time())
+    bench.loop.advance(1)
+    assert seat.session.cut_stuck(bench.loop.time())
+    assert seat.transport.aborted
+    assert (bench.counted("bus.slow_closed"), len(bench.broker.peers)) == (1, 0)
+
+
+def test_a_peer_without_output_is_never_stuck(bench: Bench) -> None:
+    seat = Seat(bench)
+    for _ in range(3):
+        assert not seat.session.cut_stuck(bench.loop.time())
+        bench.loop.advance(1000)
 
 
 def test_a_peer_that_is_cut_is_told_of_in_the_log(bench: Bench) -> None:
-    watcher, seat = bench.peer(), Seat(bench, output_bytes=100)
+    watcher, seat = bench.peer(), Seat(bench)
     bench.broker.perform(watcher, WatchLog(("warn",)))
-    seat.transport.waiting = 101
-    seat.session.write(b"x")
-    bench.loop.settle()
-    assert [message for _, message, _, _ in watcher.records] == [f"connection {seat.session.id} closed: too slow"]
+    seat.session.cut("takes nothing", "bus.slow_closed")
+    assert [message for _, message, _, _ in watcher.records] == [f"connection {seat.session.id} closed: takes nothing"]
 
 
 def test_a_watcher_of_the_log_may_be_cut_itself(bench: Bench) -> None:
-    seat = Seat(bench, output_bytes=100)
+    seat = Seat(bench)
     bench.broker.perform(seat.session, WatchLog(("warn",)))
-    seat.transport.waiting = 101
-    seat.session.write(b"x")
+    seat.session.cut("takes nothing", "bus.slow_closed")
     bench.loop.settle()
     assert seat.transport.aborted
     assert seat.transport.writes == []
@@ -242,33 +255,36 @@ def test_a_yielded_turn_is_one_turn_without_reading(bench: Bench) -> None:
     assert seat.transport.reading
 
 
-def test_a_flood_is_held_back_while_a_peer_is_crowded_and_no_longer(bench: Bench) -> None:
-    flooding, crowded = Seat(bench), Seat(bench, output_bytes=4 * config.MIB)
-    crowded.transport.waiting = 2 * config.MIB + 1
-    crowded.session.write(b"x")
-    bench.loop.settle()
-    crowded.session.pause()
-    flooding.session.yield_turn()
-    bench.loop.turn()
-    assert not flooding.transport.reading
-    bench.loop.advance(STALL_S)
-    assert flooding.transport.reading
-    crowded.session.relieve()
-    assert crowded.transport.reading
-    flooding.session.yield_turn()
-    bench.loop.turn()
-    assert flooding.transport.reading
+def test_a_publisher_waits_until_the_subscriber_it_feeds_has_drained(bench: Bench) -> None:
+    feeding, full = Seat(bench), Seat(bench)
+    bench.broker.credits.fill(full.session)
+    bench.broker.credits.fed.add(full.session)
+    feeding.session.read([b"x"], size=1)
+    assert feeding.transport.reading, "what others fed before is no business of it"
+    feeding.fed.add(full.session)
+    feeding.session.read([b"x"], size=1)
+    assert not feeding.transport.reading
+    bench.broker.credits.drain(full.session)
+    assert feeding.transport.reading
 
 
-def test_a_peer_that_was_closed_crowds_nobody(bench: Bench) -> None:
-    flooding, crowded = Seat(bench), Seat(bench, output_bytes=4 * config.MIB)
-    crowded.transport.waiting = 3 * config.MIB
-    crowded.session.write(b"x")
-    bench.loop.settle()
-    crowded.session.stop("gone")
-    flooding.session.yield_turn()
-    bench.loop.turn()
-    assert flooding.transport.reading
+def test_nobody_waits_for_a_peer_that_was_closed(bench: Bench) -> None:
+    feeding, full = Seat(bench), Seat(bench)
+    bench.broker.credits.fill(full.session)
+    feeding.fed.add(full.session)
+    feeding.session.read([b"x"], size=1)
+    full.session.stop("gone")
+    assert feeding.transport.reading
+
+
+def test_a_peer_that_lets_its_own_answers_wait_is_not_read_from(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.crowd()
+    assert not seat.transport.reading
+    bench.loop.advance(30)
+    assert not seat.transport.reading, "it has no other way to get them"
+    seat.session.relieve()
+    assert seat.transport.reading
 
 
 def test_a_session_that_stopped_yields_nothing(bench: Bench) -> None:

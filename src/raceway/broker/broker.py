@@ -17,6 +17,7 @@ from raceway.broker.bus import NO_SECURITY, Bus, Clock
 from raceway.broker.danube import Danube
 from raceway.broker.danube_admin import DanubeAdmin
 from raceway.broker.exchanges import Exchanges
+from raceway.broker.lanes import Lanes
 from raceway.broker.letters import Letters
 from raceway.broker.peers import LivePeer, Peer
 from raceway.broker.producers import Producers
@@ -88,7 +89,8 @@ class Broker(Bus):
     ) -> None:
         super().__init__(settings, journal, loop, clock_us, security)
         self.topic_records = TopicRecords(self, settings.subscriptions.limits)
-        self.queues = QueueTable(self)
+        self.lanes = Lanes(self, settings.aside_bytes)
+        self.queues = QueueTable(self, self.lanes)
         self.schemas = Schemas(self, settings.schemas)
         publishing = Publishing(self, self.topic_records)
         exchanges = Exchanges(self, self.queues, publishing.schema_door)
@@ -203,6 +205,8 @@ class Broker(Bus):
 
     def _subscribe(self, peer: Peer, call: Subscribe) -> Done:
         self.security.check(peer.principal, "Consume", self._meant(call.pattern))
+        if call.kind == "publish":
+            peer.note_subscribed(call.pattern)
         self.routing.subscribe(peer, call.kind, call.pattern, call.priority)
         self.note_subscriptions()
         return Done()
@@ -223,12 +227,16 @@ class Broker(Bus):
             for kind, pattern in list(peer.subscriptions):
                 if not self.security.allows(peer.principal, "Consume", self._meant(pattern)):
                     self.routing.unsubscribe(peer, kind, pattern)
+                    if kind == "publish":
+                        peer.note_unsubscribed(pattern, forbidden=True)
                     if pattern == LOG:
                         self.logs.unwatch(peer)
                     log.warning("a subscription has ended: it is no longer allowed", peer=peer.id, pattern=pattern)
         self.note_subscriptions()
 
     def _unsubscribe(self, peer: Peer, call: Unsubscribe) -> Done:
+        if call.kind == "publish":
+            peer.note_unsubscribed(call.pattern)
         changed = self.routing.unsubscribe(peer, call.kind, call.pattern)
         self.note_subscriptions()
         return Done(changed)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from raceway import config
+from raceway.broker.credits import Credits
 from raceway.broker.logs import LogWatch
 from raceway.broker.metrics import Meter
 from raceway.broker.peers import LivePeer, Peer, PeerTable
@@ -59,8 +60,7 @@ class Bus:
         self.unfinished = InputBudget(settings.unfinished_bytes, loop.call_later, self.meter.counts)
         self.logs = LogWatch(clock_us)
         self.security = Security(security, journal.state, self.set_state)
-        # Peers that may soon be closed because too much waits for them.
-        self.crowded: set[Peer] = set()
+        self.credits = Credits(loop, settings.hold_ms / 1000, settings.hold_window_ms / 1000)
         self.draining = False
         # Does anybody read the audit stream? Sessions ask before they describe what they send and receive.
         self.audited = False

@@ -103,6 +103,12 @@ class Peer(ABC):
     def fail(self, request: Pending, error: RacewayError) -> None:
         """Tell that a request this peer made will not be answered."""
 
+    def note_subscribed(self, pattern: str) -> None:  # noqa: B027 - only those who read from the journal care
+        """It is about to want publishes of this pattern too."""
+
+    def note_unsubscribed(self, pattern: str, *, forbidden: bool = False) -> None:  # noqa: B027 - the same
+        """It is about to want them no more; `forbidden`: nor what was accepted before."""
+
     def spells(self, name: str) -> bool:
         return True
 

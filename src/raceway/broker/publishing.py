@@ -125,6 +125,8 @@ class Publishing:
 
     def _deliver(self, batch: Batch, spans: list[Span], ids: list[bytes]) -> None:
         delivered = 0
+        if self._bus.credits.full:
+            self._note_fed(spans)
         for span in spans:
             copies = self._bus.routing.route(span.topic).copies
             if copies:
@@ -135,3 +137,10 @@ class Publishing:
                         peer.deliver(run, data)
                     delivered += (span.stop - span.start) * len(peers)
         self._bus.meter.counts["bus.delivered"] += delivered
+
+    def _note_fed(self, spans: list[Span]) -> None:
+        """Somebody is full: whoever publishes to it waits. Before the copies, which may change who is."""
+        for topic, _, _, _ in spans:
+            self._bus.credits.note_topic(topic)
+            for _, peers in self._bus.routing.route(topic).copies:
+                self._bus.credits.note_fed(peers)

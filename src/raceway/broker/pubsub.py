@@ -1,7 +1,8 @@
 """Publish/subscribe queues: every message to each subscriber whose topics hold the message's own, exactly.
 
 There is no hierarchy and no history. A subscriber takes one message per consume; between two of them messages wait in a
-buffer of its own, which dies with its connection. A full buffer loses its oldest message, and that is counted.
+buffer of its own, which dies with its connection. While that is above its mark publishers wait; one that holds them
+back for too long is given the rest from the journal, at its own pace.
 """
 
 from __future__ import annotations
@@ -9,8 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple, Protocol
 
-from raceway import config
-from raceway.broker.metrics import Meter
+from raceway.broker.bus import Bus
+from raceway.broker.lanes import Lane, Lanes
 from raceway.broker.peers import Encoder, no_copies
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
@@ -31,35 +32,157 @@ class Copy(NamedTuple):
 class PubSubConsumer(Protocol):
     """A connection that subscribes. Compared by identity."""
 
+    def has_room(self) -> bool:
+        """May copies be handed to it now? If not, it calls `QueueTable.pump` when they may."""
+
     def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None: ...
 
 
-class _Subscriber:
-    __slots__ = ("size", "ticket", "topics", "waiting", "window")
+# A subscriber whose buffer has grown to so many times its mark is not waited for any longer.
+HARD = 2
 
-    def __init__(self) -> None:
+
+class _Subscriber:
+    """One consumer on one queue: what waits for it, and whether that comes live or from the journal."""
+
+    def __init__(self, queue: PubSubQueue, consumer: PubSubConsumer) -> None:
         self.topics: set[str] = set()
         self.waiting: deque[Copy] = deque()
         self.size = 0
         self.ticket = b""
         self.window = 0
+        self.open = True
+        self._leaving = False
+        # What it asked for, as of the place where its lane reads.
+        self.wanted: set[str] = set()
+        self.lane: Lane | None = None
+        self._queue, self._consumer = queue, consumer
+        self._taken = 0
+
+    def add_topics(self, topics: tuple[str, ...]) -> None:
+        self.topics.update(topics)
+        if self.lane is not None and not self.wanted.issuperset(topics):
+            self.lane.change(lambda: self.wanted.update(topics))
+
+    def offer(self, run: Run) -> None:
+        """Live copies, or a hint that there are more to be read."""
+        if self.lane is not None:
+            self.lane.offer(run, b"")
+        else:
+            self._take(run, self.topics)
+
+    def pump(self) -> None:
+        """Hand over what can be, and see how much is left."""
+        self._hand()
+        self._look()
+
+    def _hand(self) -> None:
+        consumer, waiting = self._consumer, self.waiting
+        while self.window and waiting and consumer.has_room():
+            copy = waiting.popleft()
+            size = _size(copy)
+            self.size -= size
+            self._taken += size + 1
+            if self.window > 0:
+                self.window -= 1
+            consumer.hand_copy(self._queue, self.ticket, copy)
+
+    def leave(self) -> None:
+        self.open = False
+        if self.lane is not None:
+            self.lane.close()
+        self._queue.credits.forget(self)
+
+    def _take(self, run: Run, topics: set[str]) -> None:
+        everything = ALL_TOPICS in topics
+        for row in range(run.span.start, run.span.stop):
+            topic = message_topic(run.batch, row, self._queue.topic)
+            if topic is not None and (everything or topic in topics):
+                self._buffer(Copy(run.batch, row))
+                self._hand()
+        self._look()
+
+    def _buffer(self, copy: Copy) -> None:
+        if not self.window and copy.batch.count > 1:  # one that waits must not keep its whole batch
+            copy = Copy(copy.batch.keep([copy.row]), 0)
+        self.waiting.append(copy)
+        self.size += _size(copy)
+
+    def _look(self) -> None:
+        """Above its mark, below it, or far above?"""
+        credits = self._queue.credits
+        share = self._queue.share(len(self.waiting), self.size)
+        if share > 1 and self.lane is None:
+            credits.fill(self)
+            if share > HARD and not self._leaving:  # not now: more of this very batch may be for it
+                self._leaving = True
+                self._queue.call_soon(self._leave_live)
+        elif share <= 0.5:
+            credits.drain(self)
+            if self.lane is not None:
+                self.lane.wake()
+
+    def _leave_live(self) -> None:
+        self._leaving = False
+        if self in self._queue.credits.full:
+            self._queue.credits.detach(self)
+
+    # ---- as credits and lanes see it ---------------------------------------------------------------------------------
+
+    def taken(self) -> int:
+        return self._taken
+
+    def detach(self) -> bool:
+        if self.lane is not None or not self.open:
+            return False
+        self.wanted = set(self.topics)
+        self.lane = self._queue.lanes.open(self)
+        return True
+
+    def has_room(self) -> bool:
+        return self.open and self._queue.share(len(self.waiting), self.size) <= 0.5
+
+    def wants(self, topic: Topic) -> bool:
+        return self._queue.wants(topic)
+
+    def emit(self, run: Run) -> None:
+        self._take(run, self.wanted)
+
+    def join(self, aside: list[tuple[Run, bytes]]) -> None:
+        self.lane = None
+        for run, _ in aside:
+            self._take(run, self.topics)
+
+    def tell_gap(self, first: int, stop: int) -> None:
+        self._queue.lanes.tell_gap(self._queue.topic.name, first, stop)
 
 
 class PubSubQueue:
     """A `Subscriber` of its topic that hands copies on."""
 
-    def __init__(self, topic: Topic, meter: Meter, settings: config.Broker) -> None:
+    def __init__(self, topic: Topic, bus: Bus, lanes: Lanes) -> None:
         self.id = random_id().decode()
         self.encoder: Encoder = no_copies  # they are encoded per consumer: each carries the id of a consume
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.topic = topic
         self.consumers: dict[PubSubConsumer, _Subscriber] = {}
-        self._meter = meter
+        self.lanes, self.credits = lanes, bus.credits
+        self.call_soon = bus.loop.call_soon
+        self._bus = bus
+        settings = bus.settings
         self._max_messages, self._max_bytes = settings.pubsub_messages, settings.pubsub_bytes
         self._max_topic_bytes = settings.pubsub_topic_bytes
 
     def spells(self, name: str) -> bool:
         return True
+
+    def share(self, messages: int, size: int) -> float:
+        """How much of its mark a buffer has; one message is never too many."""
+        return 0.0 if messages <= 1 else max(messages / self._max_messages, size / self._max_bytes)
+
+    def wants(self, topic: Topic) -> bool:
+        """Do publishes of the topic come to this queue?"""
+        return self._bus.routing.reaches({pattern for _, pattern in self.subscriptions}, topic)
 
     def check_topics(self, consumer: PubSubConsumer, topics: tuple[str, ...]) -> None:
         """Topics only ever add up on a connection. Raises TooLargeError if these would be more than it may gather."""
@@ -70,17 +193,27 @@ class PubSubQueue:
 
     def arm(self, consumer: PubSubConsumer, ticket: bytes, topics: tuple[str, ...], window: int = 1) -> None:
         """A further call replaces the waiting one."""
-        subscriber = self.consumers.setdefault(consumer, _Subscriber())
-        subscriber.topics.update(topics)
+        subscriber = self.consumers.get(consumer)
+        if subscriber is None:
+            subscriber = self.consumers[consumer] = _Subscriber(self, consumer)
+        subscriber.add_topics(topics)
         subscriber.ticket, subscriber.window = ticket, window
-        self._pump(consumer, subscriber)
+        subscriber.pump()
+
+    def pump(self, consumer: PubSubConsumer) -> None:
+        """It has room again."""
+        if consumer in self.consumers:
+            self.consumers[consumer].pump()
 
     def leave(self, consumer: PubSubConsumer) -> None:
-        self.consumers.pop(consumer, None)
+        subscriber = self.consumers.pop(consumer, None)
+        if subscriber is not None:
+            subscriber.leave()
 
     def dismiss(self, consumer: PubSubConsumer) -> bytes:
         """It is given no more. The ticket under which it waited, if it did."""
         subscriber = self.consumers.pop(consumer)
+        subscriber.leave()
         return subscriber.ticket if subscriber.window else b""
 
     def topics_of(self, consumer: PubSubConsumer) -> list[str]:
@@ -90,34 +223,10 @@ class PubSubQueue:
         return self.consumers[consumer].window != 0
 
     def deliver(self, run: Run, data: bytes) -> None:
-        for row in range(run.span.start, run.span.stop):
-            topic = message_topic(run.batch, row, self.topic)
-            if topic is not None:
-                self._deliver_row(topic, Copy(run.batch, row))
-
-    def _deliver_row(self, topic: str, copy: Copy) -> None:
-        for consumer, subscriber in list(self.consumers.items()):
-            if topic in subscriber.topics or ALL_TOPICS in subscriber.topics:
-                self._buffer(subscriber, copy)
-                self._pump(consumer, subscriber)
-
-    def _buffer(self, subscriber: _Subscriber, copy: Copy) -> None:
-        waiting = subscriber.waiting
-        if not subscriber.window and copy.batch.count > 1:  # one that waits must not keep its whole batch
-            copy = Copy(copy.batch.keep([copy.row]), 0)
-        waiting.append(copy)
-        subscriber.size += _size(copy)
-        while len(waiting) > 1 and (len(waiting) > self._max_messages or subscriber.size > self._max_bytes):
-            subscriber.size -= _size(waiting.popleft())
-            self._meter.counts["bus.pubsub_dropped"] += 1
-
-    def _pump(self, consumer: PubSubConsumer, subscriber: _Subscriber) -> None:
-        while subscriber.window and subscriber.waiting:
-            copy = subscriber.waiting.popleft()
-            subscriber.size -= _size(copy)
-            if subscriber.window > 0:
-                subscriber.window -= 1
-            consumer.hand_copy(self, subscriber.ticket, copy)
+        if self.credits.full:
+            self.credits.note_fed(self.consumers.values())
+        for subscriber in list(self.consumers.values()):
+            subscriber.offer(run)
 
 
 def message_topic(batch: Batch, row: int, topic: Topic) -> str | None:

@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from raceway.broker.bus import Bus
+from raceway.broker.lanes import Lanes
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.pubsub import PubSubConsumer, PubSubQueue
 from raceway.broker.queues import CURSORS, Consumer, Queue
@@ -82,8 +83,8 @@ class QueueResponder:
 
 
 class QueueTable:
-    def __init__(self, bus: Bus) -> None:
-        self._bus = bus
+    def __init__(self, bus: Bus, lanes: Lanes) -> None:
+        self._bus, self._lanes = bus, lanes
         self._records: dict[str, QueueRecord] = {}
         self._queues: dict[str, Queue] = {}
         self._pubsubs: dict[str, PubSubQueue] = {}
@@ -170,7 +171,7 @@ class QueueTable:
         self._records[name] = record
         self._gone.discard(name)
         if record.is_pubsub:
-            self._pubsubs[name] = PubSubQueue(topic, self._bus.meter, self._bus.settings)
+            self._pubsubs[name] = PubSubQueue(topic, self._bus, self._lanes)
             return
         end = self._bus.journal.offsets(topic.name)[1]
         kept = self._maybe_kept_cursor(topic.name)
@@ -194,6 +195,16 @@ class QueueTable:
             queue.arm(consumer, ticket, topics, window)
         else:
             queue.arm(consumer, ticket, window)
+
+    def pump(self, consumer: QueueConsumer) -> None:
+        """A connection has room again: copies that wait for it may go."""
+        for queue in list(self._consuming.get(consumer, ())):
+            if isinstance(queue, PubSubQueue):
+                queue.pump(consumer)
+
+    def subscribes(self, consumer: QueueConsumer) -> bool:
+        """Does it consume from any publish/subscribe queue?"""
+        return any(isinstance(queue, PubSubQueue) for queue in self._consuming.get(consumer, ()))
 
     def leave(self, consumer: QueueConsumer, peer: Peer) -> None:
         """A connection is gone; so are its temporary queues. What it was handed and did not take goes back."""

@@ -7,7 +7,7 @@ are known by it, a wildcard all.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, TypeAlias
 
 from raceway.broker.peers import Encoder, Party, Peer, Responder, Subscriber
@@ -93,6 +93,13 @@ class Routing:
     def _exact(self, name: str) -> list[Subscriber]:
         """Who named this very topic, not a pattern that happens to match it."""
         return [peer for peer in self._tries["publish"].find(name) if ("publish", name) in peer.subscriptions]
+
+    def reaches(self, patterns: Collection[str], topic: Topic) -> bool:
+        """Would publishes of the topic go to somebody with these subscriptions? Patterns are in folded form."""
+        public = topic.public
+        if not public:
+            return False
+        return any(matches(pattern, public) for pattern in patterns) or topic.folded in patterns
 
     def subscribers(self, name: str) -> tuple[Subscriber, ...]:
         """Who wants publishes of this name, each peer once. Also for the broker's own streams, which are no topics."""

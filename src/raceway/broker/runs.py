@@ -33,6 +33,11 @@ class Run(NamedTuple):
     ids: list[bytes]
 
 
+def spelling_key(wire: bytes) -> str:
+    """The attribute that keeps a sender's spelling of a name, where it is not the canonical one."""
+    return _SPELLINGS.get(wire) or f"{wire.decode()}.topic"
+
+
 def name_rows(batch: Batch, topics: TopicTable, folds_case: bool, maker: str = "") -> tuple[list[Span], Refused]:
     """The topic of each stretch of rows, found or made; and the rows whose topic cannot be."""
     spans: list[Span] = []
@@ -139,7 +144,7 @@ def _keep_spelling(batch: Batch, spans: list[Span], wire: bytes) -> None:
     else:
         return
     batch.complete()
-    key = _SPELLINGS.get(wire) or f"{wire.decode()}.topic"
+    key = spelling_key(wire)
     kept: list[bytes | None] = []
     for topic, sent, start, stop in spans:
         for row in range(start, stop):

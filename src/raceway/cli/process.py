@@ -16,6 +16,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import structlog
@@ -93,6 +94,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
+    broker.lanes.offload = partial(_offload, loop)
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     is_own = partial(_is_own, settings.listen, set(chosen.values()))
@@ -266,3 +268,13 @@ def _write_private(file: Path, data: bytes) -> None:
 
 def _clock_us() -> int:
     return time.time_ns() // 1000
+
+
+def _offload(loop: asyncio.AbstractEventLoop, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+    """In another thread; then here with its result, or with the error."""
+
+    def finished(future: asyncio.Future[Any]) -> None:
+        if not future.cancelled():
+            then(future.exception() or future.result())
+
+    loop.run_in_executor(None, work).add_done_callback(finished)

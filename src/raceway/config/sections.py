@@ -161,12 +161,23 @@ class Broker(Section, frozen=True):
     max_outstanding: Annotated[Positive, Meta(description="Open requests; one more evicts the oldest.")] = 10_000
     pubsub_messages: Annotated[
         Positive,
-        Meta(description="Messages that wait for one consumer of a publish/subscribe queue; then the oldest goes."),
+        Meta(description="Messages that may wait for one consumer of a publish/subscribe queue: its high-water mark."),
     ] = 1000
     pubsub_bytes: Annotated[Positive, Meta(description="Their bytes.")] = 8 * MIB
     pubsub_topic_bytes: Annotated[
         Positive, Meta(description="Names of topics that one consumer of a publish/subscribe queue may gather.")
     ] = MIB
+    hold_ms: Annotated[
+        Positive,
+        Meta(
+            description="So long one subscriber may hold publishers back in any `hold_window_ms`, then it reads alone."
+        ),
+    ] = 1000
+    hold_window_ms: Annotated[Positive, Meta(description="The time over which that is measured.")] = 10_000
+    aside_bytes: Annotated[
+        Positive,
+        Meta(description="What may come in while a subscriber that read from the journal joins the live path again."),
+    ] = 4 * MIB
     linger_ms: Annotated[
         Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
     ] = 20.0
@@ -342,7 +353,17 @@ class Listen(Section, frozen=True):
     tls_handshake_s: Annotated[Interval, Meta(description="Longest TLS handshake.")] = 5.0
     head_s: Annotated[Interval, Meta(description="A message's head must be complete within this time.")] = 10.0
     body_rate: Annotated[Positive, Meta(description="Bytes a second that a begun message must keep up.")] = KIB
-    output_bytes: Annotated[Positive, Meta(description="Output that may wait for one connection.")] = 16 * MIB
+    output_bytes: Annotated[
+        Positive,
+        Meta(description="Output that may wait for one connection: its high-water mark. Publishers wait then."),
+    ] = 16 * MIB
+    output_total_bytes: Annotated[
+        Positive,
+        Meta(description="The same for all connections of a wire together; each has its share, 1 MiB at least."),
+    ] = 256 * MIB
+    stall_s: Annotated[
+        Interval, Meta(description="A peer that takes none of the output that waits for it for so long is closed.")
+    ] = 60.0
     socket_send_bytes: Annotated[Positive, Meta(description="SO_SNDBUF of accepted connections.")] = 256 * KIB
     backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
     mb: MbWire = MbWire()

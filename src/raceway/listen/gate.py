@@ -58,6 +58,11 @@ class Gate(Generic[S]):
                 session.hear()
                 session.resume()
 
+    def output_mark(self) -> int:
+        """How much may wait for one connection: its share of what may wait for all."""
+        share = self.listen.output_total_bytes // max(1, len(self.sessions))
+        return min(self.listen.output_bytes, max(share, config.MIB))
+
     def drain(self) -> None:
         """The bus is about to stop. Wires that can say so, do."""
 

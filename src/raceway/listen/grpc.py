@@ -497,6 +497,8 @@ class GrpcSession(Session):
         self._codec.http2.relax(int(settings.flood_rate * (now - self._swept)) + 1)
         self._swept = now
         self._notice_reading()
+        if self.cut_stuck(now):
+            return
         if self.is_stalled(now):
             self.cut("unfinished message", "bus.stalled_closed")
         elif self._asked is not None and (now - self._asked) * 1000 >= settings.keepalive_timeout_ms:

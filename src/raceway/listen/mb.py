@@ -12,20 +12,24 @@ from typing import Any, ClassVar, NamedTuple
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.lanes import Lane
 from raceway.broker.peers import Encoder, LivePeer, Pending
 from raceway.broker.runs import Run
+from raceway.broker.topics import Topic
 from raceway.broker.tracing import random_id
 from raceway.codec import mb, mb_audit, mb_system
 from raceway.codec.mb import Frame, Head, MbLimits, Refused
-from raceway.errors import BusyError, RacewayError
+from raceway.errors import BusyError, NoRouteError, RacewayError
 from raceway.listen.gate import Gate
 from raceway.listen.rates import RateLimits
 from raceway.listen.session import Session
 from raceway.model.envelope import MB, Batch, Column
 from raceway.model.intents import Done, Publish, Request, Respond, Taken
-from raceway.model.topics import is_mb_topic
+from raceway.model.topics import fold, is_mb_topic
 
 FOREIGN_VERSION = b"1.0.0"
+# What an answer takes that tells of a publish nobody wanted.
+UNASKED_BYTES = 256
 
 
 def publish_encoder(frame: Frame) -> Encoder:
@@ -78,6 +82,13 @@ class MbSession(Session, LivePeer):
         self.frame = frame
         self._close = close
         self._asked = False
+        self._is_fed = False
+        # Bytes of answers of this turn that nobody asked for, about.
+        self._unasked = 0
+        self._lane: Lane | None = None
+        # What it is subscribed to at the place where its lane reads.
+        self._wanted: set[str] = set()
+        self._forbidden: set[str] = set()
         self.handlers = {
             Publish: self._perform,
             Request: self._perform,
@@ -92,6 +103,12 @@ class MbSession(Session, LivePeer):
         super().start()
         self._say(mb.initialize)
 
+    def stop(self, reason: str) -> None:
+        if self._lane is not None:
+            self._lane.close()
+            self._lane = None
+        super().stop(reason)
+
     def close(self, reason: str) -> None:
         self.stop(reason)
         self._close()
@@ -99,6 +116,8 @@ class MbSession(Session, LivePeer):
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
+        if self.cut_stuck(now):
+            return
         silence_ms, settings = self.silence_ms(now), self.gate.settings
         if silence_ms >= settings.deregister_ms:
             self.broker.meter.counts["bus.silent_closed"] += 1
@@ -193,6 +212,12 @@ class MbSession(Session, LivePeer):
         return is_mb_topic(name)
 
     def deliver(self, run: Run, data: bytes) -> None:
+        if self._lane is None:
+            self._hand_over(run, data)
+        else:
+            self._lane.offer(run, data)
+
+    def _hand_over(self, run: Run, data: bytes) -> None:
         self.write(data)
         if self.broker.audited:
             for row in range(run.span.start, run.span.stop):
@@ -220,16 +245,104 @@ class MbSession(Session, LivePeer):
         self._reply(mb.refusal_of(error, head), "warn")
 
     def announce(self, topic: str, payload: bytes) -> None:
-        self.write(mb_audit.system_message(payload, self.frame))
+        if self._may_add():
+            self.write(mb_audit.system_message(payload, self.frame))
 
     def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
-        self._say(lambda frame: mb_system.log_record(level, message, time_us, extra, frame))
+        if self._may_add():
+            self._say(lambda frame: mb_system.log_record(level, message, time_us, extra, frame))
+
+    def _may_add(self) -> bool:
+        """What the bus says of itself is kept nowhere: a peer that is full misses it, and that is counted."""
+        if self.is_full:
+            self.broker.meter.counts["bus.answers_dropped"] += 1
+        return not self.is_full
+
+    # ---- off the live path -------------------------------------------------------------------------------------------
+
+    @property
+    def is_fed(self) -> bool:
+        return self._is_fed
+
+    @property
+    def is_behind(self) -> bool:
+        return self._lane is not None
+
+    def detach(self) -> bool:
+        if self._lane is not None or not self._is_fed or not self.open:
+            return False
+        self._wanted = {pattern for kind, pattern in self.subscriptions if kind == "publish"}
+        self._lane = self.broker.lanes.open(self)
+        self._set_limits(self._least_mark)
+        return True
+
+    def relieve(self) -> None:
+        super().relieve()
+        if self._lane is not None:
+            self._lane.wake()
+
+    def crowd(self) -> None:
+        if self._lane is None:
+            super().crowd()
+        else:
+            self._is_full = True
+
+    def note_subscribed(self, pattern: str) -> None:
+        self._is_fed = True
+        self._forbidden.discard(fold(pattern))
+        self._change(lambda: self._wanted.add(fold(pattern)))
+
+    def note_unsubscribed(self, pattern: str, *, forbidden: bool = False) -> None:
+        if forbidden and self._lane is not None:
+            self._forbidden.add(fold(pattern))
+            self._lane.forget_verdicts()
+        self._change(lambda: self._wanted.discard(fold(pattern)))
+
+    def _change(self, apply: Callable[[], None]) -> None:
+        """Subscriptions change for what is accepted from now on; the lane is not there yet."""
+        if self._lane is not None and not self._lane.change(apply):
+            self.cut("too many changes of subscriptions while it catches up", "bus.slow_closed")
+
+    def has_room(self) -> bool:
+        return self.open and not self._is_full
+
+    def wants(self, topic: Topic) -> bool:
+        return self.spells(topic.public) and self.broker.routing.reaches(self._wanted - self._forbidden, topic)
+
+    def emit(self, run: Run) -> None:
+        self._hand_over(run, self.encoder(run))
+        self.flush()
+
+    def join(self, aside: list[tuple[Run, bytes]]) -> None:
+        self._lane = None
+        self._forbidden.clear()
+        for run, data in aside:
+            self._hand_over(run, data)
+
+    def tell_gap(self, first: int, stop: int) -> None:
+        self.broker.lanes.tell_gap(self.id, first, stop)
 
     # ---- replies -----------------------------------------------------------------------------------------------------
 
     def refuse_rows(self, sent: Sent, rows: Iterable[int], error: RacewayError) -> None:
         for row in rows:
-            self._refuse(mb.refusal_of(error, sent.head(row)))
+            if isinstance(error, NoRouteError) and (sent.message_id is None or sent.message_id[row] is None):
+                self._tell_unrouted(mb.refusal_of(error, sent.head(row)))
+            else:
+                self._refuse(mb.refusal_of(error, sent.head(row)))
+
+    def _tell_unrouted(self, refused: Refused) -> None:
+        """The answer to a publish that wants none: dropped and counted if the peer lets such answers wait."""
+        if self.transport.get_write_buffer_size() + self._unasked > self._least_mark // 2:
+            self.broker.count_error(self)
+            self.broker.meter.counts["bus.answers_dropped"] += 1
+            return
+        self._unasked += UNASKED_BYTES
+        self._refuse(refused)
+
+    def flush(self) -> None:
+        self._unasked = 0
+        super().flush()
 
     def _refuse(self, refused: Refused) -> None:
         self.broker.count_error(self)

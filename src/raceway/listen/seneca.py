@@ -81,6 +81,8 @@ class SenecaSession(Session):
 
     def sweep(self, now: float) -> None:
         idle_ms = self.gate.settings.idle_ms
+        if self.cut_stuck(now):
+            return
         if self.is_stalled(now):
             self.cut("unfinished message", "bus.stalled_closed")
         elif idle_ms and not self.is_waited_for() and self.silence_ms(now) >= idle_ms:

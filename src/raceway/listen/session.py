@@ -1,12 +1,11 @@
 """One connection: what all wires share. Output gathered per turn and bounded, flow control, an orderly end.
 
 Output. `write` only adds to a list; the broker's turn calls `flush` once, which makes one socket write. The loop's
-transport keeps what the kernel does not take. A peer that lets more than `output_bytes` wait is closed: it could not be
-told what it missed, and its place in memory belongs to others.
+transport keeps what the kernel does not take. A peer that lets more than its high-water mark wait is *full*: whoever
+feeds it is not read from until it has drained (`broker/credits.py`). One that takes nothing for `stall_s` is closed.
 
-Input. A peer whose output waits is not read from (its own answers are among what waits), nor is anybody while the
-journal is behind. A peer that sends as fast as it can is held back a little while some other has half of that waiting:
-one that only lost the processor for a moment then catches up, and one that reads nothing is closed all the same.
+Input. A peer that is full is not read from (its own answers are among what waits), unless it left the live path; nor is
+anybody while the journal is behind.
 """
 
 from __future__ import annotations
@@ -31,8 +30,9 @@ HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
 # How long what was written may still leave after a close. A peer that does not read would keep it for ever.
 LINGER_S = 10.0
 
-# A flood is held back so long after each read while a peer is crowded: 64 KiB in 2 ms is still 32 MB/s.
-STALL_S = 0.002
+# A peer off the live path is read from although it is full, until answers have made it so many times that, and more
+# than what was being read when publishers were told to wait.
+HARD = 2
 
 # One message or a few; whoever sends more at a time does not wait for each answer.
 SMALL_READ = 4 * config.KIB
@@ -65,16 +65,18 @@ class Session(Peer):
         self._gate = gate
         self._pending = pending
         self._output_bytes = gate.listen.output_bytes
-        # Not below where the transport says stop: only then does it say go on.
-        self._crowded_bytes = max(self._output_bytes // 2, HIGH_WATER)
+        self._least_mark = min(self._output_bytes, HIGH_WATER)
         self._outbox: list[bytes] = []
+        self._is_full = self._choked = False
+        self._sent = self._seen = 0
+        self._moved = gate.time()
         self._pauses = 0
         self._heard = gate.time()
         self._began: float | None = None
         self._counted = 0
         # Drops what was received of an unfinished message; whoever feeds the session sets it.
         self.drop_input: Callable[[], None] = _nothing
-        transport.set_write_buffer_limits(HIGH_WATER, LOW_WATER)
+        self._set_limits(self._least_mark)
 
     def start(self) -> None:
         """Call once, when the connection is ready to be written to."""
@@ -92,7 +94,8 @@ class Session(Peer):
             if self.transport.get_write_buffer_size():
                 self.broker.loop.call_later(LINGER_S, self.transport.abort)
         self.broker.disconnect(self)
-        self.broker.crowded.discard(self)
+        self.broker.credits.forget(self)
+        self.broker.credits.leave(self)
         self._outbox.clear()
         self.drop_input()
         if self._counted:
@@ -108,12 +111,16 @@ class Session(Peer):
 
     def read(self, events: Iterable[Any], size: int) -> None:
         """The same, when the events are all of a read of `size` bytes: then a quiet bus answers at once."""
-        turn = self.broker.turn
+        turn, credits = self.broker.turn, self.broker.credits
+        if credits.fed:
+            credits.begin()
         turn.begin_read(small=size <= SMALL_READ)
         try:
             self.take(events)
         finally:
             turn.end_read()
+        if credits.fed and self.open:
+            credits.settle(self)
 
     # ---- output ------------------------------------------------------------------------------------------------------
 
@@ -127,12 +134,90 @@ class Session(Peer):
         if not outbox or self.transport.is_closing():  # nothing more can leave then, so nothing may pile up
             return
         waiting = self.transport.get_write_buffer_size()
-        if waiting > self._output_bytes:
-            self.cut("too slow", "bus.slow_closed", waiting=waiting)
-            return
-        if waiting > self._crowded_bytes:
-            self.broker.crowded.add(self)
-        self.transport.write(outbox[0] if len(outbox) == 1 else b"".join(outbox))
+        if waiting > self._least_mark:
+            self._note_waiting(waiting)
+        data = outbox[0] if len(outbox) == 1 else b"".join(outbox)
+        self._sent += len(data)
+        self.transport.write(data)
+
+    # ---- a peer that is full -----------------------------------------------------------------------------------------
+
+    @property
+    def is_fed(self) -> bool:
+        """Is it given copies of publishes? Then it is full at its mark, not where the transport says stop."""
+        return False
+
+    @property
+    def is_full(self) -> bool:
+        return self._is_full
+
+    def waiting(self) -> int:
+        """Bytes that the peer has not taken."""
+        return self.transport.get_write_buffer_size() + sum(map(len, self._outbox))
+
+    def taken(self) -> int:
+        """Bytes that have left."""
+        return self._sent - self.transport.get_write_buffer_size()
+
+    def detach(self) -> bool:
+        """Nothing but copies of publishes can be had elsewhere."""
+        return False
+
+    def crowd(self) -> None:
+        """The transport has more waiting than it likes."""
+        if not self.is_fed:
+            self._fill()
+
+    def relieve(self) -> None:
+        """The transport has room again."""
+        if self._is_full:
+            self._is_full = False
+            self.broker.credits.drain(self)
+        if self._choked:
+            self._choked = False
+            self.resume()
+
+    def _note_waiting(self, waiting: int) -> None:
+        mark = self._gate.output_mark()
+        if not self._is_full and self.is_fed and waiting > mark:
+            self._set_limits(mark)
+            self._fill()
+        elif self._is_full and not self._choked and waiting > HARD * mark + HIGH_WATER:
+            self._choke()
+
+    def _fill(self) -> None:
+        """Whoever feeds it waits, and so does it itself: what it asks would be answered here."""
+        self._is_full = True
+        self.broker.credits.fill(self)
+        self.broker.credits.hold(self, self)
+
+    def _choke(self) -> None:
+        """More came than publishers were to give. Off the live path it is not read from until it has drained."""
+        credits = self.broker.credits
+        if self not in credits.full or not credits.detach(self):
+            self._choked = True
+            self.pause()
+
+    def _set_limits(self, mark: int) -> None:
+        """Where the transport says stop and go on."""
+        low = LOW_WATER if mark == HIGH_WATER else mark * 3 // 4
+        self.transport.set_write_buffer_limits(mark, low)
+
+    def is_stuck(self, now: float) -> bool:
+        """Has it taken none of what waits for `stall_s`? One that takes something lives, although it says nothing."""
+        taken = self.taken()
+        if taken != self._seen or self.idle():
+            if taken != self._seen and self._is_full:
+                self.hear()
+            self._seen, self._moved = taken, now
+        return now - self._moved > self._gate.listen.stall_s
+
+    def cut_stuck(self, now: float) -> bool:
+        """Close it if it takes nothing. Was it?"""
+        if not self.is_stuck(now):
+            return False
+        self.cut("takes nothing", "bus.slow_closed", waiting=self.waiting())
+        return True
 
     def cut(self, reason: str, counter: str, **facts: float) -> None:
         """End the connection at once: what waits for this peer would wait for ever."""
@@ -154,20 +239,12 @@ class Session(Peer):
         if self._pauses == 1 and not self.transport.is_closing():
             self.transport.pause_reading()
 
-    def relieve(self) -> None:
-        """The transport has room again."""
-        self.broker.crowded.discard(self)
-        self.resume()
-
     def yield_turn(self) -> None:
         """Much was read at once: let others be read and everything be written before this peer is read again."""
         if not self.open:
             return
         self.pause()
-        if self.broker.crowded:
-            self.broker.loop.call_later(STALL_S, self.resume)
-        else:
-            self.broker.turn.call_soon(self.resume)
+        self.broker.turn.call_soon(self.resume)
 
     def resume(self) -> None:
         self._pauses -= 1
@@ -175,6 +252,8 @@ class Session(Peer):
             self.transport.resume_reading()
         if self._began is not None:
             self._began = self._gate.time()
+        if not self._pauses:  # it could not be heard
+            self.hear()
 
     def take(self, events: Iterable[Any]) -> None:
         """Everything one read brought, in order."""
@@ -236,7 +315,8 @@ class Session(Peer):
         """Look at the clock: is the peer silent, or stalled?"""
 
     def silence_ms(self, now: float) -> float:
-        return (now - self._heard) * 1000
+        """Not while we do not read: what it says may be waiting for us."""
+        return 0.0 if self._pauses else (now - self._heard) * 1000
 
     def is_stalled(self, now: float) -> bool:
         """Has a message been begun too long ago? Not while we do not read: its end may be waiting for us."""

@@ -94,7 +94,7 @@ class StreamProtocol(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         if self._session is not None:
-            self._session.pause()
+            self._session.crowd()
 
     def resume_writing(self) -> None:
         if self._session is not None:

@@ -128,7 +128,7 @@ class MbWebSocket(WSListener):
 
     def pause_writing(self) -> None:
         if self._session is not None:
-            self._session.pause()
+            self._session.crowd()
 
     def resume_writing(self) -> None:
         if self._session is not None:

@@ -135,8 +135,21 @@ class ZbusSession(Session):
         self.stop(reason)
         self.transport.close()
 
+    def has_room(self) -> bool:
+        return not self._is_full
+
+    def detach(self) -> bool:
+        """Copies wait in the buffers of its queues: it may be read from although it does not read."""
+        return self.open and self.broker.queues.subscribes(self)
+
+    def relieve(self) -> None:
+        super().relieve()
+        self.broker.queues.pump(self)
+
     def sweep(self, now: float) -> None:
         idle_ms = self.gate.settings.idle_ms
+        if self.cut_stuck(now):
+            return
         if self.is_stalled(now):
             self.cut("unfinished message", "bus.stalled_closed")
         elif idle_ms and self.silence_ms(now) >= idle_ms:

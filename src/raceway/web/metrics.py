@@ -32,7 +32,13 @@ COUNTERS = {
     ),
     "raceway_refused_topics_total": ("bus.topics_refused", "New topics refused: too many from one address."),
     "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were silent too long."),
-    "raceway_zbus_pubsub_dropped_messages_total": ("bus.pubsub_dropped", "Copies that a full buffer lost."),
+    "raceway_detached_subscribers_total": ("bus.detached", "Subscribers that left the live path for the journal."),
+    "raceway_rejoined_subscribers_total": ("bus.rejoined", "Subscribers that caught up and came back to it."),
+    "raceway_live_gaps_total": ("bus.gaps", "Times that retention overtook a subscriber that read from the journal."),
+    "raceway_dropped_answers_total": (
+        "bus.answers_dropped",
+        "Answers nobody asked for, and records of the bus, that a full peer missed.",
+    ),
     "raceway_redelivered_messages_total": ("bus.redelivered", "Messages delivered to a consumer again."),
     "raceway_dead_letters_total": ("bus.dead_letters", "Messages copied to a dead-letter topic."),
     "raceway_poison_dropped_messages_total": ("bus.poison_dropped", "Messages given up after too many failures."),
@@ -98,6 +104,9 @@ class BusCollector:
         yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
         yield GaugeMetricFamily(
             "raceway_unfinished_bytes", "Input of messages that are not whole.", value=broker.unfinished.total
+        )
+        yield GaugeMetricFamily(
+            "raceway_subscribers_behind", "Subscribers that read from the journal now.", value=broker.lanes.count
         )
         yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
         yield GaugeMetricFamily(

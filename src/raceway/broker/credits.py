@@ -1,0 +1,228 @@
+"""Who waits for whom: publishers are not read from while subscribers they feed have too much waiting.
+
+A subscriber above its high-water mark is *full*. A publisher that feeds full subscribers is paused until all of them
+have drained. Time in which only a few are left, the others having drained, is *holding* of those few, and so is time in
+which one takes next to nothing. A subscriber may hold for `hold_ms` in any `hold_window_ms`; one that needs more is
+*detached*: nobody waits for it any more, and it reads from the journal until it has caught up.
+
+Nothing is done per message. Whoever hands out copies looks at `full` once per run; everything else happens when some
+subscriber is full, and at a tick while somebody waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Collection
+from typing import Protocol
+
+from raceway.broker.topics import Topic
+
+# Of those a publisher feeds, so few are stragglers: one in eight, but always one.
+FEW = 8
+# A subscriber that takes less than this does not drain, however many others do the same.
+LEAST_RATE = 64 * 1024
+# How often holding is measured, in shares of what is allowed.
+TICKS = 20
+
+
+class Waiter(Protocol):
+    """A connection that publishes. Each `pause` is followed by one `resume`."""
+
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+
+
+class Holder(Protocol):
+    """A subscriber that may be full. Compared by identity."""
+
+    def taken(self) -> int:
+        """Bytes it has taken since it came."""
+
+    def detach(self) -> bool:
+        """Leave the live path. False if there is no other one to go on by."""
+
+
+class Timers(Protocol):
+    def time(self) -> float: ...
+    def call_later(self, delay: float, callback: Callable[[], object]) -> object: ...
+
+
+class Window:
+    """How long somebody held others back within the last `length` seconds."""
+
+    __slots__ = ("_length", "_parts", "total")
+
+    def __init__(self, length: float) -> None:
+        self._length = length
+        self._parts: deque[tuple[float, float]] = deque()
+        self.total = 0.0
+
+    def add(self, now: float, seconds: float) -> None:
+        self._parts.append((now, seconds))
+        self.total += seconds
+        self.forget(now)
+
+    def forget(self, now: float) -> None:
+        while self._parts and self._parts[0][0] <= now - self._length:
+            self.total -= self._parts.popleft()[1]
+        if not self._parts:
+            self.total = 0.0
+
+
+class _Wait:
+    """What one publisher waits for, and of how many subscribers that is a part."""
+
+    __slots__ = ("fed", "holders")
+
+    def __init__(self) -> None:
+        self.holders: set[Holder] = set()
+        self.fed = 1
+
+
+class Credits:
+    """`full` are those whom publishers wait for; `fed` those of them that the read under way has given something."""
+
+    def __init__(self, timers: Timers, hold_s: float, window_s: float) -> None:
+        self.full: set[Holder] = set()
+        self.fed: set[Holder] = set()
+        # Full subscriptions that are given rows after their commit, by topic.
+        self.full_on: dict[Topic, set[Holder]] = {}
+        self._fed_of = 1
+        self._timers = timers
+        self._hold_s, self._window_s = hold_s, window_s
+        self._waits: dict[Waiter, _Wait] = {}
+        self._windows: dict[Holder, Window] = {}
+        self._taken: dict[Holder, int] = {}
+        self._ticked: float | None = None
+
+    # ---- subscribers -------------------------------------------------------------------------------------------------
+
+    def fill(self, holder: Holder) -> None:
+        """It is above its mark. May be repeated."""
+        if holder not in self.full:
+            self.full.add(holder)
+            self._taken[holder] = holder.taken()
+
+    def drain(self, holder: Holder) -> None:
+        """It is below its mark, or nobody shall wait for it any more. May be repeated."""
+        if holder in self.full:
+            self.full.discard(holder)
+            self._taken.pop(holder, None)
+            self.fed.discard(holder)
+            for waiter, wait in list(self._waits.items()):
+                if holder in wait.holders:
+                    self._leave(waiter, wait, holder)
+
+    def forget(self, holder: Holder) -> None:
+        """It is no more."""
+        self.drain(holder)
+        self._windows.pop(holder, None)
+
+    def note_fed(self, subscribers: Collection[object]) -> None:
+        """Copies of a run went to all of these."""
+        found = self.full.intersection(subscribers)
+        if found:
+            self.fed |= found
+        self._fed_of = max(self._fed_of, len(subscribers))
+
+    def note_topic(self, topic: Topic) -> None:
+        """A run of this topic was stored; who is told of it after the commit is fed too."""
+        self.fed |= self.full_on.get(topic, set())
+
+    # ---- publishers --------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A publisher is about to be read. What others fed is no business of it."""
+        self.fed.clear()
+        self._fed_of = 1
+
+    def settle(self, waiter: Waiter) -> None:
+        """The publisher waits for everybody full whom it fed in this read."""
+        fed, self.fed = self.fed, set()
+        count, self._fed_of = self._fed_of, 1
+        for holder in fed:
+            self.hold(waiter, holder, count)
+
+    def hold(self, waiter: Waiter, holder: Holder, count: int = 1) -> None:
+        """The publisher waits for this one, unless it has held others back too long already."""
+        if holder not in self.full or (self._is_spent(holder) and self.detach(holder)):
+            return
+        wait = self._waits.get(waiter)
+        if wait is None:
+            wait = self._waits[waiter] = _Wait()
+            waiter.pause()
+        wait.holders.add(holder)
+        wait.fed = max(wait.fed, count)
+        if self._ticked is None:
+            self._schedule()
+
+    def leave(self, waiter: Waiter) -> None:
+        """A publisher is gone: it waits for nobody."""
+        if self._waits.pop(waiter, None) is not None:
+            waiter.resume()
+
+    def detach(self, holder: Holder) -> bool:
+        """Take it off the live path now. False if it has no other."""
+        if not holder.detach():
+            return False
+        self.drain(holder)
+        return True
+
+    def _leave(self, waiter: Waiter, wait: _Wait, holder: Holder) -> None:
+        wait.holders.discard(holder)
+        if not wait.holders and self._waits.pop(waiter, None) is not None:
+            waiter.resume()
+
+    # ---- time --------------------------------------------------------------------------------------------------------
+
+    def _is_spent(self, holder: Holder) -> bool:
+        window = self._windows.get(holder)
+        if window is None:
+            return False
+        window.forget(self._timers.time())
+        return window.total >= self._hold_s
+
+    def _schedule(self) -> None:
+        self._ticked = self._timers.time()
+        self._timers.call_later(self._hold_s / TICKS, self._tick)
+
+    def _tick(self) -> None:
+        """Charge those who hold others back, and detach who did so for too long."""
+        now = self._timers.time()
+        elapsed = now - (self._ticked or now)
+        self._ticked = None
+        slow = self._slow(elapsed)
+        holding: dict[Holder, None] = {}
+        for wait in self._waits.values():
+            few = len(wait.holders) <= max(1, wait.fed // FEW)
+            holding.update((holder, None) for holder in wait.holders if few or holder in slow)
+        for holder in holding:
+            self._window(holder).add(now, elapsed)
+            if self._is_spent(holder):
+                self.detach(holder)
+        self._forget_windows(now)
+        if self._waits:
+            self._schedule()
+
+    def _slow(self, elapsed: float) -> set[Holder]:
+        """Full ones that took next to nothing since the last tick."""
+        slow = set()
+        for holder in self.full:
+            taken = holder.taken()
+            if taken - self._taken.get(holder, taken) < LEAST_RATE * elapsed:
+                slow.add(holder)
+            self._taken[holder] = taken
+        return slow
+
+    def _window(self, holder: Holder) -> Window:
+        window = self._windows.get(holder)
+        if window is None:
+            window = self._windows[holder] = Window(self._window_s)
+        return window
+
+    def _forget_windows(self, now: float) -> None:
+        """Most subscribers never hold anybody: those whose time has passed need no window."""
+        for holder, window in list(self._windows.items()):
+            window.forget(now)
+            if not window.total and holder not in self.full:
+                del self._windows[holder]
