@@ -20,6 +20,7 @@ USER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, 
 USER_2 = json.dumps(
     {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]}
 ).encode()
+OTHER = json.dumps({"title": "another", **json.loads(USER)}).encode()
 AVRO = json.dumps({"type": "record", "name": "R", "fields": [{"name": n, "type": "int"} for n in "abcde"]}).encode()
 GOOD, WRONG = b'{"id": 1}', b'{"id": "x"}'
 
@@ -48,7 +49,7 @@ class Rig:
         self.bench = Bench(**settings)
         self.schemas = self.bench.broker.schemas
         self.schemas.register("user", "json", USER)
-        self.schemas.register("other", "json", USER)
+        self.schemas.register("other", "json", OTHER)
         self.topic = self.bench.broker.topics.spelled(b"users", folds_case=False)
         self.schemas.configure(self.topic, "user", policy, validate)
         self.reader = self.bench.exact_peer("users")
@@ -257,6 +258,23 @@ def test_behind_a_known_prefix_the_payload_is_held_to_that_version() -> None:
     assert error.violation == "subject_mismatch"
     ((_, error),) = rig.send(ZbusPeer, framed(77, GOOD))
     assert error.violation == "payload_invalid"
+
+
+def test_a_prefix_names_the_version_of_the_topics_own_subject_where_subjects_share_a_definition() -> None:
+    rig = Rig()
+    shared, _ = rig.schemas.register("a subject that comes first", "json", USER_2)
+    own, _ = rig.schemas.register("user", "json", USER_2)
+    assert own.registry_id == shared.registry_id
+    assert rig.send(ZbusPeer, framed(own.registry_id, GOOD)) == []
+    assert [(row["schema_id"], row["schema_version"]) for row in rig.rows("users")] == [(own.schema_id, 2)]
+
+
+def test_nothing_can_be_published_with_a_version_that_was_deleted() -> None:
+    rig = Rig()
+    rig.schemas.register("user", "json", USER_2)
+    rig.schemas.delete_version("user", 1)
+    ((_, error),) = rig.send(ZbusPeer, framed(1, GOOD))
+    assert (error.violation, error.version) == ("unknown_version", 1)
 
 
 def test_on_a_wire_that_must_name_a_schema_a_prefix_does_not() -> None:

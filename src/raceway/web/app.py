@@ -34,6 +34,7 @@ from raceway.web.publishing import HttpDoor
 from raceway.web.queues import queue_routes
 from raceway.web.reading import TopicReading
 from raceway.web.registry import registry_routes
+from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
 from raceway.web.rejected import RejectedMessages
 from raceway.web.replay import replay_routes
 from raceway.web.schemas import schema_routes
@@ -114,7 +115,10 @@ def build_app(
     ]
     routes.append(document_route(routes))
     doorman = Middleware(Doorman, security=broker.security, admin_token=admin_token)
-    app = Starlette(routes=routes, middleware=[Middleware(Caution), Middleware(Guard, hosts=hosts), doorman])
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Caution), Middleware(RegistryForm), Middleware(Guard, hosts=hosts), doorman],
+    )
     app.router.redirect_slashes = False  # an address that is not there is not there
     app.state.live, app.state.desk = live, desk
     app.add_exception_handler(HTTPException, _refused)
@@ -133,4 +137,5 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """A fault of ours; the log has it."""
-    return refusal(500, "internal", "the bus failed to answer this; its log says why")
+    answer = refusal(500, "internal", "the bus failed to answer this; its log says why")
+    return refused_elsewhere(500, bytes(answer.body)) if is_address(request.url.path) else answer
