@@ -301,7 +301,9 @@ def test_a_framed_protobuf_payload_names_its_message_type() -> None:
     number = registered.registry_id
     assert rig.send(ZbusPeer, framed(number, b"\x00\x08\x01"), framed(number, b"\x02\x02\x0a\x01x"), b"\x08\x01") == []
     assert rig.send(ZbusPeer, framed(number, b"\x02\x02\x08\x01"))[0][1].path == "/b"
-    assert rig.send(ZbusPeer, framed(number, b""))[0][1].rule == "prefix"
+    # The client of Node names none, and means the first.
+    assert rig.send(ZbusPeer, framed(number, b"\x08\x01"), framed(number, b"")) == []
+    assert rig.send(ZbusPeer, framed(number, b"\x0a\x01"))[0][1].violation == "payload_invalid"
 
 
 # ---- bounds ---------------------------------------------------------------------------------------------------------

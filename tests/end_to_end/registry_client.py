@@ -49,7 +49,7 @@ def avro() -> None:
     assert AvroDeserializer(SchemaRegistryClient({"url": sys.argv[1]}))(data, context("avro")) == value
     keep("avro", data)
     found = registry.get_latest_version("avro-value")
-    assert [(each.name, each.subject, each.version) for each in found.schema.references] == [
+    assert [(each.name, each.subject, each.version) for each in found.schema.references or ()] == [
         ("shop.Address", "address", 1)
     ]
     assert registry.get_referenced_by("address", 1) == [found.schema_id]
@@ -110,9 +110,9 @@ def protobuf() -> None:
         assert ProtobufDeserializer(kind, {}, fresh)(data, context(topic)) == value
         keep(topic, data)
     found = registry.get_latest_version("proto-value")
-    assert [each.name for each in found.schema.references] == ["shop/address.proto"]
-    assert "message Person" in found.schema.schema_str
-    as_bytes = registry.get_schema(found.schema_id, fmt="serialized").schema_str
+    assert [each.name for each in found.schema.references or ()] == ["shop/address.proto"]
+    assert "message Person" in (found.schema.schema_str or "")
+    as_bytes = registry.get_schema(found.schema_id or 0, fmt="serialized").schema_str or ""
     assert descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(as_bytes)).message_type[0].name == "Person"
     # Without registering: what it sends is looked up, in its own form and in the form of a text.
     again = ProtobufSerializer(person_class, registry, {"auto.register.schemas": False})

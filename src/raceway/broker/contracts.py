@@ -140,14 +140,9 @@ class Contract:
             words = f"the payload's prefix names version {framed.version} of subject {framed.subject!r}, now deleted"
             return SchemaRefusedError(UNKNOWN_VERSION, words, self.subject, framed.version)
         body = payload[framing.PREFIX_BYTES :]
-        index: tuple[int, ...] = ()
-        if framed.schema_type == "protobuf":
-            found = framing.maybe_indices(body)
-            if found is None:
-                return self._broken(framed, Fault("", "prefix", "the prefix names no message type"))
-            index, body = found
-        fault = self._maybe_fault(framed, body, index)
-        return None if fault is None else self._broken(framed, fault)
+        readings = framing.readings(body) if framed.schema_type == "protobuf" else [((), body)]
+        faults = [self._maybe_fault(framed, content, index) for index, content in readings]
+        return None if None in faults or faults[0] is None else self._broken(framed, faults[0])
 
     def _maybe_fault(self, version: SchemaVersion, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
         try:
