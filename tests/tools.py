@@ -53,6 +53,11 @@ def grpc_js() -> Path:
     return _packages("grpc_js", "@grpc")
 
 
+def confluent_js() -> Path:
+    """A folder whose `node_modules` holds the schema registry client of Node."""
+    return _packages("confluent_js", "@kafkajs")
+
+
 def asyncapi_schemas() -> Path:
     """The folder with the official JSON schemas of AsyncAPI."""
     return _packages("asyncapi", "@asyncapi") / "node_modules" / "@asyncapi" / "specs" / "schemas"

@@ -5,20 +5,26 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.references import MAX_DEPTH
 from raceway.broker.registry import KEPT_READ, LARGE
 from raceway.broker.schemas import Schemas
 from raceway.errors import (
     BusyError,
     ReadOnlyError,
+    SchemaDeletionError,
     SchemaIncompatibleError,
+    SchemaInUseError,
     SchemaInvalidError,
+    SchemaReadOnlyError,
     SchemaReferenceError,
     UnknownSchemaError,
 )
+from raceway.model.schemas import SchemaReference
 from raceway.schema.reading import read_definition
 from tests.doubles import Bench
 
@@ -49,16 +55,20 @@ def test_a_subject_has_one_id_and_versions_from_one_on(bench: Bench) -> None:
     assert register(bench, "users") == (2, 1, True)
 
 
-def test_every_version_has_a_number_of_its_own_in_the_rest_form(bench: Bench) -> None:
-    for subject, definition in (("orders", V1), ("orders", V2), ("users", V1)):
+def test_every_definition_has_one_number_in_the_rest_form(bench: Bench) -> None:
+    for subject, definition in (("orders", V1), ("orders", V2), ("users", V1), ("users", OTHER)):
+        bench.broker.schemas.prepare_mode(subject, "none")
         register(bench, subject, definition)
-    found = [bench.broker.schemas.maybe_registered(number) for number in (1, 2, 3, 4)]
-    assert [each and (each.subject, each.version) for each in found] == [
-        ("orders", 1),
-        ("orders", 2),
-        ("users", 1),
-        None,
+    found = [bench.broker.schemas.registered(number) for number in (1, 2, 3, 4)]
+    assert [[(each.subject, each.version) for each in versions] for versions in found] == [
+        [("orders", 1), ("users", 1)],
+        [("orders", 2)],
+        [("users", 2)],
+        [],
     ]
+    one = bench.broker.schemas.maybe_registered(1, "users")
+    assert one is not None
+    assert one.subject == "users"
 
 
 def test_the_same_schema_is_not_registered_again(bench: Bench) -> None:
@@ -89,13 +99,219 @@ def test_the_latest_version_decides_what_may_follow(bench: Bench) -> None:
 def test_a_deleted_version_is_gone_and_its_number_is_not_used_again(bench: Bench) -> None:
     register(bench, "orders")
     register(bench, "orders", V2)
-    bench.broker.schemas.delete_version("orders", 2)
-    assert bench.broker.schemas.latest("orders").version == 1
-    assert bench.broker.schemas.maybe_registered(2) is None
+    schemas = bench.broker.schemas
+    schemas.delete_version("orders", 2)
+    assert schemas.latest("orders").version == 1
     with pytest.raises(UnknownSchemaError):
-        bench.broker.schemas.find("orders", 2)
+        schemas.find("orders", 2)
+    assert schemas.find("orders", 2, deleted=True).deleted
+    assert [each.definition for each in schemas.registered(2, deleted=True)] == [V2]
     assert register(bench, "orders", V2) == (1, 3, True)
-    assert bench.broker.schemas.latest("orders").registry_id == 3
+    assert schemas.latest("orders").registry_id == 2
+    assert [each.version for each in schemas.versions("orders", deleted=True)] == [1, 3]
+
+
+def test_deleting_for_good_frees_the_version_and_the_number_stays_taken(bench: Bench) -> None:
+    schemas = bench.broker.schemas
+    register(bench, "orders")
+    register(bench, "orders", V2)
+    with pytest.raises(SchemaDeletionError):
+        schemas.forget_version("orders", 2)
+    schemas.delete_version("orders", 2)
+    with pytest.raises(SchemaDeletionError):
+        schemas.delete_version("orders", 2)
+    schemas.forget_version("orders", 2)
+    assert schemas.maybe_registered(2) is None
+    again = restarted(bench).schemas
+    version, _ = again.register("orders", "json", V2)
+    assert (version.version, version.registry_id) == (2, 3)
+
+
+def test_a_subject_is_deleted_whole_with_what_was_set_for_it(bench: Bench) -> None:
+    schemas = bench.broker.schemas
+    register(bench, "orders")
+    register(bench, "orders", V2)
+    schemas.set_mode("orders", "full")
+    assert schemas.delete_subject("orders") == [1, 2]
+    assert schemas.own_mode("orders") is None
+    assert [row.subject for row in schemas.subjects()] == []
+    assert [(row.subject, row.deleted) for row in schemas.subjects(deleted=True)] == [("orders", True)]
+    with pytest.raises(SchemaDeletionError):
+        schemas.delete_subject("orders")
+    assert schemas.forget_subject("orders") == [1, 2]
+    with pytest.raises(UnknownSchemaError):
+        schemas.forget_subject("orders")
+
+
+def test_subjects_that_share_a_definition_are_kept_and_deleted_each_for_itself(bench: Bench) -> None:
+    for subject in ("a", "b", "c"):
+        register(bench, subject)
+    schemas = bench.broker.schemas
+    schemas.delete_subject("a")
+    schemas.forget_subject("a")
+    register(bench, "d")
+    again = restarted(bench).schemas
+    assert [each.subject for each in again.registered(1)] == ["b", "c", "d"]
+    again.delete_subject("b")
+    again.forget_subject("b")
+    bench.loop.settle()
+    assert [each.subject for each in restarted(bench).schemas.registered(1, deleted=True)] == ["c", "d"]
+
+
+def test_journals_of_former_releases_have_two_numbers_for_one_definition_and_keep_them(bench: Bench) -> None:
+    schemas = bench.broker.schemas
+    register(bench, "orders")
+    row = msgspec.to_builtins(schemas.latest("orders"))
+    for key in ("references", "deleted"):
+        del row[key]
+    old = row | {"subject": "users", "schema_id": 2, "registry_id": 2}
+    bench.broker.set_state("schemas", "1", row)
+    bench.broker.set_state("schemas", "2", old)
+    bench.broker.set_state("subjects", "users", {"schema_id": 2, "next_version": 2, "deleted": []})
+    bench.broker.set_state("registry", "counters", {"schema_id": 2, "registry_id": 2})
+    again = restarted(bench).schemas
+    assert [[each.subject for each in again.registered(number)] for number in (1, 2)] == [["orders"], ["users"]]
+    assert again.register("third", "json", V1)[0].registry_id == 1
+    again.delete_version("users", 1)
+    assert [each.subject for each in restarted(bench).schemas.registered(2, deleted=True)] == ["users"]
+
+
+# ---- references -----------------------------------------------------------------------------------------------------
+
+
+def ref(name: str, subject: str, version: int = 1) -> SchemaReference:
+    return SchemaReference(name, subject, version)
+
+
+def using(*names: str) -> bytes:
+    return json.dumps({"type": "object", "properties": {name: {"$ref": name} for name in names}}).encode()
+
+
+def test_a_definition_uses_others_and_those_cannot_be_deleted(bench: Bench) -> None:
+    schemas = bench.broker.schemas
+    register(bench, "leaf", b'{"type": "integer"}')
+    register(bench, "middle", using("leaf.json"), references=(ref("leaf.json", "leaf"),))
+    top, _ = schemas.register("top", "json", using("middle.json"), references=(ref("middle.json", "middle", -1),))
+    assert top.references == (ref("middle.json", "middle", 1),)
+    for registry in (schemas, restarted(bench).schemas):
+        check = registry.ready(registry.latest("top"))
+        assert check.maybe_fault(b'{"middle.json": {"leaf.json": 1}}') is None
+        assert check.maybe_fault(b'{"middle.json": {"leaf.json": "x"}}') is not None
+        with pytest.raises(SchemaInUseError):
+            registry.delete_version("leaf", 1)
+    schemas.delete_subject("top")
+    schemas.delete_subject("middle")
+    with pytest.raises(SchemaInUseError):  # `top` is deleted, but what was written with it can still be read
+        schemas.forget_subject("middle")
+    assert schemas.ready(schemas.find("top", 1, deleted=True)).maybe_fault(b'{"middle.json": {"leaf.json": "x"}}')
+    schemas.forget_subject("top")
+    assert schemas.forget_subject("middle") == [1]
+
+
+def test_references_are_part_of_what_a_definition_is(bench: Bench) -> None:
+    register(bench, "a", b'{"type": "integer"}')
+    register(bench, "b", b'{"type": "string"}')
+    first, _ = bench.broker.schemas.register("s", "json", using("x"), references=(ref("x", "a"),))
+    same, is_new = bench.broker.schemas.register("s", "json", using("x"), references=(ref("x", "a"),))
+    assert (same.registry_id, is_new) == (first.registry_id, False)
+    with pytest.raises(SchemaIncompatibleError):
+        bench.broker.schemas.register("s", "json", using("x"), references=(ref("x", "b"),))
+    other, is_new = bench.broker.schemas.register("other", "json", using("x"), references=(ref("x", "b"),))
+    assert (other.registry_id != first.registry_id, is_new) == (True, True)
+
+
+def test_a_version_that_deleted_ones_refer_to_comes_back_under_its_number(bench: Bench) -> None:
+    schemas = bench.broker.schemas
+    register(bench, "leaf")
+    schemas.register("top", "json", using("x"), references=(ref("x", "leaf"),))
+    schemas.delete_subject("top")
+    schemas.delete_subject("leaf")
+    with pytest.raises(SchemaInvalidError):
+        schemas.register("other", "json", using("x"), references=(ref("x", "leaf"),))
+    assert register(bench, "leaf") == (1, 1, True)
+
+
+@pytest.mark.parametrize(
+    ("references", "words"),
+    [
+        ((ref("x", "nobody"),), "nobody registered"),
+        ((ref("x", "leaf", 9),), "nobody registered"),
+        ((ref("x", "leaf"), ref("x", "leaf", 2)), "and version 2"),
+        (tuple(ref(f"n{number}", "leaf") for number in range(300)), "too many"),
+    ],
+)
+def test_references_that_cannot_be_followed_are_refused(
+    bench: Bench, references: tuple[SchemaReference, ...], words: str
+) -> None:
+    register(bench, "leaf")
+    register(bench, "leaf", V2)
+    with pytest.raises(SchemaInvalidError, match=words):
+        bench.broker.schemas.register("s", "json", b"{}", references=references)
+
+
+def test_how_far_references_lead_and_how_much_they_bring_along_is_bounded() -> None:
+    bench = Bench(schemas=config.Schemas(referenced_bytes=4000))
+    register(bench, "s0", b'{"type": "integer"}')
+
+    def add(number: int, size: int = 0) -> None:
+        definition = using(f"n{number - 1}") + b" " * size
+        register(bench, f"s{number}", definition, references=(ref(f"n{number - 1}", f"s{number - 1}"),))
+
+    for number in range(1, MAX_DEPTH + 1):
+        add(number)
+    with pytest.raises(SchemaInvalidError, match="lead through more than"):
+        add(MAX_DEPTH + 1)
+    register(bench, "large", b"{}" + b" " * 4000)
+    with pytest.raises(SchemaInvalidError, match="referenced_bytes"):
+        bench.broker.schemas.register("s", "json", using("l"), references=(ref("l", "large"),))
+
+
+# ---- levels and modes -----------------------------------------------------------------------------------------------
+
+
+def test_a_transitive_mode_looks_at_every_version(bench: Bench) -> None:
+    def members(**types: str) -> bytes:
+        return json.dumps({"type": "object", "properties": {k: {"type": t} for k, t in types.items()}}).encode()
+
+    schemas = bench.broker.schemas
+    register(bench, "s", members(a="integer"))
+    register(bench, "s", members())
+    assert schemas.check("s", "json", members(a="string")) == []
+    assert schemas.check("s", "json", members(a="string"), "backward_transitive") != []
+    schemas.set_mode("s", "backward_transitive")
+    with pytest.raises(SchemaIncompatibleError) as refused:
+        register(bench, "s", members(a="string"))
+    assert (refused.value.version, refused.value.mode) == (1, "backward_transitive")
+    schemas.delete_version("s", 1)
+    assert register(bench, "s", members(a="string"))[2]
+
+
+def test_read_only_subjects_take_no_changes_and_can_be_read(bench: Bench) -> None:
+    schemas = bench.broker.schemas
+    register(bench, "s")
+    schemas.set_access("s", "READONLY")
+    again = restarted(bench).schemas
+    for registry in (schemas, again):
+        changes: list[Callable[[Schemas], Any]] = [
+            lambda s: s.register("s", "json", V2), lambda s: s.delete_version("s", 1), lambda s: s.delete_subject("s"),
+            lambda s: s.set_mode("s", "full"),
+        ]  # fmt: skip
+        for change in changes:
+            with pytest.raises(SchemaReadOnlyError):
+                change(registry)
+        assert registry.register("s", "json", V1)[1] is False
+        assert registry.register("other", "json", V1)[1]
+    schemas.set_access(None, "READONLY")
+    with pytest.raises(SchemaReadOnlyError):
+        schemas.register("third", "json", V1)
+    schemas.set_access("s", "READWRITE")
+    assert register(bench, "s", V2) == (1, 2, True)
+
+
+@pytest.mark.parametrize("subject", [":.ctx:orders", ":.:orders"])
+def test_names_of_other_contexts_are_refused(bench: Bench, subject: str) -> None:
+    with pytest.raises(SchemaInvalidError, match="context"):
+        register(bench, subject)
 
 
 def test_without_versions_a_subject_is_unknown_but_its_id_stays_taken(bench: Bench) -> None:
@@ -150,6 +366,9 @@ def test_all_definitions_together_are_bounded() -> None:
     with pytest.raises(BusyError):
         register(bench, "c", V1 + b" " * 10_000)
     bench.broker.schemas.delete_version("a", 1)
+    with pytest.raises(BusyError):  # it can still be read
+        register(bench, "c", V1 + b" " * 10_000)
+    bench.broker.schemas.forget_version("a", 1)
     assert register(bench, "c", V1 + b" " * 10_000)[2]
 
 
@@ -175,7 +394,7 @@ def test_registering_and_deleting_again_and_again_grows_nothing() -> None:
         version = register(bench, "a")[1]
         bench.broker.schemas.delete_version("a", version)
     assert register(bench, "a") == (1, 2001, True)
-    assert len(bench.broker.schemas.deleted("a")) <= 1000
+    assert [each.version for each in bench.broker.schemas.versions("a", deleted=True)] == [2001]
 
 
 def test_a_refused_registration_uses_no_number(bench: Bench) -> None:
@@ -225,7 +444,7 @@ def test_everything_survives_a_restart(bench: Bench) -> None:
     with pytest.raises(UnknownSchemaError):
         again.latest("gone")
     fresh, _ = again.register("fresh", "string", b"")
-    assert (fresh.schema_id, fresh.registry_id) == (4, 5)
+    assert (fresh.schema_id, fresh.registry_id) == (4, 4)
     back, _ = again.register("gone", "json", V1)
     assert (back.schema_id, back.version) == (2, 2)
 
@@ -306,9 +525,9 @@ def large(size: int) -> bytes:
 def test_a_large_definition_is_read_by_a_thread_and_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     threads: list[str] = []
 
-    def read(schema_type: Any, definition: bytes) -> Any:
+    def read(schema_type: Any, definition: bytes, references: Any) -> Any:
         threads.append(threading.current_thread().name)
-        return read_definition(schema_type, definition)
+        return read_definition(schema_type, definition, references)
 
     monkeypatch.setattr("raceway.broker.registry.read_definition", read)
     schemas, definition = bench.broker.schemas, large(LARGE)

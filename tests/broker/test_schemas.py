@@ -21,6 +21,7 @@ USER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, 
 USER_2 = json.dumps(
     {"type": "object", "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}, "required": ["id"]}
 ).encode()
+OTHER = json.dumps({"title": "another", **json.loads(USER)}).encode()
 AVRO = json.dumps({"type": "record", "name": "R", "fields": [{"name": n, "type": "int"} for n in "abcde"]}).encode()
 GOOD, WRONG = b'{"id": 1}', b'{"id": "x"}'
 
@@ -49,7 +50,7 @@ class Rig:
         self.bench = Bench(**settings)
         self.schemas = self.bench.broker.schemas
         self.schemas.register("user", "json", USER)
-        self.schemas.register("other", "json", USER)
+        self.schemas.register("other", "json", OTHER)
         self.topic = self.bench.broker.topics.spelled(b"users", folds_case=False)
         self.schemas.configure(self.topic, "user", policy, validate)
         self.reader = self.bench.exact_peer("users")
@@ -286,6 +287,23 @@ def test_behind_a_known_prefix_the_payload_is_held_to_that_version() -> None:
     assert error.violation == "payload_invalid"
 
 
+def test_a_prefix_names_the_version_of_the_topics_own_subject_where_subjects_share_a_definition() -> None:
+    rig = Rig()
+    shared, _ = rig.schemas.register("a subject that comes first", "json", USER_2)
+    own, _ = rig.schemas.register("user", "json", USER_2)
+    assert own.registry_id == shared.registry_id
+    assert rig.send(ZbusPeer, framed(own.registry_id, GOOD)) == []
+    assert [(row["schema_id"], row["schema_version"]) for row in rig.rows("users")] == [(own.schema_id, 2)]
+
+
+def test_nothing_can_be_published_with_a_version_that_was_deleted() -> None:
+    rig = Rig()
+    rig.schemas.register("user", "json", USER_2)
+    rig.schemas.delete_version("user", 1)
+    ((_, error),) = rig.send(ZbusPeer, framed(1, GOOD))
+    assert (error.violation, error.version) == ("unknown_version", 1)
+
+
 def test_on_a_wire_that_must_name_a_schema_a_prefix_does_not() -> None:
     rig = Rig()
     ((_, error),) = rig.send(DanubePeer, framed(1, GOOD), schema=[(None, None)])
@@ -310,7 +328,9 @@ def test_a_framed_protobuf_payload_names_its_message_type() -> None:
     number = registered.registry_id
     assert rig.send(ZbusPeer, framed(number, b"\x00\x08\x01"), framed(number, b"\x02\x02\x0a\x01x"), b"\x08\x01") == []
     assert rig.send(ZbusPeer, framed(number, b"\x02\x02\x08\x01"))[0][1].path == "/b"
-    assert rig.send(ZbusPeer, framed(number, b""))[0][1].rule == "prefix"
+    # The client of Node names none, and means the first.
+    assert rig.send(ZbusPeer, framed(number, b"\x08\x01"), framed(number, b"")) == []
+    assert rig.send(ZbusPeer, framed(number, b"\x0a\x01"))[0][1].violation == "payload_invalid"
 
 
 # ---- bounds ---------------------------------------------------------------------------------------------------------

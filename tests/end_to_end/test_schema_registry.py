@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from raceway import __version__
 from tests.schema_rest import USER, Answer, bind, call
 from tests.server import Server, running_server
 from tests.zbus_wire import dial_server
@@ -88,7 +89,10 @@ def test_three_types_are_told_apart(server: Server, schema_type: str, schema: st
 def test_the_fixed_answers(server: Server) -> None:
     assert sorted(send(server, "GET", "/schemas/types").json()) == ["AVRO", "JSON", "PROTOBUF"]
     assert send(server, "GET", "/mode").json() == {"mode": "READWRITE"}
-    assert send(server, "GET", "/mode/any").json() == {"mode": "READWRITE"}
+    assert send(server, "GET", "/mode/any?defaultToGlobal=true").json() == {"mode": "READWRITE"}
+    assert send(server, "GET", "/contexts").json() == ["."]
+    assert send(server, "GET", "/v1/metadata/id").json()["scope"]["path"] == []
+    assert send(server, "GET", "/v1/metadata/version").json()["version"] == __version__
 
 
 @pytest.mark.parametrize(
@@ -109,7 +113,33 @@ def test_the_fixed_answers(server: Server) -> None:
         ("POST", "/subjects/bad/versions", b"not json", (400, 400)),
         ("POST", "/subjects/bad/versions", b"[]", (400, 400)),
         ("PUT", "/config", {"compatibility": "SIDEWAYS"}, (422, 42203)),
-        ("PUT", "/config", {"compatibility": "FULL_TRANSITIVE"}, (422, 42203)),
+        ("PUT", "/config", {"compatibility": 7}, (422, 42203)),
+        ("PUT", "/config/:.ctx:x", {"compatibility": "FULL"}, (422, 42208)),
+        ("DELETE", "/config/nobody", None, (404, 40401)),
+        ("GET", "/mode/nobody", None, (404, 40409)),
+        ("DELETE", "/mode/nobody", None, (404, 40409)),
+        ("PUT", "/mode", {"mode": "SIDEWAYS"}, (422, 42204)),
+        ("PUT", "/mode", {"mode": "IMPORT"}, (422, 42205)),
+        ("POST", "/subjects/:.ctx:x/versions", avro(RECORD), (422, 42208)),
+        ("GET", "/subjects/:.ctx:x/versions", None, (422, 42208)),
+        ("POST", "/subjects/bad/versions", {**avro(RECORD), "references": "x"}, (422, 42201)),
+        (
+            "POST",
+            "/subjects/bad/versions",
+            {**avro(RECORD), "references": [{"name": "x", "subject": "nobody", "version": 1}]},
+            (422, 42201),
+        ),
+        ("GET", "/subjects/", None, (405, 405)),
+        ("PUT", "/subjects", {}, (405, 405)),
+        ("GET", "/subjects/x/metadata", None, (405, 405)),
+        ("GET", "/schemas/guids/x", None, (404, 404)),
+        ("POST", "/schemas", None, (405, 405)),
+        ("GET", "/compatibility", None, (404, 404)),
+        ("PATCH", "/config", {}, (405, 405)),
+        ("POST", "/mode/x", {}, (405, 405)),
+        ("PUT", "/contexts", None, (405, 405)),
+        ("GET", "/v1/metadata", None, (404, 404)),
+        ("GET", "/associations/resources/x/y", None, (404, 404)),
         ("GET", "/config/nobody", None, (404, 40408)),
         ("POST", "/compatibility/subjects/nobody/versions/latest", avro(RECORD), (404, 40401)),
     ],
@@ -151,7 +181,7 @@ def test_levels_are_kept_for_all_and_for_one(server: Server, subject: str) -> No
     assert send(server, "PUT", path, {"compatibility": "none"}).json() == {"compatibility": "NONE"}
     assert send(server, "GET", path).json() == {"compatibilityLevel": "NONE"}
     assert send(server, "POST", versions(subject), avro(STRINGS)).status == 200
-    assert send(server, "DELETE", path).json() == {"compatibility": "NONE"}
+    assert send(server, "DELETE", path).json() == {"compatibility": "NONE", "compatibilityLevel": "NONE"}
     assert code(send(server, "GET", path)) == (404, 40408)
     try:
         assert send(server, "PUT", "/config", {"compatibility": "FULL"}).status == 200
@@ -169,14 +199,127 @@ def test_a_level_may_be_set_before_the_first_version(server: Server) -> None:
 
 def test_deleting_happens_in_two_steps(server: Server, subject: str) -> None:
     assert send(server, "POST", versions(subject), avro(WIDER)).status == 200
-    assert send(server, "DELETE", f"{versions(subject)}/1").json() == 1
-    assert send(server, "GET", versions(subject)).json() == [2]
-    assert send(server, "DELETE", f"{versions(subject)}/1?permanent=true").json() == 1
-    assert send(server, "DELETE", f"/subjects/{quoted(subject)}").json() == [2]
+    base, whole = versions(subject), f"/subjects/{quoted(subject)}"
+    assert send(server, "DELETE", f"{base}/1").json() == 1
+    assert send(server, "GET", base).json() == [2]
+    assert send(server, "GET", f"{base}?deleted=true").json() == [1, 2]
+    assert send(server, "GET", f"{base}?deletedOnly=true").json() == [1]
+    assert code(send(server, "GET", f"{base}/1")) == (404, 40402)
+    assert send(server, "GET", f"{base}/1?deleted=true").json()["deleted"] is True
+    assert code(send(server, "POST", whole, avro(RECORD))) == (404, 40403)
+    assert send(server, "POST", f"{whole}?deleted=true", avro(RECORD)).json()["version"] == 1
+    assert code(send(server, "DELETE", f"{base}/1")) == (404, 40406)
+    assert code(send(server, "DELETE", f"{base}/2?permanent=true")) == (404, 40407)
+    assert send(server, "DELETE", f"{base}/1?permanent=true").json() == 1
+    assert code(send(server, "DELETE", f"{whole}?permanent=true")) == (404, 40405)
+    assert send(server, "DELETE", whole).json() == [2]
+    assert code(send(server, "DELETE", whole)) == (404, 40404)
+    assert code(send(server, "GET", base)) == (404, 40401)
     assert subject not in send(server, "GET", "/subjects").json()
-    assert send(server, "DELETE", f"/subjects/{quoted(subject)}?permanent=true").json() == [2]
-    assert code(send(server, "DELETE", f"/subjects/{quoted(subject)}?permanent=true")) == (404, 40401)
-    assert send(server, "POST", versions(subject), avro(RECORD)).json()["version"] == 3
+    assert subject in send(server, "GET", "/subjects?deleted=true").json()
+    assert subject in send(server, "GET", "/subjects?deletedOnly=true").json()
+    assert send(server, "DELETE", f"{whole}?permanent=true").json() == [2]
+    assert subject not in send(server, "GET", "/subjects?deleted=true").json()
+    assert code(send(server, "DELETE", f"{whole}?permanent=true")) == (404, 40401)
+    assert send(server, "POST", versions(subject), avro(RECORD)).json()["version"] == 1
+
+
+def test_a_deleted_schema_is_still_read_by_its_number_and_comes_back_with_it() -> None:
+    """What was written with it is still there to be read, also after a restart."""
+    with running_server() as server:
+        document = {"schema": '"long"'}
+        number = send(server, "POST", versions("soft"), document).json()["id"]
+        assert send(server, "DELETE", "/subjects/soft").json() == [1]
+        for _ in range(2):
+            assert send(server, "GET", f"/schemas/ids/{number}").json() == {"schema": '"long"'}
+            assert send(server, "GET", f"/schemas/ids/{number}/subjects").json() == []
+            assert send(server, "GET", f"/schemas/ids/{number}/subjects?deleted=true").json() == ["soft"]
+            server.restart()
+        again = send(server, "POST", versions("soft"), document).json()
+        assert (again["id"], again["version"]) == (number, 2)
+        assert send(server, "GET", f"{versions('soft')}?deleted=true").json() == [2]
+
+
+def test_one_definition_has_one_id_whoever_registers_it(server: Server) -> None:
+    document = avro({"type": "record", "name": "Shared", "fields": []})
+    numbers = {send(server, "POST", versions(name), document).json()["id"] for name in ("one", "two")}
+    assert len(numbers) == 1
+    assert send(server, "GET", f"/schemas/ids/{numbers.pop()}/versions").json() == [
+        {"subject": "one", "version": 1},
+        {"subject": "two", "version": 1},
+    ]
+
+
+def test_all_schemas_are_listed_by_prefix(server: Server, subject: str) -> None:
+    send(server, "POST", versions(subject), avro(WIDER))
+    path = f"/schemas?subjectPrefix={quoted(subject)}"
+    assert [each["version"] for each in send(server, "GET", path).json()] == [1, 2]
+    (latest,) = send(server, "GET", f"{path}&latestOnly=true").json()
+    assert latest == send(server, "GET", f"{versions(subject)}/latest").json()
+    assert [each["version"] for each in send(server, "GET", f"{path}&offset=1&limit=5").json()] == [2]
+    send(server, "DELETE", f"{versions(subject)}/1")
+    assert [each["version"] for each in send(server, "GET", path).json()] == [2]
+    assert [each["version"] for each in send(server, "GET", f"{path}&deleted=true").json()] == [1, 2]
+
+
+def test_what_others_refer_to_cannot_be_deleted(server: Server) -> None:
+    inner = {"type": "record", "name": "x.Inner", "fields": [{"name": "n", "type": "int"}]}
+    outer = {"type": "record", "name": "x.Outer", "fields": [{"name": "inner", "type": "x.Inner"}]}
+    send(server, "POST", versions("inner"), avro(inner))
+    references = [{"name": "x.Inner", "subject": "inner", "version": 1}]
+    number = send(server, "POST", versions("outer"), {**avro(outer), "references": references}).json()["id"]
+    assert send(server, "GET", f"/schemas/ids/{number}").json()["references"] == references
+    assert send(server, "GET", f"{versions('outer')}/1").json()["references"] == references
+    assert send(server, "GET", f"{versions('inner')}/1/referencedby").json() == [number]
+    assert code(send(server, "DELETE", f"{versions('inner')}/1")) == (422, 42206)
+    assert code(send(server, "DELETE", "/subjects/inner")) == (422, 42206)
+    assert code(send(server, "POST", versions("alone"), avro(outer))) == (422, 42201)
+    wrong = {"type": "record", "name": "x.Outer", "fields": [{"name": "inner", "type": "string"}]}
+    verdict = send(server, "POST", f"/compatibility{versions('outer')}/latest", avro(wrong)).json()
+    assert verdict == {"is_compatible": False}
+    assert send(server, "DELETE", "/subjects/outer").json() == [1]
+    assert send(server, "DELETE", "/subjects/inner").json() == [1]
+
+
+def test_a_subject_and_all_of_them_can_be_read_only(server: Server, subject: str) -> None:
+    path = f"/mode/{quoted(subject)}"
+    assert send(server, "PUT", path, {"mode": "READONLY"}).json() == {"mode": "READONLY"}
+    assert send(server, "GET", path).json() == {"mode": "READONLY"}
+    assert code(send(server, "POST", versions(subject), avro(WIDER))) == (422, 42205)
+    assert code(send(server, "DELETE", f"{versions(subject)}/1")) == (422, 42205)
+    assert send(server, "DELETE", path).json() == {"mode": "READONLY"}
+    assert send(server, "POST", versions(subject), avro(WIDER)).status == 200
+    try:
+        assert send(server, "PUT", "/mode", {"mode": "READONLY"}).status == 200
+        assert code(send(server, "POST", versions("new"), avro(WIDER))) == (422, 42205)
+    finally:
+        assert send(server, "DELETE", "/mode").json() == {"mode": "READONLY"}
+
+
+@pytest.mark.parametrize("level", ["BACKWARD_TRANSITIVE", "FORWARD_TRANSITIVE", "FULL_TRANSITIVE"])
+def test_transitive_levels_look_at_all_versions(server: Server, level: str) -> None:
+    name, documents = f"levels-{level}", [{"type": "record", "name": "L", "fields": fields} for fields in (
+        [{"name": "a", "type": "int", "default": 0}], [], [{"name": "a", "type": "string", "default": ""}],
+    )]  # fmt: skip
+    for document in documents[:2]:
+        assert send(server, "POST", versions(name), avro(document)).status == 200
+    check = f"/compatibility{versions(name)}"
+    assert send(server, "POST", check, avro(documents[2])).json() == {"is_compatible": True}
+    assert send(server, "PUT", f"/config/{name}", {"compatibility": level}).json() == {"compatibility": level}
+    assert send(server, "POST", check, avro(documents[2])).json() == {"is_compatible": False}
+    assert code(send(server, "POST", versions(name), avro(documents[2]))) == (409, 409)
+
+
+def test_names_of_the_usual_context_are_plain_names(server: Server, subject: str) -> None:
+    assert send(server, "GET", versions(f":.:{subject}")).json() == [1]
+    assert subject in send(server, "GET", "/subjects?subjectPrefix=:*:").json()
+
+
+def test_with_security_on_refusals_at_the_door_have_the_registrys_form() -> None:
+    with running_server(RACEWAY_SECURITY__ENABLED="true", RACEWAY_SECURITY__TOKEN_SECRET="x" * 40) as server:
+        status, found = code(call(server, "GET", "/subjects"))
+        assert (status, found) in ((401, 40101), (403, 40301))
+        assert code(call(server, "POST", versions("s"), avro(RECORD), Authorization="Bearer nonsense")) == (401, 40101)
 
 
 def test_huge_and_hostile_bodies_are_refused_and_the_bus_lives(server: Server) -> None:

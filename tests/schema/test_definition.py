@@ -63,9 +63,28 @@ def test_layout_and_order_of_keys_do_not_change_a_fingerprint(schema_type: str) 
     assert spaced.fingerprint == "sha256:" + hashlib.sha256('{"doc":"ü","type":"string"}'.encode()).hexdigest()
 
 
-def test_the_text_of_a_protobuf_definition_is_its_fingerprint() -> None:
+def test_layout_and_comments_do_not_change_the_fingerprint_of_a_protobuf_definition() -> None:
+    tight = read_definition("protobuf", b'syntax = "proto3"; package p; message A { A a = 1; int32 b = 2; }')
+    spaced = read_definition("protobuf", b'syntax="proto3";\npackage p; // x\nmessage A {\n .p.A a=1;\n int32 b=2; }')
+    assert tight.fingerprint == spaced.fingerprint
+
+
+@pytest.mark.parametrize("text", [
+    b'syntax = "proto3"; message A { int32 b = 2 [deprecated = true]; int32 c = 3; }',
+    b'syntax = "proto3"; message A { int32 b = 2; int32 c = 3 [deprecated = true]; }',
+    b'syntax = "proto3"; option java_package = "x"; message A { int32 b = 2; int32 c = 3; }',
+    b'syntax = "proto3"; message A { int32 b = 2; int32 c = 3; } service S { rpc M (A) returns (A); }',
+    b'syntax = "proto3"; message A { int32 b = 2; int64 c = 3; }',
+])  # fmt: skip
+def test_what_a_protobuf_definition_says_beside_its_fields_is_part_of_it(text: bytes) -> None:
+    plain = b'syntax = "proto3"; message A { int32 b = 2; int32 c = 3; }'
+    others = {read_definition("protobuf", each).fingerprint for each in (plain, text)}
+    assert len(others) == 2
+
+
+def test_former_releases_took_the_text_of_a_protobuf_definition_as_it_was() -> None:
     text = b'syntax = "proto3"; message A {}'
-    assert read_definition("protobuf", text).fingerprint == "sha256:" + hashlib.sha256(text).hexdigest()
+    assert read_definition("protobuf", text).former_fingerprint == "sha256:" + hashlib.sha256(text).hexdigest()
 
 
 @pytest.mark.parametrize("mode", ["backward", "forward", "full"])

@@ -29,7 +29,7 @@ from raceway.schema.definition import Definition, Fault
 # What a message says of its schema comes from strangers.
 KEPT_CLAIMS = 1000
 PAYLOAD_INVALID = "payload_invalid"
-MISMATCH = "subject_mismatch"
+MISMATCH, UNKNOWN_VERSION = "subject_mismatch", "unknown_version"
 
 
 class Known(Protocol):
@@ -39,7 +39,7 @@ class Known(Protocol):
 
     def maybe_subject(self, schema_id: int) -> str | None: ...
     def maybe_version(self, subject: str, version: int | None) -> SchemaVersion | None: ...
-    def maybe_registered(self, registry_id: int) -> SchemaVersion | None: ...
+    def maybe_registered(self, registry_id: int, subject: str | None = None) -> SchemaVersion | None: ...
     def ready(self, version: SchemaVersion) -> Definition: ...
 
 
@@ -68,7 +68,7 @@ RULES: tuple[tuple[str, Callable[[Claim], bool], str], ...] = (
         lambda c: c.subject != c.bound,
         "schema id {schema_id} is subject {subject!r}, the topic wants {bound!r}",
     ),
-    ("unknown_version", lambda c: c.version is None, "subject {subject!r} has no version {wanted}"),
+    (UNKNOWN_VERSION, lambda c: c.version is None, "subject {subject!r} has no version {wanted}"),
 )
 
 
@@ -112,7 +112,7 @@ class Contract:
             reason = f"{len(payload)} bytes are too many to be checked (broker.schemas.checked_bytes)"
             return self._broken(version, Fault("", "size", reason)), version
         registry_id = framing.maybe_registry_id(payload)
-        framed = None if registry_id is None else self._registry.maybe_registered(registry_id)
+        framed = None if registry_id is None else self._registry.maybe_registered(registry_id, self.subject)
         if framed is None:
             fault = self._maybe_fault(version, payload)
             return (None if fault is None else self._broken(version, fault)), version
@@ -138,15 +138,13 @@ class Contract:
         if framed.subject != self.subject:
             words = f"the payload's prefix names subject {framed.subject!r}, the topic wants {self.subject!r}"
             return SchemaRefusedError(MISMATCH, words, self.subject, framed.version)
+        if framed.deleted:
+            words = f"the payload's prefix names version {framed.version} of subject {framed.subject!r}, now deleted"
+            return SchemaRefusedError(UNKNOWN_VERSION, words, self.subject, framed.version)
         body = payload[framing.PREFIX_BYTES :]
-        index: tuple[int, ...] = ()
-        if framed.schema_type == "protobuf":
-            found = framing.maybe_indices(body)
-            if found is None:
-                return self._broken(framed, Fault("", "prefix", "the prefix names no message type"))
-            index, body = found
-        fault = self._maybe_fault(framed, body, index)
-        return None if fault is None else self._broken(framed, fault)
+        readings = framing.readings(body) if framed.schema_type == "protobuf" else [((), body)]
+        faults = [self._maybe_fault(framed, content, index) for index, content in readings]
+        return None if None in faults or faults[0] is None else self._broken(framed, faults[0])
 
     def _maybe_fault(self, version: SchemaVersion, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
         try:

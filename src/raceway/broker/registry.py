@@ -1,11 +1,13 @@
 """The schema registry: subjects, their versions, and how versions may follow one another.
 
-A subject has one `schema_id` for all its versions, counted from 1 and never given again; so are version numbers within
-a subject. Every version has a `registry_id` of its own besides, from a counter of 31 bits, because the REST form and
-its serializers name a version by one small number. All of it is control rows of the journal; in memory are the
-definitions as they were registered. What checks payloads is made from them when first needed.
+A subject has one `schema_id` for all its versions, counted from 1 and never given again. A definition, with what it
+refers to, has a `registry_id` besides, from a counter of 31 bits, because the REST form and its serializers name a
+definition by one small number: subjects that have the same definition share it. (Former releases gave every version a
+number of its own; those stay what they are.) All of it is control rows of the journal; in memory are the definitions as
+they were registered. What checks payloads is made from them when first needed.
 
-Deleting takes a version away everywhere; messages that were stored with it keep its numbers.
+Deleting happens in two steps. A version that is deleted is gone for those who register and publish, but its definition
+can still be read by its number, so that what was written with it can be. Deleting it for good frees its version number.
 """
 
 from __future__ import annotations
@@ -17,21 +19,32 @@ import msgspec
 
 from raceway import config
 from raceway.broker.bus import Bus
-from raceway.errors import BusyError, RacewayError, SchemaIncompatibleError, SchemaInvalidError, UnknownSchemaError
-from raceway.model.schemas import Mode, SchemaVersion, SubjectRow
-from raceway.schema.definition import Definition, mode_of, schema_type_of
-from raceway.schema.reading import incompatibilities, read_definition
+from raceway.broker.references import identities, resolve
+from raceway.broker.versions import OVERHEAD, Versions, size_of
+from raceway.errors import (
+    BusyError,
+    RacewayError,
+    SchemaDeletionError,
+    SchemaIncompatibleError,
+    SchemaInUseError,
+    SchemaInvalidError,
+    SchemaReadOnlyError,
+    UnknownSchemaError,
+)
+from raceway.model.schemas import Access, Mode, SchemaReference, SchemaVersion, SubjectRow
+from raceway.schema.definition import Definition, Resolved, mode_of, schema_type_of
+from raceway.schema.reading import TRANSITIVE, incompatibilities, read_definition
 
 SUBJECTS, VERSIONS, REGISTRY = "subjects", "schemas", "registry"
-COUNTERS, DEFAULT_MODE = "counters", "mode"
+COUNTERS, DEFAULT_MODE, ACCESS = "counters", "mode", "access"
 MAX_REGISTRY_ID = (1 << 31) - 1
 MAX_NAME = 255
+# How Confluent's registry writes names of subjects that are in a context other than the usual one.
+CONTEXT = ":."
 # Description, creator and tags of a version together.
 MAX_NOTES = 64 * 1024
-# What a version or a subject takes beside its texts; nothing is free, or strangers would register nothing for ever.
-OVERHEAD = 512
-# Deletions that can still be made final.
-KEPT_DELETIONS = 1000
+# The version of a reference that means whatever is the latest by now.
+LATEST = -1
 # Definitions that are ready to check with; others are read again when a message needs them.
 READY = 500
 # From this size on reading a definition takes so long that the loop should not wait for it; and how many may be read
@@ -40,19 +53,23 @@ LARGE, KEPT_READ = 16 * 1024, 16
 
 
 class SubjectRecord(msgspec.Struct, gc=False, omit_defaults=True):
-    """What is kept of a subject beside its versions. `deleted` are numbers whose deletion can still be made final."""
+    """What is kept of a subject beside its versions."""
 
     schema_id: int
     mode: Mode | None = None
     next_version: int = 1
-    deleted: list[int] = []
+    access: Access | None = None
 
 
 class Counters(msgspec.Struct, gc=False):
-    """The last ones given."""
+    """The last ones given, and how many versions were ever registered."""
 
     schema_id: int = 0
     registry_id: int = 0
+    versions: int = 0
+
+
+References = tuple[SchemaReference, ...]
 
 
 class Registry:
@@ -60,14 +77,12 @@ class Registry:
         self._bus = bus
         self._settings = settings
         self._subjects: dict[str, SubjectRecord] = {}
-        self._versions: dict[str, dict[int, SchemaVersion]] = {}
+        self._versions = Versions()
         self._names: dict[int, str] = {}
-        self._by_registry_id: dict[int, SchemaVersion] = {}
         self._ready: OrderedDict[int, Definition] = OrderedDict()
         # What the thread made of large definitions, for the call that follows.
-        self._read_aside: dict[tuple[str, bytes], Definition | RacewayError] = {}
+        self._read_aside: dict[tuple[str, bytes, Resolved], Definition | RacewayError] = {}
         self._thread: ThreadPoolExecutor | None = None
-        self._size = 0
         # Raised by every change: what was concluded from the registry before may not hold any more.
         self.generation = 0
         self._restore()
@@ -76,47 +91,53 @@ class Registry:
         state = self._bus.journal.state
         kept = state.section(REGISTRY)
         self._counters = msgspec.convert(kept.get(COUNTERS, {}), Counters)
+        # Former releases gave as many numbers as versions.
+        self._counters.versions = self._counters.versions or self._counters.registry_id
         self._default_mode: Mode = mode_of(kept.get(DEFAULT_MODE, "backward"))
+        self._access: Access = kept.get(ACCESS, "READWRITE")
         for subject, value in state.section(SUBJECTS).items():
             record = self._subjects[subject] = msgspec.convert(value, SubjectRecord)
             self._names[record.schema_id] = subject
         found = [msgspec.convert(value, SchemaVersion) for value in state.section(VERSIONS).values()]
-        for version in sorted(found, key=lambda version: version.registry_id):
-            self._hold(version)
+        for version in sorted(found, key=lambda version: (version.registry_id, version.created_at_ms)):
+            self._versions.hold(version)
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, schema_id: int, version: int | None = None) -> SchemaVersion:
         """One version of the subject with this id, the latest if none is named. Raises UnknownSchemaError."""
         subject = self._names.get(schema_id)
-        if subject is None or not self._versions.get(subject):
+        if subject is None or not self._versions.of(subject):
             raise UnknownSchemaError("schema", f"schema {schema_id}")
         return self.latest(subject) if version is None else self.find(subject, version)
 
-    def latest(self, subject: str) -> SchemaVersion:
-        """Raises UnknownSchemaError."""
-        versions = self._known(subject)
+    def latest(self, subject: str, deleted: bool = False) -> SchemaVersion:
+        """`deleted`: also one that is. Raises UnknownSchemaError."""
+        versions = self._known(subject, deleted)
         return versions[max(versions)]
 
-    def find(self, subject: str, version: int) -> SchemaVersion:
-        """Raises UnknownSchemaError."""
-        found = self._known(subject).get(version)
+    def find(self, subject: str, version: int, deleted: bool = False) -> SchemaVersion:
+        """`deleted`: also one that is. Raises UnknownSchemaError."""
+        found = self._known(subject, deleted).get(version)
         if found is None:
             raise UnknownSchemaError("version", f"version {version} of subject {subject!r}")
         return found
 
-    def versions(self, subject: str) -> list[SchemaVersion]:
-        """All of them, oldest first. Raises UnknownSchemaError."""
-        return sorted(self._known(subject).values(), key=lambda version: version.version)
+    def versions(self, subject: str, deleted: bool = False) -> list[SchemaVersion]:
+        """All of them, oldest first. `deleted`: those that are, too. Raises UnknownSchemaError."""
+        return sorted(self._known(subject, deleted).values(), key=lambda version: version.version)
 
-    def subjects(self) -> list[SubjectRow]:
-        """Subjects that have versions, by name."""
+    def subjects(self, deleted: bool = False) -> list[SubjectRow]:
+        """Subjects that have versions, by name. `deleted`: those too all of whose versions are."""
         rows = []
-        for subject in sorted(name for name, versions in self._versions.items() if versions):
-            latest = self.latest(subject)
-            rows.append(SubjectRow(
-                subject, latest.schema_id, self.mode(subject), latest.schema_type, latest.version, latest.tags
-            ))  # fmt: skip
+        for subject in sorted(self._versions):
+            is_live = bool(self._versions.of(subject))
+            if is_live or deleted:
+                latest = self.latest(subject, deleted=not is_live)
+                rows.append(SubjectRow(
+                    subject, latest.schema_id, self.mode(subject), latest.schema_type, latest.version, latest.tags,
+                    not is_live,
+                ))  # fmt: skip
         return rows
 
     def maybe_subject(self, schema_id: int) -> str | None:
@@ -125,23 +146,42 @@ class Registry:
 
     def maybe_version(self, subject: str, version: int | None) -> SchemaVersion | None:
         """None as `version` means the latest."""
-        versions = self._versions.get(subject)
+        versions = self._versions.of(subject)
         return versions.get(max(versions) if version is None else version) if versions else None
 
-    def maybe_registered(self, registry_id: int) -> SchemaVersion | None:
-        """The version that the REST form and its serializers call so."""
-        return self._by_registry_id.get(registry_id)
+    def maybe_registered(self, registry_id: int, subject: str | None = None) -> SchemaVersion | None:
+        """A version that has the definition that the REST form and its serializers call so: of this subject if it has
+        it, else one that is not deleted if there is one."""
+        found = self._versions.with_definition(registry_id)
+        return min(found, key=lambda each: (each.subject != subject, each.deleted), default=None)
 
-    def maybe_same(self, subject: str, schema_type: str, definition: bytes) -> SchemaVersion | None:
+    def registered(self, registry_id: int, deleted: bool = False) -> list[SchemaVersion]:
+        """All versions that have this definition. `deleted`: those that are, too."""
+        return [each for each in self._versions.with_definition(registry_id) if deleted or not each.deleted]
+
+    def users(self, version: SchemaVersion, deleted: bool = False) -> list[SchemaVersion]:
+        """Versions whose definitions refer to this one. `deleted`: those that are, too."""
+        return [each for each in self._versions.users(version) if deleted or not each.deleted]
+
+    def maybe_same(
+        self,
+        subject: str,
+        schema_type: str,
+        definition: bytes,
+        references: References = (),
+        deleted: bool = False,
+    ) -> SchemaVersion | None:
         """The version of the subject that is this very schema. Raises SchemaInvalidError, UnknownSchemaError."""
-        read = self._read(schema_type, definition)
-        return self._maybe_twin(self._known(subject), read)
+        versions = self._known(subject, deleted)
+        references = self._settled(references)
+        return self._maybe_twin(versions, self._read(schema_type, definition, references), references)
 
     def ready(self, version: SchemaVersion) -> Definition:
         """What checks payloads of this version."""
         found = self._ready.get(version.registry_id)
         if found is None:
-            found = self._make_ready(version, read_definition(version.schema_type, version.definition))
+            resolved = self._resolved(version.references)
+            found = self._make_ready(version, read_definition(version.schema_type, version.definition, resolved))
         else:
             self._ready.move_to_end(version.registry_id)
         return found
@@ -158,6 +198,14 @@ class Registry:
     def default_mode(self) -> Mode:
         return self._default_mode
 
+    def access(self, subject: str | None = None) -> Access:
+        """Whether versions may be registered and deleted: the subject's own word, else the one for all."""
+        return (None if subject is None else self.own_access(subject)) or self._access
+
+    def own_access(self, subject: str) -> Access | None:
+        record = self._subjects.get(subject)
+        return None if record is None else record.access
+
     # ---- changing ----------------------------------------------------------------------------------------------------
 
     def register(
@@ -166,108 +214,199 @@ class Registry:
         schema_type: str,
         definition: bytes,
         *,
+        references: References = (),
         description: str = "",
         created_by: str = "",
         tags: tuple[str, ...] = (),
     ) -> tuple[SchemaVersion, bool]:
-        """The version, and whether it is new: a schema that the subject has already is not registered again.
+        """The version, and whether it is new: a schema that the subject has already is not registered again. One that
+        was deleted is: it keeps the number of its definition and takes the next version.
 
-        Raises SchemaInvalidError, SchemaIncompatibleError, BusyError when there is no room, UnavailableError.
+        Raises SchemaInvalidError, SchemaIncompatibleError, SchemaReadOnlyError, BusyError when there is no room,
+        UnavailableError.
         """
         _check_name(subject)
         if sum(map(len, (description, created_by, *tags))) + len(tags) > MAX_NOTES:
             raise SchemaInvalidError("description, creator and tags", f"have more than {MAX_NOTES} characters together")
-        read = self._read(schema_type, definition)
-        versions = self._versions.get(subject, {})
-        twin = self._maybe_twin(versions, read)
-        if twin is not None:
+        references = self._settled(references)
+        read = self._read(schema_type, definition, references)
+        twin = self._maybe_twin(self._versions.of(subject, deleted=True), read, references)
+        if twin is not None and not twin.deleted:
             return twin, False
+        self._check_writable(subject)
+        self._check_referable(references)
         self._check_follows(subject, read)
+        if twin is not None and self.users(twin, deleted=True):  # they know it by the version it had
+            revived = msgspec.structs.replace(twin, deleted=False)
+            self._replace(revived)
+            return revived, True
         record = self._subject_record(subject)
         version = SchemaVersion(
-            subject, record.schema_id, record.next_version, self._counters.registry_id + 1, read.schema_type,
-            definition, read.fingerprint, description, self._bus.clock_us() // 1000, created_by, tags,
+            subject, record.schema_id, record.next_version, self._number_of(read, references), read.schema_type,
+            read.text or definition, identities(read, references)[0], description, self._bus.clock_us() // 1000,
+            created_by, tags, references,
         )  # fmt: skip
         self._keep_version(version, msgspec.structs.replace(record, next_version=version.version + 1))
         self._make_ready(version, read)
         return version, True
 
     def check(
-        self, subject: str, schema_type: str, definition: bytes, mode: str | None = None, version: int | None = None
+        self,
+        subject: str,
+        schema_type: str,
+        definition: bytes,
+        mode: str | None = None,
+        version: int | None = None,
+        references: References = (),
     ) -> list[str]:
-        """Why the definition may not follow the latest version, or the one named; empty when it may.
+        """Why the definition may not follow the version named, or those that the mode looks at; empty when it may.
 
         Raises UnknownSchemaError, SchemaInvalidError.
         """
         wanted = self.mode(subject) if mode is None else mode_of(mode)
-        old = self.latest(subject) if version is None else self.find(subject, version)
-        return incompatibilities(self._read(schema_type, definition), self.ready(old), wanted)
+        older = self._before(subject, wanted) if version is None else [self.find(subject, version)]
+        if not older:
+            raise UnknownSchemaError("subject", f"subject {subject!r}")
+        read = self._read(schema_type, definition, self._settled(references))
+        return [reason for each in older for reason in incompatibilities(read, self.ready(each), wanted)]
 
     def differences(self, subject: str, new: int, old: int) -> dict[str, list[str]]:
         """Why `new` cannot follow `old`, for each mode that asks for something. Raises UnknownSchemaError."""
-        newer, older = self.ready(self.find(subject, new)), self.ready(self.find(subject, old))
+        newer, older = (self.ready(self.find(subject, number, deleted=True)) for number in (new, old))
         return {"backward": incompatibilities(newer, older, "backward"),
                 "forward": incompatibilities(newer, older, "forward")}  # fmt: skip
 
     def set_mode(self, subject: str, mode: str) -> None:
-        """Raises UnknownSchemaError, SchemaInvalidError."""
+        """Raises UnknownSchemaError, SchemaInvalidError, SchemaReadOnlyError."""
         wanted = mode_of(mode)
         self._known(subject)
+        self._check_writable(subject)
         self._keep_subject(subject, msgspec.structs.replace(self._subjects[subject], mode=wanted))
 
     def prepare_mode(self, subject: str, mode: str | None) -> None:
-        """The subject's mode, also before its first version; None: the one for all."""
+        """The subject's mode, also before its first version; None: the one for all. Raises SchemaReadOnlyError."""
         _check_name(subject)
         wanted = None if mode is None else mode_of(mode)
+        self._check_writable(subject)
         self._check_room(OVERHEAD)
         self._keep_subject(subject, msgspec.structs.replace(self._subject_record(subject), mode=wanted))
 
     def set_default_mode(self, mode: str) -> None:
-        """For subjects that have none of their own."""
+        """For subjects that have none of their own. Raises SchemaReadOnlyError."""
         wanted = mode_of(mode)
+        self._check_writable(None)
         self._bus.set_state(REGISTRY, DEFAULT_MODE, wanted)
         self._default_mode = wanted
 
+    def set_access(self, subject: str | None, access: Access | None) -> None:
+        """Of a subject, also before its first version, or of all that say nothing themselves. None: as it was."""
+        if subject is None:
+            self._bus.set_state(REGISTRY, ACCESS, access)
+            self._access = access or "READWRITE"
+            return
+        _check_name(subject)
+        self._check_room(OVERHEAD)
+        self._keep_subject(subject, msgspec.structs.replace(self._subject_record(subject), access=access))
+
+    # ---- deleting ----------------------------------------------------------------------------------------------------
+
     def delete_version(self, subject: str, version: int) -> None:
-        """Raises UnknownSchemaError."""
-        found = self.find(subject, version)
-        record = self._subjects[subject]
-        self._bus.set_state(VERSIONS, str(found.registry_id), None)
-        self._keep_subject(
-            subject, msgspec.structs.replace(record, deleted=[*record.deleted, version][-KEPT_DELETIONS:])
-        )
-        del self._versions[subject][version], self._by_registry_id[found.registry_id]
-        self._ready.pop(found.registry_id, None)
-        self._size -= _size_of(found)
-        self.generation += 1
+        """Raises UnknownSchemaError, SchemaDeletionError, SchemaInUseError, SchemaReadOnlyError."""
+        found = self.find(subject, version, deleted=True)
+        if found.deleted:
+            raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=True)
+        self._check_writable(subject)
+        self._check_unused(found, self.users(found))
+        self._replace(msgspec.structs.replace(found, deleted=True))
 
-    def deleted(self, subject: str) -> list[int]:
-        """Versions that were deleted, and not for good."""
-        record = self._subjects.get(subject)
-        return [] if record is None else sorted(record.deleted)
+    def delete_subject(self, subject: str) -> list[int]:
+        """All its versions, and what was set for it. Raises the same."""
+        if not self._versions.of(subject):
+            self._known(subject, deleted=True)
+            raise SchemaDeletionError("subject", f"subject {subject!r}", already=True)
+        self._check_writable(subject)
+        versions = self.versions(subject)
+        for each in versions:
+            others = [user for user in self.users(each) if user.subject != subject]
+            self._check_unused(each, others)
+        for each in versions:
+            self._replace(msgspec.structs.replace(each, deleted=True))
+        self._keep_subject(subject, msgspec.structs.replace(self._subjects[subject], mode=None, access=None))
+        return [each.version for each in versions]
 
-    def forget_deleted(self, subject: str, versions: list[int]) -> None:
-        """Their deletion is final: nobody can be told any more that they were."""
-        record = self._subjects[subject]
-        left = [version for version in record.deleted if version not in versions]
-        self._keep_subject(subject, msgspec.structs.replace(record, deleted=left))
+    def forget_version(self, subject: str, version: int) -> None:
+        """Delete for good a version that was deleted before. Raises the same."""
+        found = self.find(subject, version, deleted=True)
+        if not found.deleted:
+            raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=False)
+        self._check_writable(subject)
+        self._check_unused(found, self.users(found, deleted=True))
+        self._forget(found)
+
+    def forget_subject(self, subject: str) -> list[int]:
+        """Delete for good all versions of a subject, which were deleted before. Raises the same."""
+        versions = self.versions(subject, deleted=True)
+        if self._versions.of(subject):
+            raise SchemaDeletionError("subject", f"subject {subject!r}", already=False)
+        self._check_writable(subject)
+        for each in versions:
+            others = [user for user in self.users(each, deleted=True) if user.subject != subject]
+            self._check_unused(each, others)
+        for each in versions:
+            self._forget(each)
+        return [each.version for each in versions]
+
+    def _check_unused(self, version: SchemaVersion, users: list[SchemaVersion]) -> None:
+        if users:
+            what = f"version {version.version} of subject {version.subject!r}"
+            raise SchemaInUseError(what, [f"version {each.version} of subject {each.subject!r}" for each in users])
 
     # ---- keeping -----------------------------------------------------------------------------------------------------
 
     def _keep_version(self, version: SchemaVersion, record: SubjectRecord) -> None:
         """The journal first: it raises if it takes nothing, and then nothing has changed."""
-        self._check_room(_size_of(version))
+        self._check_room(size_of(version))
         if version.registry_id > MAX_REGISTRY_ID:
             raise BusyError("all numbers for schemas are used up")
-        self._bus.set_state(VERSIONS, str(version.registry_id), msgspec.to_builtins(version))
+        self._bus.set_state(VERSIONS, self._key(version), msgspec.to_builtins(version))
         self._keep_subject(version.subject, record)
-        self._counters.registry_id = version.registry_id
+        self._counters.registry_id = max(self._counters.registry_id, version.registry_id)
+        self._counters.versions += 1
         self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
-        self._hold(version)
+        for each in self.registered(version.registry_id, deleted=True):
+            if each.subject == version.subject:  # deleted before; its row is now the new one's
+                self._versions.let_go(each)
+        self._versions.hold(version)
+        self.generation += 1
+
+    def _key(self, version: SchemaVersion) -> str:
+        """Of the row that says which version of a subject has a definition.
+
+        The first subject that has it takes its number alone, as former releases did, others add their own.
+        """
+        rows = self._bus.journal.state.section(VERSIONS)
+        alone, own = str(version.registry_id), f"{version.registry_id}/{version.schema_id}"
+        is_free = alone not in rows or rows[alone]["subject"] == version.subject
+        return alone if is_free and own not in rows else own
+
+    def _replace(self, version: SchemaVersion) -> None:
+        self._bus.set_state(VERSIONS, self._key(version), msgspec.to_builtins(version))
+        self._versions.let_go(self._versions.of(version.subject, deleted=True)[version.version])
+        self._versions.hold(version)
+        self.generation += 1
+
+    def _forget(self, version: SchemaVersion) -> None:
+        self._bus.set_state(VERSIONS, self._key(version), None)
+        self._versions.let_go(version)
+        if not self._versions.with_definition(version.registry_id):
+            self._ready.pop(version.registry_id, None)
+        left = max(self._versions.of(version.subject, deleted=True), default=0)
+        record = self._subjects[version.subject]
+        self._keep_subject(version.subject, msgspec.structs.replace(record, next_version=left + 1))
         self.generation += 1
 
     def _check_room(self, size: int) -> None:
-        if self._size + OVERHEAD * len(self._subjects) + size > self._settings.total_bytes:
+        if self._versions.size + OVERHEAD * len(self._subjects) + size > self._settings.total_bytes:
             raise BusyError("there is no room for more schemas (broker.schemas.total_bytes)")
 
     def _subject_record(self, subject: str) -> SubjectRecord:
@@ -282,10 +421,10 @@ class Registry:
             self._counters.schema_id = record.schema_id
             self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
 
-    def _hold(self, version: SchemaVersion) -> None:
-        self._versions.setdefault(version.subject, {})[version.version] = version
-        self._by_registry_id[version.registry_id] = version
-        self._size += _size_of(version)
+    def _number_of(self, read: Definition, references: References) -> int:
+        """The one that the definition has by now, else the next."""
+        known = self._versions.maybe_number(read.schema_type, identities(read, references))
+        return self._counters.registry_id + 1 if known is None else known
 
     def _make_ready(self, version: SchemaVersion, definition: Definition) -> Definition:
         self._ready[version.registry_id] = definition
@@ -293,62 +432,101 @@ class Registry:
             self._ready.popitem(last=False)
         return definition
 
-    def _read(self, schema_type: str, definition: bytes) -> Definition:
+    # ---- definitions -------------------------------------------------------------------------------------------------
+
+    def _settled(self, references: References) -> References:
+        """With numbers where the latest version was asked for. Raises SchemaInvalidError."""
+        if len(references) > self._settings.references:
+            raise SchemaInvalidError(
+                "references", f"{len(references)} are too many, {self._settings.references} are allowed"
+            )
+        return tuple(
+            msgspec.structs.replace(each, version=latest.version)
+            if each.version == LATEST and (latest := self.maybe_version(each.subject, None)) is not None
+            else each
+            for each in references
+        )
+
+    def _resolved(self, references: References) -> Resolved:
+        return resolve(references, self._maybe_referenced, self._settings)
+
+    def _maybe_referenced(self, reference: SchemaReference) -> SchemaVersion | None:
+        return self._versions.of(reference.subject, deleted=True).get(reference.version)
+
+    def _check_referable(self, references: References) -> None:
+        """What is deleted goes on to be referred to by those that do, but by nobody else."""
+        for each in references:
+            if each.version not in self._versions.of(each.subject):
+                raise SchemaInvalidError("references", f"version {each.version} of {each.subject!r} was deleted")
+
+    def _read(self, schema_type: str, definition: bytes, references: References = ()) -> Definition:
         limit = self._settings.definition_bytes
         if len(definition) > limit:
             raise SchemaInvalidError(
                 "definition", f"has {len(definition)} bytes, {limit} are allowed (broker.schemas.definition_bytes)"
             )
-        found = self._read_aside.pop((schema_type, definition), None)
+        resolved = self._resolved(references)
+        found = self._read_aside.pop((schema_type, definition, resolved), None)
         if isinstance(found, RacewayError):
             raise found
-        return found or read_definition(schema_type_of(schema_type), definition)
+        return found or read_definition(schema_type_of(schema_type), definition, resolved)
 
-    def maybe_read_aside(self, schema_type: str, definition: bytes) -> Future[None] | None:
+    def maybe_read_aside(self, schema_type: str, definition: bytes, references: References = ()) -> Future[None] | None:
         """Whoever is about to register or check a large definition waits for this first: a thread reads it, so that
-        nobody else waits. None: it is small, or too large to be looked at."""
-        if not LARGE <= len(definition) <= self._settings.definition_bytes:
+        nobody else waits. None: it is small, or too large to be looked at, or refers to what is not there."""
+        try:
+            resolved = self._resolved(self._settled(references))
+        except SchemaInvalidError:
+            return None
+        size = len(definition) + sum(len(each.definition) for each in resolved)
+        if size < LARGE or len(definition) > self._settings.definition_bytes:
             return None
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, thread_name_prefix="raceway-schemas")
-        return self._thread.submit(self._read_in_thread, schema_type, definition)
+        return self._thread.submit(self._read_in_thread, schema_type, definition, resolved)
 
-    def _read_in_thread(self, schema_type: str, definition: bytes) -> None:
+    def _read_in_thread(self, schema_type: str, definition: bytes, resolved: Resolved) -> None:
         found: Definition | RacewayError
         try:
-            found = read_definition(schema_type_of(schema_type), definition)
+            found = read_definition(schema_type_of(schema_type), definition, resolved)
         except RacewayError as error:
             found = error
         if len(self._read_aside) >= KEPT_READ:  # their senders have left
             self._read_aside.clear()
-        self._read_aside[schema_type, definition] = found
+        self._read_aside[schema_type, definition, resolved] = found
 
-    def _known(self, subject: str) -> dict[int, SchemaVersion]:
-        versions = self._versions.get(subject)
+    def _known(self, subject: str, deleted: bool = False) -> dict[int, SchemaVersion]:
+        versions = self._versions.of(subject, deleted)
         if not versions:
             raise UnknownSchemaError("subject", f"subject {subject!r}")
         return versions
 
-    def _maybe_twin(self, versions: dict[int, SchemaVersion], read: Definition) -> SchemaVersion | None:
-        fingerprint = read.fingerprint
-        same = (v for v in versions.values() if v.fingerprint == fingerprint and v.schema_type == read.schema_type)
+    def _maybe_twin(
+        self, versions: dict[int, SchemaVersion], read: Definition, references: References
+    ) -> SchemaVersion | None:
+        known_as = identities(read, references)
+        same = (v for v in versions.values() if v.fingerprint in known_as and v.schema_type == read.schema_type)
         return next(same, None)
 
+    def _before(self, subject: str, mode: Mode) -> list[SchemaVersion]:
+        """The versions that a mode looks at, the latest first."""
+        versions = sorted(self._versions.of(subject).values(), key=lambda version: -version.version)
+        return versions if mode.endswith(TRANSITIVE) else versions[:1]
+
     def _check_follows(self, subject: str, read: Definition) -> None:
-        latest = self.maybe_version(subject, None)
-        if latest is None:
-            return
         mode = self.mode(subject)
-        reasons = incompatibilities(read, self.ready(latest), mode)
-        if reasons:
-            raise SchemaIncompatibleError(subject, latest.version, mode, reasons)
+        for older in self._before(subject, mode):
+            reasons = incompatibilities(read, self.ready(older), mode)
+            if reasons:
+                raise SchemaIncompatibleError(subject, older.version, mode, reasons)
 
-
-def _size_of(version: SchemaVersion) -> int:
-    texts = (version.description, version.created_by, *version.tags)
-    return OVERHEAD + len(version.definition) + sum(map(len, texts))
+    def _check_writable(self, subject: str | None) -> None:
+        if self.access(subject) == "READONLY":
+            raise SchemaReadOnlyError("the registry" if subject is None else f"subject {subject!r}")
 
 
 def _check_name(subject: str) -> None:
     if not subject or len(subject) > MAX_NAME or not subject.isprintable():
         raise SchemaInvalidError("subject", f"a name has 1 to {MAX_NAME} visible characters")
+    if subject.startswith(CONTEXT):
+        raise SchemaInvalidError("subject", f"{subject!r} is in a context of its own, which there are none of here")

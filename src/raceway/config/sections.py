@@ -79,6 +79,10 @@ class Journal(Section, frozen=True):
 class Schemas(Section, frozen=True):
     definition_bytes: Annotated[Positive, Meta(description="Largest schema definition.")] = 256 * KIB
     total_bytes: Annotated[Positive, Meta(description="All definitions together; they are held in memory.")] = 64 * MIB
+    references: Annotated[
+        Positive, Meta(description="Other definitions that one may use, also by way of those it uses.")
+    ] = 200
+    referenced_bytes: Annotated[Positive, Meta(description="Other definitions that one uses, together.")] = MIB
     checked_bytes: Annotated[
         Positive, Meta(description="Largest payload that is checked against a schema; a larger one is a violation.")
     ] = 4 * MIB

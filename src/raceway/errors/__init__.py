@@ -32,6 +32,9 @@
     │   ├── SchemaInvalidError      a definition, or a setting of schemas, that cannot be used
     │   ├── SchemaIncompatibleError the latest version and this one do not go together
     │   ├── UnknownSchemaError      a subject, version or id nobody registered
+    │   ├── SchemaInUseError        other definitions refer to it
+    │   ├── SchemaDeletionError     deleted already, or not before it is deleted for good
+    │   ├── SchemaReadOnlyError     the subject or the registry takes no changes
     │   ├── SchemaReferenceError    the subject named is not the topic's, or is none
     │   ├── SchemaRefusedError      a message against the schema policy of its topic
     │   ├── TooLargeError           over a stated limit
@@ -97,8 +100,11 @@ from raceway.errors.peer import (
     QueueKindError,
     RemoteError,
     RequestTimeoutError,
+    SchemaDeletionError,
     SchemaIncompatibleError,
+    SchemaInUseError,
     SchemaInvalidError,
+    SchemaReadOnlyError,
     SchemaReferenceError,
     SchemaRefusedError,
     TooLargeError,
@@ -128,9 +134,9 @@ __all__ = [
     "LocalError", "LockedError", "MalformedError", "MismatchError", "MissingRowsError", "NameInvalidError",
     "NameReservedError", "NameTakenError", "NoRouteError", "PatternTextError", "PeerError", "PinTakenError",
     "PipelineError", "QueueKindError", "RacewayError", "ReadOnlyError", "RemoteError", "RequestTimeoutError",
-    "SchemaIncompatibleError", "SchemaInvalidError", "SchemaReferenceError", "SchemaRefusedError", "TooLargeError",
-    "TooManyFailuresError", "TopicKindError", "TrimmedError", "UnauthenticatedError", "UnavailableError",
-    "UnknownBindingError",
+    "SchemaDeletionError", "SchemaInUseError", "SchemaIncompatibleError", "SchemaInvalidError", "SchemaReadOnlyError",
+    "SchemaReferenceError", "SchemaRefusedError", "TooLargeError", "TooManyFailuresError",
+    "TopicKindError", "TrimmedError", "UnauthenticatedError", "UnavailableError", "UnknownBindingError",
     "UnknownConsumerError", "UnknownError", "UnknownMessageError", "UnknownNamespaceError", "UnknownPeerError",
     "UnknownProducerError", "UnknownQueueError", "UnknownRoleError", "UnknownSchemaError",
     "UnknownSubscriptionError", "UnknownTableError", "UnknownTopicError", "UnmatchedAnswerError", "UnreachableError",

@@ -360,6 +360,48 @@ class SchemaReferenceError(PeerError):
         self.reason = reason
 
 
+class SchemaInUseError(PeerError):
+    """`what` cannot be deleted: definitions refer to it, as `users` say."""
+
+    code = "schema_in_use"
+
+    def __init__(self, what: str, users: list[str]) -> None:
+        super().__init__(what, users)
+        self.what, self.users = what, users
+
+    def __str__(self) -> str:
+        return f"{self.what} is referred to by {', '.join(self.users)}"
+
+
+class SchemaDeletionError(PeerError):
+    """Deleting happens in two steps: `what` is `already` deleted and can only be deleted for good, or it cannot be
+    deleted for good before it is deleted. `part` says whether it is a subject or a version."""
+
+    code = "schema_deletion"
+
+    def __init__(self, part: str, what: str, already: bool) -> None:
+        super().__init__(part, what, already)
+        self.part, self.what, self.already = part, what, already
+
+    def __str__(self) -> str:
+        if self.already:
+            return f"{self.what} was deleted already; it can be deleted for good (permanent)"
+        return f"{self.what} was not deleted before it is deleted for good"
+
+
+class SchemaReadOnlyError(PeerError):
+    """`what`, a subject or the registry, is in read-only mode."""
+
+    code = "schema_read_only"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(what)
+        self.what = what
+
+    def __str__(self) -> str:
+        return f"{self.what} is in read-only mode"
+
+
 class SchemaRefusedError(PeerError):
     """A message against the schema policy of its topic: which rule (`violation`), and for payloads where and why."""
 

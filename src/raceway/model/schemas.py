@@ -7,7 +7,9 @@ from typing import Literal
 import msgspec
 
 SchemaType = Literal["bytes", "string", "number", "avro", "json_schema", "protobuf"]
-Mode = Literal["none", "backward", "forward", "full"]
+# The transitive ones look at every version there is, the others at the latest.
+Mode = Literal["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]
+Access = Literal["READWRITE", "READONLY"]
 Policy = Literal["none", "warn", "enforce"]
 
 
@@ -15,10 +17,20 @@ class _Record(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-class SchemaVersion(_Record, frozen=True):
-    """One version of a subject. (`schema_id`, `version`) names it on Danube, `registry_id` alone in the REST form.
+class SchemaReference(_Record, frozen=True):
+    """Another version that a definition uses, and the `name` by which it does: a type, an address, an imported file."""
 
-    `definition` is exactly what was registered.
+    name: str
+    subject: str
+    version: int
+
+
+class SchemaVersion(_Record, frozen=True):
+    """One version of a subject. (`schema_id`, `version`) names it on Danube, `registry_id` names its definition in the
+    REST form: subjects that have the same definition share it.
+
+    `definition` is exactly what was registered, except that a Protobuf descriptor becomes text. A version that is
+    `deleted` still explains what was written with it.
     """
 
     subject: str
@@ -32,10 +44,12 @@ class SchemaVersion(_Record, frozen=True):
     created_at_ms: int = 0
     created_by: str = ""
     tags: tuple[str, ...] = ()
+    references: tuple[SchemaReference, ...] = ()
+    deleted: bool = False
 
 
 class SubjectRow(_Record, frozen=True):
-    """A subject that has versions, described by its latest one."""
+    """A subject that has versions, described by its latest one; `deleted` if all of them are."""
 
     subject: str
     schema_id: int
@@ -43,6 +57,7 @@ class SubjectRow(_Record, frozen=True):
     schema_type: SchemaType
     latest_version: int
     tags: tuple[str, ...] = ()
+    deleted: bool = False
 
 
 class TopicSchema(_Record, frozen=True):

@@ -4,8 +4,8 @@ Versions are registered by control rows of the journal, which are in no table. T
 before tables are computed, and keeps what it has read: a version that was deleted, or whose row retention removed, is
 still what old messages were written with.
 
-The newest snapshot of the bus's state spares reading most control rows. It lists the versions there are and the last
-number that was given; if all up to that are known, nothing before it is worth reading.
+The newest snapshot of the bus's state spares reading most control rows. It lists the versions there are and how many
+there ever were; if so many are known, nothing before it is worth reading.
 """
 
 from __future__ import annotations
@@ -26,30 +26,33 @@ from raceway.journal.state import State, decode_row, maybe_decode_snapshot
 from raceway.model.envelope import CONTROL
 from raceway.model.schemas import SchemaVersion
 
-# Sections of the bus's state, and the record that holds the last numbers given.
+# Sections of the bus's state, and the record that holds how many versions there were.
 VERSIONS, REGISTRY, COUNTERS = "schemas", "registry", "counters"
 _BEGINNING = f'["{VERSIONS}",'.encode()
 
 
 class _Kept(msgspec.Struct):
-    """The file: every version by its registry id, and the first position not looked at yet."""
+    """The file: every version by all its numbers, and the first position not looked at yet."""
 
     position: int = 0
-    versions: dict[int, SchemaVersion] = {}
+    versions: dict[str, SchemaVersion] = {}
 
 
 class SchemaBook:
     def __init__(self, file: Path) -> None:
         self._file = file
         data = maybe_read_file(Files(), file)
-        self._kept = msgspec.json.decode(data, type=_Kept) if data else _Kept()
+        found = msgspec.json.decode(data, type=_Kept) if data else _Kept()
+        self._kept = _Kept(found.position)
+        for version in found.versions.values():  # former releases kept them by one number alone
+            self.learn(version)
 
     @property
     def versions(self) -> tuple[SchemaVersion, ...]:
         return tuple(self._kept.versions.values())
 
     def learn(self, version: SchemaVersion) -> None:
-        self._kept.versions[version.registry_id] = version
+        self._kept.versions[f"{version.registry_id}/{version.schema_id}/{version.version}"] = version
 
     def follow(self, data: Path) -> None:
         """Take in what the journal of a data folder says by now; nothing if there is none."""
@@ -77,7 +80,7 @@ class SchemaBook:
         sequence, _, state = found
         for value in state.section(VERSIONS).values():
             self.learn(msgspec.convert(value, SchemaVersion))
-        if self._kept.versions.keys() >= set(range(1, _last_given(state) + 1)):
+        if len(self._kept.versions) >= _ever_registered(state):
             self._kept.position = sequence + 1
 
     def _read_rows(self, reader: Reader) -> None:
@@ -89,9 +92,9 @@ class SchemaBook:
                 self._kept.position = segment.last + 1
 
 
-def _last_given(state: State) -> int:
+def _ever_registered(state: State) -> int:
     counters: dict[str, int] = state.get(REGISTRY, COUNTERS) or {}
-    return counters.get("registry_id", 0)
+    return counters.get("versions") or counters.get("registry_id", 0)
 
 
 def _registered(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:

@@ -13,16 +13,17 @@ from raceway.schema.avro_compatibility import refusals
 from raceway.schema.avro_datum import maybe_fault
 from raceway.schema.avro_reader import read_schema
 from raceway.schema.avro_values import json_of
-from raceway.schema.definition import Definition, Fault
+from raceway.schema.definition import Definition, Fault, Resolved
 from raceway.schema.json_text import canonical_json, document_of
 
 
 class Avro(Definition):
     schema_type: ClassVar[SchemaType] = "avro"
 
-    def __init__(self, definition: bytes) -> None:
+    def __init__(self, definition: bytes, references: Resolved = ()) -> None:
+        self.references = references
         self._document = document_of(definition)
-        self.node = read_schema(self._document)
+        self.node = read_schema(self._document, [document_of(each.definition) for each in references])
 
     @property
     def canonical(self) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from raceway.errors import SchemaInvalidError
@@ -13,9 +14,12 @@ from raceway.schema.avro_nodes import NAMED, PRIMITIVES, Field, Node
 _name = re.compile(r"[A-Za-z_][A-Za-z0-9_]*").fullmatch
 
 
-def read_schema(document: Any) -> Node:
-    """Raises SchemaInvalidError."""
-    node = _Reader().read(document, "", "")
+def read_schema(document: Any, used: Sequence[Any] = ()) -> Node:
+    """`used` are documents that define names for it, each after what it uses itself. Raises SchemaInvalidError."""
+    reader = _Reader()
+    for each in used:
+        reader.read(each, "", "")
+    node = reader.read(document, "", "")
     _refuse_weightless_items(node, _weightless_records(node))
     return node
 

@@ -27,6 +27,17 @@ TYPE_ALIASES: dict[str, SchemaType] = {
 }
 
 
+class Referenced(NamedTuple):
+    """A definition that another one uses under this name."""
+
+    name: str
+    definition: bytes
+
+
+# Everything a definition uses, also by way of others; what is used by one of them comes before it.
+Resolved = tuple[Referenced, ...]
+
+
 class Fault(NamedTuple):
     """Why a payload is not what its schema says: where (a JSON pointer, or names joined by dots), which rule."""
 
@@ -39,6 +50,9 @@ class Definition(ABC):
     """A schema that was read and found good."""
 
     schema_type: ClassVar[SchemaType]
+    # What is kept instead of the bytes that came, where those are not text.
+    text: bytes | None = None
+    references: Resolved = ()
 
     @property
     @abstractmethod
@@ -59,7 +73,16 @@ class Definition(ABC):
 
     @property
     def fingerprint(self) -> str:
-        return f"sha256:{hashlib.sha256(self.canonical).hexdigest()}"
+        return fingerprint_of(self.canonical)
+
+    @property
+    def former_fingerprint(self) -> str:
+        """The one that former releases gave it."""
+        return self.fingerprint
+
+
+def fingerprint_of(canonical: bytes) -> str:
+    return f"sha256:{hashlib.sha256(canonical).hexdigest()}"
 
 
 def schema_type_of(text: str) -> SchemaType:

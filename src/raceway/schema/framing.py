@@ -1,7 +1,8 @@
 """The prefix that Confluent's serializers put before a payload: a zero byte and the registry id, big-endian.
 
 Protobuf payloads carry one thing more: which message type of the definition it is, as a list of indices (zigzag
-varints, the count first; a single zero stands for the first type).
+varints, the count first; a single zero stands for the first type). The client of Node (KafkaJS) leaves that out and
+means the first type.
 """
 
 from __future__ import annotations
@@ -32,6 +33,13 @@ def maybe_indices(data: bytes) -> tuple[tuple[int, ...], bytes] | None:
             return None
         indices.append(index)
     return tuple(indices), data[at:]
+
+
+def readings(data: bytes) -> list[tuple[tuple[int, ...], bytes]]:
+    """What a framed Protobuf payload may be: type and message, the likelier one first."""
+    named = maybe_indices(data)
+    bare = ((0,), data)
+    return [bare] if named is None else [named, bare]
 
 
 def _zigzag(data: bytes, at: int) -> tuple[int | None, int]:

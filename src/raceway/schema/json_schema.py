@@ -1,7 +1,7 @@
 """JSON Schema: drafts 4 to 2020-12, checked by `jsonschema-rs`.
 
 Patterns are compiled by an engine that takes linear time; what it does not know (look-around, back-references) is
-refused at registration. References must lead inside the document.
+refused at registration. References must lead inside the document, or to schemas that it was registered with.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 
 from raceway.errors import SchemaInvalidError
 from raceway.model.schemas import SchemaType
-from raceway.schema.definition import Definition, Fault
+from raceway.schema.definition import Definition, Fault, Resolved
+from raceway.schema.json_bundle import bundled
 from raceway.schema.json_compatibility import refusals
 from raceway.schema.json_cost import cost_of
 from raceway.schema.json_refs import walk
@@ -26,16 +27,18 @@ REASON_CHARACTERS = 300
 class JsonSchema(Definition):
     schema_type: ClassVar[SchemaType] = "json_schema"
 
-    def __init__(self, definition: bytes) -> None:
-        self.document = document_of(definition)
-        if not isinstance(self.document, (dict, bool)):
+    def __init__(self, definition: bytes, references: Resolved = ()) -> None:
+        self.references = references
+        self._own = document_of(definition)
+        if not isinstance(self._own, (dict, bool)):
             raise SchemaInvalidError("definition", "a JSON Schema is an object, true or false")
+        self.document = bundled(self._own, references)
         self._validator = _compile(self.document)
         self._cost = cost_of(self.document)
 
     @property
     def canonical(self) -> bytes:
-        return canonical_json(self.document)
+        return canonical_json(self._own)
 
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
         try:

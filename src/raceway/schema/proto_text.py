@@ -2,8 +2,8 @@
 
 Written here, because the compiler (`protoc`) is a program of many megabytes that reads files, and no light library
 reads the language. All of it is read; what says nothing about the bytes of a message (services, options other than
-`packed`, extensions) is stepped over. Names are resolved and numbers compared by the descriptor pool that takes the
-result. A definition is one file: it may import the well-known types (google/protobuf/….proto) and nothing else.
+`packed`, extensions) is stepped over, but noted: definitions that differ in it are not the same. Names are resolved and
+numbers compared by the descriptor pool that takes the result.
 """
 
 from __future__ import annotations
@@ -53,9 +53,17 @@ class Token(NamedTuple):
     at: int
 
 
-def read_file(text: str) -> FileDescriptorProto:
+class ProtoFile(NamedTuple):
+    """`notes`: what the descriptor does not hold, in no order."""
+
+    descriptor: FileDescriptorProto
+    notes: list[str]
+
+
+def read_file(text: str) -> ProtoFile:
     """Raises SchemaInvalidError, with the line, if the text is not a definition."""
-    return _Reader(text).file()
+    reader = _Reader(text)
+    return ProtoFile(reader.file(), reader.notes)
 
 
 class _Reader:
@@ -65,6 +73,9 @@ class _Reader:
         self._at = 0
         self._depth = 0
         self._is_proto3 = False
+        # Names of the messages around, and what is said there beside fields.
+        self._scope: list[str] = []
+        self.notes: list[str] = []
 
     # ---- tokens ------------------------------------------------------------------------------------------------------
 
@@ -151,28 +162,38 @@ class _Reader:
             file.package = self._next("name", "a package name")
             self._expect(";")
         elif self._take("import"):
-            if self._peek() in ("public", "weak"):
-                self._at += 1
-            file.dependency.append(self._string())
-            self._expect(";")
+            self._import(file)
         elif self._take("option"):
-            self._option()
+            self._note(*self._option())
             self._expect(";")
         elif self._take("message"):
             self._message(file.message_type.add())
         elif self._take("enum"):
             self._enum(file.enum_type.add())
         elif self._take("service"):
-            self._name()
-            self._step_over_block()
+            # How types are qualified and whether a block is empty or left out says nothing.
+            self._note("service", f"{self._name()} {self._step_over_block()}".replace("{ }", ";"))
         elif self._take("extend"):
             self._extend()
         else:
             raise self._invalid(f"{self._peek()!r} is not understood here")
 
-    def _step_over_block(self) -> None:
+    def _import(self, file: FileDescriptorProto) -> None:
+        is_public = self._take("public")
+        if not is_public:
+            self._take("weak")
+        if is_public:
+            file.public_dependency.append(len(file.dependency))
+        file.dependency.append(self._string())
+        self._expect(";")
+
+    def _note(self, name: str, value: str, at: str = "") -> None:
+        self.notes.append(f"{'.'.join(self._scope)}.{at} {name}={value}")
+
+    def _step_over_block(self) -> str:
+        """The tokens in it."""
         self._expect("{")
-        depth = 1
+        depth, begin = 1, self._at
         while depth:
             token = self._tokens[self._at]
             if token.kind == "end":
@@ -180,11 +201,15 @@ class _Reader:
             self._at += 1
             if token.kind == "sign":
                 depth += (token.text == "{") - (token.text == "}")
+        inside = self._tokens[begin : self._at]
+        return " ".join(token.text.rpartition(".")[2] if token.kind == "name" else token.text for token in inside)
 
     def _extend(self) -> None:
         """Extensions are other fields of somebody else's message: a reader without them keeps their bytes."""
+        begin = self._at
         self._next("name", "a message name")
         self._body(DescriptorProto(), self._field_of)
+        self._note("extend", " ".join(token.text for token in self._tokens[begin : self._at]))
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 
@@ -193,7 +218,9 @@ class _Reader:
         self._message_body(message)
 
     def _message_body(self, message: DescriptorProto) -> None:
+        self._scope.append(message.name)
         self._body(message, self._member)
+        self._scope.pop()
         # A field that may be absent is, below the surface, alone in a oneof; such oneofs come last.
         for field in message.field:
             if field.proto3_optional:
@@ -226,7 +253,7 @@ class _Reader:
             self._oneof(message)
         elif word == "option":
             self._at += 1
-            self._option()
+            self._note(*self._option())
             self._expect(";")
         elif word in ("reserved", "extensions") and is_keyword:
             self._at += 1
@@ -258,6 +285,8 @@ class _Reader:
     def _ranges(self, message: DescriptorProto, word: str) -> None:
         while True:
             if self._tokens[self._at].kind in ("text", "name"):
+                if word == "reserved":
+                    message.reserved_name.append(self._peek().strip("\"'"))
                 self._at += 1
             else:
                 first = self._number()
@@ -316,7 +345,8 @@ class _Reader:
             raise self._invalid(f"{number} is no field number")
         field.number = number
         if self._peek() == "[":
-            packed = self._options().get("packed")
+            options = self._options(field.name)
+            packed = options.get("packed")
             if packed is not None and field.label == LABELS["repeated"]:
                 field.options.packed = packed == "true"
         self._expect(";")
@@ -373,7 +403,7 @@ class _Reader:
                 self._expect("=")
                 value_proto.number = self._enum_number()
                 if self._peek() == "[":
-                    self._options()
+                    self._options(f"{enum.name}.{value_proto.name}")
                 self._expect(";")
 
     def _enum_number(self) -> int:
@@ -388,12 +418,14 @@ class _Reader:
                 raise self._invalid("a statement is not closed")
             self._at += 1
 
-    def _options(self) -> dict[str, str]:
+    def _options(self, at: str = "") -> dict[str, str]:
+        """`at`: the field or value that they belong to."""
         self._expect("[")
         found = {}
         while True:
             name, value = self._option()
             found[name] = value
+            self._note(name, value, at)
             if self._take("]"):
                 return found
             self._expect(",")
@@ -408,13 +440,14 @@ class _Reader:
             name += token.text
             self._at += 1
         if self._peek() == "{":
-            self._step_over_block()
-            return name, ""
-        self._take("-")
+            return name, self._step_over_block()
+        sign = "-" if self._take("-") else ""
         token = self._tokens[self._at]
         if token.kind not in ("name", "number", "text"):
             raise self._invalid(f"{token.text!r} is no value of an option")
         self._at += 1
+        text = token.text
         while self._tokens[self._at].kind == "text":  # adjacent texts are one
+            text = text[:-1] + self._tokens[self._at].text[1:]
             self._at += 1
-        return name, token.text
+        return name, sign + text

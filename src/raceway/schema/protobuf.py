@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from importlib import import_module
 from typing import Any, ClassVar
 
-from google.protobuf.descriptor import Descriptor, FieldDescriptor
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, FileDescriptor
 from google.protobuf.descriptor_pb2 import DescriptorProto, FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.json_format import Error as JsonError
@@ -21,7 +21,8 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 
 from raceway.errors import SchemaInvalidError
 from raceway.model.schemas import SchemaType
-from raceway.schema.definition import Definition, Fault, text_of
+from raceway.schema.definition import Definition, Fault, Resolved, fingerprint_of, text_of
+from raceway.schema.proto_print import maybe_from_base64
 from raceway.schema.proto_text import read_file
 from raceway.schema.protobuf_compatibility import refusals
 
@@ -50,23 +51,39 @@ WIRE_TYPES = {
 class Protobuf(Definition):
     schema_type: ClassVar[SchemaType] = "protobuf"
 
-    def __init__(self, definition: bytes) -> None:
-        self._definition = definition
-        file = read_file(text_of(definition))
-        if not file.message_type:
+    def __init__(self, definition: bytes, references: Resolved = ()) -> None:
+        self.references = references
+        self.text = maybe_from_base64(definition)
+        self._definition = self.text or definition
+        file, notes = read_file(text_of(self._definition))
+        if not file.message_type and not file.enum_type:
             raise SchemaInvalidError("definition", "has no message type")
-        self.messages = _build(file)
+        built = _build(file, references)
+        self.messages = _messages_of(built)
+        self._notes = sorted(notes)
+        self._normal = FileDescriptorProto()
+        built.CopyToProto(self._normal)
         self._by_index: dict[tuple[int, ...], str] = {}
         _note_indices(file.message_type, file.package, (), self._by_index)
         self._classes: dict[str, Any] = {}
 
     @property
     def canonical(self) -> bytes:
-        return self._definition
+        """Layout and comments, and how names are qualified, make no other schema."""
+        return b"\0".join([self.serialized, *(note.encode() for note in self._notes)])
+
+    @property
+    def serialized(self) -> bytes:
+        """The file descriptor."""
+        return self._normal.SerializeToString(deterministic=True)
+
+    @property
+    def former_fingerprint(self) -> str:
+        return fingerprint_of(self._definition)
 
     @property
     def first(self) -> Descriptor:
-        """The message type that payloads are of, unless they say otherwise."""
+        """The message type that payloads are of, unless they say otherwise. Files of enums alone have none."""
         return self.messages[self._by_index[(0,)]]
 
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
@@ -98,20 +115,38 @@ class Protobuf(Definition):
     def refusals(self, writer: Definition) -> list[str]:
         assert isinstance(writer, Protobuf)
         shared = [(self.messages[name], writer.messages[name]) for name in self.messages if name in writer.messages]
-        return refusals([(self.first, writer.first), *shared])
+        if self.messages and writer.messages:
+            shared.insert(0, (self.first, writer.first))
+        return refusals(shared)
 
 
-def _build(file: FileDescriptorProto) -> dict[str, Descriptor]:
-    """Every message type by its full name."""
+def _build(file: FileDescriptorProto, references: Resolved) -> FileDescriptor:
     pool = DescriptorPool()
+    there: set[str] = set()
+    for name, definition in references:
+        used = read_file(text_of(definition)).descriptor
+        used.name = name
+        _add(pool, used, there)
+    return _add(pool, file, there)
+
+
+def _add(pool: DescriptorPool, file: FileDescriptorProto, there: set[str]) -> FileDescriptor:
+    """`there` are the names of files that the pool has; what is imported must be, or is well known."""
     for dependency in file.dependency:
-        _add_well_known(pool, dependency)
+        if dependency not in there:
+            _add_well_known(pool, dependency, there)
     try:
         pool.Add(file)
         built = pool.FindFileByName(file.name)
     except (TypeError, KeyError, ValueError) as error:
         reason = str(error).removeprefix("Couldn't build proto file into descriptor pool: ")
         raise SchemaInvalidError("definition", f"is no Protobuf definition: {reason}") from error
+    there.add(file.name)
+    return built
+
+
+def _messages_of(built: FileDescriptor) -> dict[str, Descriptor]:
+    """Every message type by its full name."""
     found: dict[str, Descriptor] = {}
     waiting = list(built.message_types_by_name.values())
     while waiting:
@@ -121,15 +156,19 @@ def _build(file: FileDescriptorProto) -> dict[str, Descriptor]:
     return found
 
 
-def _add_well_known(pool: DescriptorPool, name: str) -> None:
+def _add_well_known(pool: DescriptorPool, name: str, there: set[str]) -> None:
     if name not in WELL_KNOWN:
         raise SchemaInvalidError(
-            "definition", f"imports {name!r}: only google/protobuf/….proto can be imported, put the rest in one file"
+            "definition",
+            f"imports {name!r}, which is not among its references: register that file and name it there; only "
+            "google/protobuf/….proto is known to all",
         )
     descriptor = import_module(WELL_KNOWN[name]).DESCRIPTOR
     for dependency in descriptor.dependencies:
-        _add_well_known(pool, dependency.name)
+        if dependency.name not in there:
+            _add_well_known(pool, dependency.name, there)
     pool.AddSerializedFile(descriptor.serialized_pb)
+    there.add(name)
 
 
 def _note_indices(messages: Any, scope: str, path: tuple[int, ...], into: dict[tuple[int, ...], str]) -> None:

@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
+from raceway.errors import SchemaInvalidError
 from raceway.model.schemas import Mode, SchemaType
-from raceway.schema.definition import Definition
+from raceway.schema.definition import Definition, Resolved
 from raceway.schema.plain import Bytes, Number, String
 
+TRANSITIVE = "_transitive"
 
-def read_definition(schema_type: SchemaType, definition: bytes) -> Definition:
+
+def read_definition(schema_type: SchemaType, definition: bytes, references: Resolved = ()) -> Definition:
     """Raises SchemaInvalidError."""
     if schema_type == "json_schema":
         from raceway.schema.json_schema import JsonSchema
 
-        return JsonSchema(definition)
+        return JsonSchema(definition, references)
     if schema_type == "avro":
         from raceway.schema.avro import Avro
 
-        return Avro(definition)
+        return Avro(definition, references)
     if schema_type == "protobuf":
         from raceway.schema.protobuf import Protobuf
 
-        return Protobuf(definition)
+        return Protobuf(definition, references)
+    if references:
+        raise SchemaInvalidError("references", f"a schema of type {schema_type} has none")
     return {"bytes": Bytes, "string": String, "number": Number}[schema_type]()
 
 
 def incompatibilities(new: Definition, old: Definition, mode: Mode) -> list[str]:
     """Why `new` may not follow `old`; empty when it may."""
-    if mode == "none" or new.fingerprint == old.fingerprint:
+    if mode == "none" or (new.fingerprint, new.references) == (old.fingerprint, old.references):
         return []
     if new.schema_type != old.schema_type:
         return [f"the type changes from {old.schema_type} to {new.schema_type}"]
+    direction = mode.removesuffix(TRANSITIVE)
     reasons: list[str] = []
-    if mode in ("backward", "full"):
+    if direction in ("backward", "full"):
         reasons += [f"the new version cannot read the old one's data: {reason}" for reason in new.refusals(old)]
-    if mode in ("forward", "full"):
+    if direction in ("forward", "full"):
         reasons += [f"the old version cannot read the new one's data: {reason}" for reason in old.refusals(new)]
     return reasons

@@ -26,8 +26,11 @@ from raceway.errors import (
     RacewayError,
     RemoteError,
     RequestTimeoutError,
+    SchemaDeletionError,
     SchemaIncompatibleError,
+    SchemaInUseError,
     SchemaInvalidError,
+    SchemaReadOnlyError,
     SchemaReferenceError,
     SchemaRefusedError,
     TooLargeError,
@@ -45,6 +48,7 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done
 from raceway.model.envelope import HTTP
+from raceway.model.schemas import SchemaReference
 from raceway.model.security import ANONYMOUS, Principal
 from raceway.schema.json_text import decode_json
 
@@ -96,6 +100,9 @@ STATUSES = {
     PinTakenError.code: 409,
     SchemaIncompatibleError.code: 409,
     SchemaReferenceError.code: 409,
+    SchemaInUseError.code: 409,
+    SchemaDeletionError.code: 409,
+    SchemaReadOnlyError.code: 409,
     TooLargeError.code: 413,
     SchemaInvalidError.code: 422,
 }
@@ -193,9 +200,11 @@ def number_of(name: str, text: str) -> int:
     return int(text)
 
 
-async def definition_read(broker: Broker, schema_type: str, definition: bytes) -> None:
+async def definition_read(
+    broker: Broker, schema_type: str, definition: bytes, references: tuple[SchemaReference, ...] = ()
+) -> None:
     """A large definition is read beside the loop; what is wrong with it is told by whoever uses it."""
-    reading = broker.schemas.maybe_read_aside(schema_type, definition)
+    reading = broker.schemas.maybe_read_aside(schema_type, definition, references)
     if reading is not None:
         await asyncio.wrap_future(reading)
 

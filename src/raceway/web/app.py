@@ -33,6 +33,7 @@ from raceway.web.publishing import HttpDoor
 from raceway.web.queues import queue_routes
 from raceway.web.reading import TopicReading
 from raceway.web.registry import registry_routes
+from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
 from raceway.web.rejected import RejectedMessages
 from raceway.web.replay import replay_routes
 from raceway.web.routing import OPEN, Route, checked
@@ -112,7 +113,8 @@ def build_app(
         *AsyncApi(broker, doors or {}).routes(),
     ]
     routes.append(document_route(routes))
-    app = Starlette(routes=checked(routes), middleware=[Middleware(Caution), Middleware(Guard, hosts=hosts)])
+    middleware = [Middleware(Caution), Middleware(RegistryForm), Middleware(Guard, hosts=hosts)]
+    app = Starlette(routes=checked(routes), middleware=middleware)
     app.router.default = doorman.not_found
     app.router.redirect_slashes = False  # an address that is not there is not there
     app.state.live, app.state.desk, app.state.doorman = live, desk, doorman
@@ -132,4 +134,5 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 async def _failed(request: Request, error: Exception) -> Response:
     """A fault of ours; the log has it."""
-    return refusal(500, "internal", "the bus failed to answer this; its log says why")
+    answer = refusal(500, "internal", "the bus failed to answer this; its log says why")
+    return refused_elsewhere(500, bytes(answer.body)) if is_address(request.url.path) else answer

@@ -1,8 +1,8 @@
 """The schema registry in the form of Confluent's, so that existing serializers work as they are.
 
-It names a version by one number, the `registry_id`. Types are spelled `AVRO` (also when none is said), `JSON` and
-`PROTOBUF`; the plain types are there too, which that form does not know. Deleting happens in two steps there: a version
-is gone for readers after the first, and `permanent=true` only makes the registry forget that it ever was.
+It names a definition by one number, the `registry_id`. Types are spelled `AVRO` (also when none is said), `JSON` and
+`PROTOBUF`; the plain types are there too, which that form does not know. Deleting happens in two steps there: after the
+first a version can still be read by its number, and with `deleted=true`; `permanent=true` is the second.
 """
 
 from __future__ import annotations
@@ -13,37 +13,46 @@ from typing import Any, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from raceway import __version__
 from raceway.broker.broker import Broker
-from raceway.errors import (
-    ForbiddenError,
-    MalformedError,
-    PeerError,
-    RacewayError,
-    SchemaIncompatibleError,
-    SchemaInvalidError,
-    TooLargeError,
-    TooManyFailuresError,
-    UnauthenticatedError,
-    UnknownSchemaError,
-)
-from raceway.model.envelope import encode_json
+from raceway.broker.registry import CONTEXT, References
+from raceway.errors import RacewayError, SchemaInvalidError, UnknownSchemaError
+from raceway.model.schemas import Access as SubjectAccess
 from raceway.model.schemas import SchemaVersion
 from raceway.web.answers import committed, definition_read, read_json
+from raceway.web.registry_form import (
+    INVALID_LEVEL,
+    INVALID_MODE,
+    INVALID_SCHEMA,
+    INVALID_SUBJECT,
+    INVALID_VERSION,
+    NO_OWN_LEVEL,
+    NO_OWN_MODE,
+    NOT_PERMITTED,
+    SCHEMA_NOT_FOUND,
+    SUBJECT_NOT_FOUND,
+    TYPES,
+    RefusalError,
+    answer,
+    is_true,
+    page,
+    references_of,
+    refused,
+    refused_for,
+    serialized,
+    shown,
+)
 from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Access, Route
 
-CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 OVERHEAD = 128 * 1024
 MAX_NUMBER = (1 << 31) - 1
-
-TYPES = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
-TYPE_NAMES = {ours: theirs for theirs, ours in TYPES.items()}
-# Levels that look at all earlier versions, which this registry does not.
-TRANSITIVE = "_TRANSITIVE"
-
-SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND = 40401, 40402, 40403
-SUBJECT_NOT_DELETED, VERSION_NOT_DELETED, NO_OWN_LEVEL = 40405, 40407, 40408
-INVALID_SCHEMA, INVALID_VERSION, INVALID_LEVEL = 42201, 42202, 42203
-NOT_FOUND_CODES = {"subject": SUBJECT_NOT_FOUND, "version": VERSION_NOT_FOUND, "schema": SCHEMA_NOT_FOUND}
+# Schemas in one answer that lists them with their definitions.
+MOST_SCHEMAS = 1000
+# The usual context, and what stands for all of them.
+USUAL, ALL = ":.:", ":*:"
+MODES: tuple[SubjectAccess, ...] = ("READWRITE", "READONLY")
+# What else that registry knows. Here the bus alone gives ids, and there is nowhere to forward to.
+OTHER_MODES = ("IMPORT", "READONLY_OVERRIDE", "FORWARD")
 
 Answer = Callable[[Request], Awaitable[Any]]
 
@@ -59,12 +68,12 @@ def reading(answer: Answer) -> Method:
     return Method(READ_SCHEMAS, answer)
 
 
-class RefusalError(Exception):
-    """An answer in this form's own words; the status is in the first three digits of the code."""
+class Sent(NamedTuple):
+    """A schema that came with a request."""
 
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(code, message)
-        self.code, self.message = code, message
+    schema_type: str
+    definition: bytes
+    references: References
 
 
 def registry_routes(broker: Broker) -> list[Route]:
@@ -83,7 +92,10 @@ def registry_routes(broker: Broker) -> list[Route]:
 
     versions = "/subjects/{subject:path}/versions"
     set_level, delete_level = changing(handlers.set_level), changing(handlers.delete_level)
+    set_mode, delete_mode = changing(handlers.set_mode), changing(handlers.delete_mode)
     delete_version, delete_subject = changing(handlers.delete_version), changing(handlers.delete_subject)
+    levels = {"GET": reading(handlers.get_level), "PUT": set_level, "DELETE": delete_level}
+    modes = {"GET": reading(handlers.get_mode), "PUT": set_mode, "DELETE": delete_mode}
     table: dict[str, dict[str, Method]] = {
         "/subjects": {"GET": reading(handlers.list_subjects)},
         f"{versions}": {"GET": reading(handlers.list_versions), "POST": changing(handlers.register)},
@@ -91,20 +103,25 @@ def registry_routes(broker: Broker) -> list[Route]:
         f"{versions}/{{version}}/schema": {"GET": reading(handlers.get_version_schema)},
         f"{versions}/{{version}}/referencedby": {"GET": reading(handlers.referenced_by)},
         "/subjects/{subject:path}": {"POST": reading(handlers.look_up), "DELETE": delete_subject},
+        "/schemas": {"GET": reading(handlers.list_schemas)},
         "/schemas/types": {"GET": reading(handlers.list_types)},
         "/schemas/ids/{id}": {"GET": reading(handlers.get_schema)},
         "/schemas/ids/{id}/schema": {"GET": reading(handlers.get_schema_text)},
         "/schemas/ids/{id}/subjects": {"GET": reading(handlers.get_schema_subjects)},
         "/schemas/ids/{id}/versions": {"GET": reading(handlers.get_schema_versions)},
+        "/schemas/ids/{id}/referencedby": {"GET": reading(handlers.schema_referenced_by)},
         f"/compatibility{versions}": {"POST": reading(handlers.check_all)},
         f"/compatibility{versions}/{{version}}": {"POST": reading(handlers.check)},
-        "/config": {"GET": reading(handlers.get_level), "PUT": set_level},
-        "/config/{subject:path}": {"GET": reading(handlers.get_level), "PUT": set_level, "DELETE": delete_level},
-        "/mode": {"GET": reading(handlers.get_mode)},
-        "/mode/{subject:path}": {"GET": reading(handlers.get_mode)},
+        "/config": levels,
+        "/config/{subject:path}": levels,
+        "/mode": modes,
+        "/mode/{subject:path}": modes,
+        "/contexts": {"GET": reading(handlers.list_contexts)},
+        "/v1/metadata/id": {"GET": reading(handlers.get_id)},
+        "/v1/metadata/version": {"GET": reading(handlers.get_release)},
     }
     return [
-        Route(path, _endpoint(methods), {method: each.access for method, each in methods.items()}, _refused_for)
+        Route(path, _endpoint(methods), {method: each.access for method, each in methods.items()}, refused_for)
         for path, methods in table.items()
     ]
 
@@ -112,11 +129,11 @@ def registry_routes(broker: Broker) -> list[Route]:
 def _endpoint(methods: dict[str, Method]) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
-            return _answer(await methods["GET" if request.method == "HEAD" else request.method].answer(request))
+            return answer(await methods["GET" if request.method == "HEAD" else request.method].answer(request))
         except RefusalError as refusal:
-            return _refused(refusal)
+            return refused(refusal)
         except RacewayError as error:
-            return _refused_for(error)
+            return refused_for(error)
 
     return endpoint
 
@@ -129,229 +146,263 @@ class _Handlers:
     # ---- subjects and versions ---------------------------------------------------------------------------------------
 
     async def list_subjects(self, request: Request) -> Any:
-        prefix = request.query_params.get("subjectPrefix", "")
-        return [row.subject for row in self._schemas.subjects() if row.subject.startswith(prefix)]
+        prefix, deleted_only = _prefix(request), _deleted_only(request)
+        rows = self._schemas.subjects(deleted_only or is_true(request, "deleted"))
+        found = [row for row in rows if row.subject.startswith(prefix) and (row.deleted or not deleted_only)]
+        return page(request, [row.subject for row in found])
 
     async def list_versions(self, request: Request) -> Any:
-        return [version.version for version in self._schemas.versions(request.path_params["subject"])]
+        deleted_only = _deleted_only(request)
+        versions = self._schemas.versions(self._subject(request), deleted_only or is_true(request, "deleted"))
+        return page(request, [each.version for each in versions if each.deleted or not deleted_only])
 
     async def register(self, request: Request) -> Any:
-        schema_type, definition = await self._sent(request)
-        version, _ = self._schemas.register(request.path_params["subject"], schema_type, definition)
-        return {"id": version.registry_id, "version": version.version, **_schema(version)}
+        sent = await self._sent(request)
+        version, _ = self._schemas.register(
+            self._subject(request), sent.schema_type, sent.definition, references=sent.references
+        )
+        return {"id": version.registry_id, "version": version.version, **self._shown(version, request)}
 
     async def look_up(self, request: Request) -> Any:
-        schema_type, definition = await self._sent(request)
-        found = self._schemas.maybe_same(request.path_params["subject"], schema_type, definition)
+        sent = await self._sent(request)
+        found = self._schemas.maybe_same(self._subject(request), *sent, deleted=is_true(request, "deleted"))
         if found is None:
             raise RefusalError(SCHEMA_NOT_FOUND, "Schema not found")
-        return _named(found)
+        return self._named(found, request)
 
     async def get_version(self, request: Request) -> Any:
-        return _named(self._find(request))
+        return self._named(self._find(request, is_true(request, "deleted")), request)
 
     async def get_version_schema(self, request: Request) -> Any:
-        return self._find(request).definition
+        return self._definition(self._find(request, is_true(request, "deleted")), request)
 
     async def referenced_by(self, request: Request) -> Any:
-        """Definitions do not refer to one another here."""
-        self._find(request)
-        return []
+        users = self._schemas.users(self._find(request, deleted=True), is_true(request, "deleted"))
+        return page(request, sorted({each.registry_id for each in users}))
 
     async def delete_version(self, request: Request) -> Any:
-        subject = request.path_params["subject"]
-        if _is_true(request, "permanent"):
-            self._make_final(subject, [self._number(request)], VERSION_NOT_DELETED)
-            return self._number(request)
-        version = self._find(request).version
-        self._schemas.delete_version(subject, version)
+        subject = self._subject(request)
+        version = self._find(request, deleted=True).version
+        if is_true(request, "permanent"):
+            self._schemas.forget_version(subject, version)
+        else:
+            self._schemas.delete_version(subject, version)
         return version
 
     async def delete_subject(self, request: Request) -> Any:
-        subject = request.path_params["subject"]
-        if _is_true(request, "permanent"):
-            gone = self._schemas.deleted(subject)
-            self._make_final(subject, gone, SUBJECT_NOT_DELETED)
-            return gone
-        versions = [version.version for version in self._schemas.versions(subject)]
-        for version in versions:
-            self._schemas.delete_version(subject, version)
-        return versions
+        subject = self._subject(request)
+        if is_true(request, "permanent"):
+            return self._schemas.forget_subject(subject)
+        return self._schemas.delete_subject(subject)
 
-    def _make_final(self, subject: str, versions: list[int], otherwise: int) -> None:
-        gone = self._schemas.deleted(subject)
-        if not gone or not versions or any(version not in gone for version in versions):
-            self._schemas.latest(subject)
-            raise RefusalError(otherwise, f"'{subject}' was not deleted first before being permanently deleted")
-        self._schemas.forget_deleted(subject, versions)
+    # ---- by number, and all ------------------------------------------------------------------------------------------
 
-    # ---- by number ---------------------------------------------------------------------------------------------------
+    async def list_schemas(self, request: Request) -> Any:
+        prefix, deleted = _prefix(request), is_true(request, "deleted")
+        found: list[SchemaVersion] = []
+        for row in self._schemas.subjects(deleted):
+            if row.subject.startswith(prefix):
+                versions = self._schemas.versions(row.subject, deleted)
+                found += versions[-1:] if is_true(request, "latestOnly") else versions
+        return [self._named(version, request) for version in page(request, found, MOST_SCHEMAS)]
 
     async def list_types(self, request: Request) -> Any:
         return ["JSON", "PROTOBUF", "AVRO"]
 
     async def get_schema(self, request: Request) -> Any:
-        return _schema(self._registered(request))
+        return self._shown(self._registered(request), request)
 
     async def get_schema_text(self, request: Request) -> Any:
-        return self._registered(request).definition
+        return self._definition(self._registered(request), request)
 
     async def get_schema_subjects(self, request: Request) -> Any:
-        return [self._registered(request).subject]
+        return page(request, [version.subject for version in self._versions_of(request)])
 
     async def get_schema_versions(self, request: Request) -> Any:
-        version = self._registered(request)
-        return [{"subject": version.subject, "version": version.version}]
+        versions = self._versions_of(request)
+        return page(request, [{"subject": each.subject, "version": each.version} for each in versions])
+
+    async def schema_referenced_by(self, request: Request) -> Any:
+        users = [user for each in self._versions_of(request) for user in self._schemas.users(each)]
+        return page(request, sorted({each.registry_id for each in users}))
+
+    async def list_contexts(self, request: Request) -> Any:
+        return ["."]
+
+    async def get_id(self, request: Request) -> Any:
+        return {"id": "", "scope": {"path": [], "clusters": {"schema-registry-cluster": "raceway"}}}
+
+    async def get_release(self, request: Request) -> Any:
+        return {"version": __version__, "commitId": ""}
 
     # ---- compatibility -----------------------------------------------------------------------------------------------
 
     async def check(self, request: Request) -> Any:
-        schema_type, definition = await self._sent(request)
-        subject, version = request.path_params["subject"], self._find(request).version
-        return _verdict(request, self._schemas.check(subject, schema_type, definition, version=version))
+        sent = await self._sent(request)
+        version = self._find(request).version
+        reasons = self._schemas.check(
+            self._subject(request), sent.schema_type, sent.definition, version=version, references=sent.references
+        )
+        return _verdict(request, reasons)
 
     async def check_all(self, request: Request) -> Any:
-        """Against every version there is; a subject without any admits everything."""
-        schema_type, definition = await self._sent(request)
-        subject = request.path_params["subject"]
-        try:
-            versions = self._schemas.versions(subject)
-        except UnknownSchemaError:
+        """Against those versions that the level looks at; a subject without any admits everything."""
+        sent = await self._sent(request)
+        subject = self._subject(request)
+        if self._schemas.maybe_version(subject, None) is None:
             return _verdict(request, [])
-        reasons = [
-            reason
-            for version in versions
-            for reason in self._schemas.check(subject, schema_type, definition, version=version.version)
-        ]
+        reasons = self._schemas.check(subject, sent.schema_type, sent.definition, references=sent.references)
         return _verdict(request, reasons)
 
     async def get_level(self, request: Request) -> Any:
-        subject = request.path_params.get("subject")
+        subject = self._maybe_subject(request)
         if subject is None:
             return {"compatibilityLevel": self._schemas.default_mode.upper()}
         own = self._schemas.own_mode(subject)
-        if own is None and not _is_true(request, "defaultToGlobal"):
+        if own is None and not is_true(request, "defaultToGlobal"):
             raise RefusalError(NO_OWN_LEVEL, f"Subject '{subject}' has no compatibility level of its own")
         return {"compatibilityLevel": self._schemas.mode(subject).upper()}
 
     async def set_level(self, request: Request) -> Any:
         level = (await read_json(request, self._body_limit)).get("compatibility")
-        if not isinstance(level, str) or level.upper().endswith(TRANSITIVE):
-            raise RefusalError(INVALID_LEVEL, "Invalid compatibility level: it is none, backward, forward or full")
-        subject = request.path_params.get("subject")
+        subject = self._maybe_subject(request)
         try:
+            if not isinstance(level, str):
+                raise SchemaInvalidError("compatibility", "must be a text")
             if subject is None:
                 self._schemas.set_default_mode(level)
             else:
                 self._schemas.prepare_mode(subject, level)
         except SchemaInvalidError as error:
-            raise RefusalError(INVALID_LEVEL, str(error)) from error
+            code = INVALID_SUBJECT if error.what == "subject" else INVALID_LEVEL
+            raise RefusalError(code, f"Invalid compatibility level: {error}") from error
         return {"compatibility": level.upper()}
 
     async def delete_level(self, request: Request) -> Any:
-        subject = request.path_params["subject"]
+        """A subject without a level is not found, as with that registry."""
+        subject = self._maybe_subject(request)
+        if subject is None:
+            before = self._schemas.default_mode
+            self._schemas.set_default_mode("backward")
+            return {"compatibilityLevel": before.upper()}
         own = self._schemas.own_mode(subject)
         if own is None:
-            raise RefusalError(SUBJECT_NOT_FOUND, f"Subject '{subject}' not found")
+            raise RefusalError(SUBJECT_NOT_FOUND, f"Subject '{subject}' not found: it has no level of its own")
         self._schemas.prepare_mode(subject, None)
-        return {"compatibility": own.upper()}
+        return {"compatibility": own.upper(), "compatibilityLevel": own.upper()}
+
+    # ---- whether anything may be changed -----------------------------------------------------------------------------
 
     async def get_mode(self, request: Request) -> Any:
-        """Of writing, not of compatibility: this registry is never read-only."""
-        return {"mode": "READWRITE"}
+        subject = self._maybe_subject(request)
+        own = self._schemas.access() if subject is None else self._schemas.own_access(subject)
+        if own is None and not is_true(request, "defaultToGlobal"):
+            raise RefusalError(NO_OWN_MODE, f"Subject '{subject}' has no mode of its own")
+        return {"mode": self._schemas.access(subject)}
+
+    async def set_mode(self, request: Request) -> Any:
+        mode = (await read_json(request, self._body_limit)).get("mode")
+        if mode in OTHER_MODES:
+            raise RefusalError(NOT_PERMITTED, f"Mode {mode} is not supported: this registry gives all ids itself")
+        if mode not in MODES:
+            raise RefusalError(INVALID_MODE, f"Invalid mode {mode!r}: it is {' or '.join(MODES)}")
+        self._schemas.set_access(self._maybe_subject(request), mode)
+        return {"mode": mode}
+
+    async def delete_mode(self, request: Request) -> Any:
+        subject = self._maybe_subject(request)
+        if subject is not None and self._schemas.own_access(subject) is None:
+            raise RefusalError(NO_OWN_MODE, f"Subject '{subject}' has no mode of its own")
+        before = self._schemas.access(subject)
+        self._schemas.set_access(subject, None)
+        return {"mode": before}
 
     # ---- what was sent -----------------------------------------------------------------------------------------------
 
-    async def _sent(self, request: Request) -> tuple[str, bytes]:
-        """Type and definition."""
+    async def _sent(self, request: Request) -> Sent:
         body = await read_json(request, self._body_limit)
         schema, schema_type = body.get("schema"), body.get("schemaType") or "AVRO"
         if not isinstance(schema, str) or not isinstance(schema_type, str):
             raise RefusalError(INVALID_SCHEMA, "Empty schema: `schema` must be a text")
-        if body.get("references"):
-            raise RefusalError(INVALID_SCHEMA, "References to other schemas are not supported: put all in one")
-        found = TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace")
+        references = references_of(body.get("references") or [])
+        found = Sent(TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace"), references)
         await definition_read(self._broker, *found)
         return found
 
-    def _find(self, request: Request) -> SchemaVersion:
-        subject, text = request.path_params["subject"], request.path_params["version"]
-        latest = self._schemas.latest(subject)
-        if text in ("latest", "-1"):
-            return latest
-        return self._schemas.find(subject, self._number(request))
+    def _maybe_subject(self, request: Request) -> str | None:
+        """None at addresses without one. The usual context can be named; there is no other."""
+        subject: str | None = request.path_params.get("subject")
+        if subject is None or not subject.startswith(CONTEXT) or self._schemas.maybe_version(subject, None):
+            return subject
+        if not subject.startswith(USUAL):
+            raise RefusalError(INVALID_SUBJECT, f"Invalid subject '{subject}': there are no contexts but the usual one")
+        return subject.removeprefix(USUAL) or None
 
-    def _number(self, request: Request) -> int:
-        text = request.path_params["version"]
+    def _subject(self, request: Request) -> str:
+        return self._maybe_subject(request) or ""
+
+    def _find(self, request: Request, deleted: bool = False) -> SchemaVersion:
+        subject, text = self._subject(request), request.path_params["version"]
+        if text in ("latest", "-1"):
+            try:
+                return self._schemas.latest(subject)
+            except UnknownSchemaError:
+                return self._schemas.latest(subject, deleted)
         number = _maybe_number(text)
         if not number:
+            self._schemas.latest(subject, deleted)
             raise RefusalError(INVALID_VERSION, f"The specified version '{text}' is not a valid version id")
-        return number
+        return self._schemas.find(subject, number, deleted)
 
     def _registered(self, request: Request) -> SchemaVersion:
+        """Deleted ones too: data that was written with them is still there. `subject` prefers one that has it."""
         number = _maybe_number(request.path_params["id"])
-        found = None if number is None else self._schemas.maybe_registered(number)
+        subject = request.query_params.get("subject", "").removeprefix(USUAL)
+        found = None if number is None else self._schemas.maybe_registered(number, subject)
         if found is None:
             raise RefusalError(SCHEMA_NOT_FOUND, f"Schema {request.path_params['id']} not found")
         return found
+
+    def _versions_of(self, request: Request) -> list[SchemaVersion]:
+        """Those that have the definition with this number."""
+        number = self._registered(request).registry_id
+        wanted = request.query_params.get("subject")
+        found = self._schemas.registered(number, is_true(request, "deleted"))
+        return [each for each in found if wanted is None or each.subject == wanted]
+
+    # ---- what is shown -----------------------------------------------------------------------------------------------
+
+    def _definition(self, version: SchemaVersion, request: Request) -> bytes:
+        """`format=serialized`: the descriptor of a Protobuf definition instead of its text."""
+        if version.schema_type == "protobuf" and request.query_params.get("format") == "serialized":
+            from raceway.schema.protobuf import Protobuf
+
+            read = self._schemas.ready(version)
+            assert isinstance(read, Protobuf)
+            return serialized(read.serialized)
+        return version.definition
+
+    def _shown(self, version: SchemaVersion, request: Request) -> dict[str, Any]:
+        return shown(version, self._definition(version, request))
+
+    def _named(self, version: SchemaVersion, request: Request) -> dict[str, Any]:
+        names = {"subject": version.subject, "version": version.version, "id": version.registry_id}
+        return {**names, **({"deleted": True} if version.deleted else {}), **self._shown(version, request)}
 
 
 def _maybe_number(text: str) -> int | None:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 11 and int(text) <= MAX_NUMBER else None
 
 
-def _is_true(request: Request, name: str) -> bool:
-    return request.query_params.get(name, "").lower() == "true"
+def _prefix(request: Request) -> str:
+    prefix = request.query_params.get("subjectPrefix", "")
+    return prefix.removeprefix(ALL).removeprefix(USUAL)
+
+
+def _deleted_only(request: Request) -> bool:
+    return is_true(request, "deletedOnly", "deleted_only")
 
 
 def _verdict(request: Request, reasons: list[str]) -> dict[str, Any]:
-    answer: dict[str, Any] = {"is_compatible": not reasons}
-    return answer | {"messages": reasons} if _is_true(request, "verbose") else answer
-
-
-def _schema(version: SchemaVersion) -> dict[str, Any]:
-    """The type is left out where it is the one that is meant when none is said."""
-    name = TYPE_NAMES.get(version.schema_type, version.schema_type.upper())
-    kind = {} if name == "AVRO" else {"schemaType": name}
-    return {"schema": version.definition.decode("utf-8", "replace"), **kind}
-
-
-def _named(version: SchemaVersion) -> dict[str, Any]:
-    return {
-        "subject": version.subject, "version": version.version, "id": version.registry_id, **_schema(version)
-    }  # fmt: skip
-
-
-def _answer(found: Any, status: int = 200) -> Response:
-    """A definition is sent as it was registered; everything else as JSON."""
-    content = found if isinstance(found, bytes) else encode_json(found)
-    return Response(content, status_code=status, media_type=CONTENT_TYPE)
-
-
-def _refused(refusal: RefusalError) -> Response:
-    status = refusal.code if refusal.code < 1000 else refusal.code // 100
-    return _answer({"error_code": refusal.code, "message": refusal.message}, status)
-
-
-def _refused_for(error: RacewayError) -> Response:
-    return _refused(_refusal_of(error))
-
-
-def _refusal_of(error: RacewayError) -> RefusalError:
-    if isinstance(error, UnknownSchemaError):
-        return RefusalError(NOT_FOUND_CODES[error.part], f"{error.part.capitalize()} not found: {error}")
-    if isinstance(error, SchemaIncompatibleError):
-        return RefusalError(409, f"Schema being registered is incompatible with an earlier schema: {error}")
-    if isinstance(error, SchemaInvalidError):
-        return RefusalError(INVALID_SCHEMA, f"Invalid schema: {error}")
-    if isinstance(error, TooManyFailuresError):
-        return RefusalError(42901, str(error))
-    if isinstance(error, UnauthenticatedError):
-        return RefusalError(40101, str(error))
-    if isinstance(error, ForbiddenError):
-        return RefusalError(40301, str(error))
-    if isinstance(error, TooLargeError):
-        return RefusalError(413, str(error))
-    if isinstance(error, (MalformedError, PeerError)):
-        return RefusalError(400, str(error))
-    return RefusalError(50301, str(error))
+    found: dict[str, Any] = {"is_compatible": not reasons}
+    return found | {"messages": reasons} if is_true(request, "verbose") else found

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
-from raceway.model.schemas import SchemaVersion
+from raceway.model.schemas import SchemaReference, SchemaVersion
 from raceway.model.topics import refuse_reserved
 from raceway.web.answers import committed, definition_read, read_json, refusing
 from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Route
@@ -37,6 +37,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tags: tuple[str, ...] = ()
     mode: str | None = None
     version: int | None = None
+    references: tuple[SchemaReference, ...] = ()
 
     @property
     def content(self) -> bytes:
@@ -87,35 +88,41 @@ class _Handlers:
     # ---- subjects ----------------------------------------------------------------------------------------------------
 
     async def subjects(self, request: Request) -> Response:
-        return JSONResponse({"subjects": [msgspec.to_builtins(row) for row in self._schemas.subjects()]})
+        rows = self._schemas.subjects(_asks(request, "deleted"))
+        return JSONResponse({"subjects": [msgspec.to_builtins(row) for row in rows]})
 
     async def versions(self, request: Request) -> Response:
         subject = request.path_params["subject"]
         if request.method == "GET":
-            rows = [_shown(version, with_definition=False) for version in self._schemas.versions(subject)]
+            versions = self._schemas.versions(subject, _asks(request, "deleted"))
+            rows = [self._shown(version, with_definition=False) for version in versions]
             return JSONResponse({"subject": subject, "mode": self._schemas.mode(subject), "versions": rows})
         self._check_change()
         sent = await self._definition(request)
         version, is_new = self._schemas.register(
-            subject, sent.type, sent.content,
+            subject, sent.type, sent.content, references=sent.references,
             description=sent.description, created_by=sent.created_by, tags=sent.tags,
         )  # fmt: skip
         await committed(self._broker)
-        return JSONResponse(_shown(version) | {"is_new_version": is_new}, status_code=201 if is_new else 200)
+        return JSONResponse(self._shown(version) | {"is_new_version": is_new}, status_code=201 if is_new else 200)
 
     async def version(self, request: Request) -> Response:
         subject, wanted = request.path_params["subject"], request.path_params["version"]
-        found = self._find(subject, wanted)
-        if request.method == "DELETE":
+        is_deleting = request.method == "DELETE"
+        found = self._find(subject, wanted, deleted=is_deleting or _asks(request, "deleted"))
+        if is_deleting:
             self._check_change()
-            self._schemas.delete_version(subject, found.version)
+            if _asks(request, "permanent"):
+                self._schemas.forget_version(subject, found.version)
+            else:
+                self._schemas.delete_version(subject, found.version)
             await committed(self._broker)
-        return JSONResponse(_shown(found) | {"mode": self._schemas.mode(subject)})
+        return JSONResponse(self._shown(found) | {"mode": self._schemas.mode(subject)})
 
     async def check(self, request: Request) -> Response:
         subject = request.path_params["subject"]
         sent = await self._definition(request)
-        reasons = self._schemas.check(subject, sent.type, sent.content, sent.mode, sent.version)
+        reasons = self._schemas.check(subject, sent.type, sent.content, sent.mode, sent.version, sent.references)
         against = sent.version or self._schemas.latest(subject).version
         return JSONResponse(
             {"subject": subject, "version": against, "mode": sent.mode or self._schemas.mode(subject),
@@ -124,10 +131,9 @@ class _Handlers:
 
     async def differences(self, request: Request) -> Response:
         subject = request.path_params["subject"]
-        new = self._find(subject, request.query_params.get("new", "latest"))
-        old = self._find(subject, request.query_params.get("old", "latest"))
+        new, old = (self._find(subject, request.query_params.get(each, "latest"), True) for each in ("new", "old"))
         reasons = self._schemas.differences(subject, new.version, old.version)
-        return JSONResponse({"subject": subject, "old": _shown(old), "new": _shown(new), "reasons": reasons})
+        return JSONResponse({"subject": subject, "old": self._shown(old), "new": self._shown(new), "reasons": reasons})
 
     async def mode(self, request: Request) -> Response:
         self._check_change()
@@ -187,16 +193,17 @@ class _Handlers:
         """Raises UnavailableError while nothing can be put on the disk."""
         self._broker.journal.check_writable()
 
-    def _find(self, subject: str, version: str) -> SchemaVersion:
+    def _find(self, subject: str, version: str, deleted: bool = False) -> SchemaVersion:
+        """`deleted`: also one that is, if it is named by its number."""
         if version == "latest":
             return self._schemas.latest(subject)
         if not (version.isascii() and version.isdigit() and len(version) < 10):
             raise MalformedError(f"{version!r} is no version: a number, or latest")
-        return self._schemas.find(subject, int(version))
+        return self._schemas.find(subject, int(version), deleted)
 
     async def _definition(self, request: Request) -> Definition:
         sent: Definition = await self._read(request, Definition)
-        await definition_read(self._broker, sent.type, sent.content)
+        await definition_read(self._broker, sent.type, sent.content, sent.references)
         return sent
 
     async def _read(self, request: Request, kind: Any) -> Any:
@@ -205,14 +212,18 @@ class _Handlers:
         except msgspec.ValidationError as error:
             raise MalformedError(str(error)) from error
 
+    def _shown(self, version: SchemaVersion, with_definition: bool = True) -> dict[str, Any]:
+        """Definitions are text, except those of the plain types, which may be anything."""
+        row: dict[str, Any] = msgspec.to_builtins(version)
+        row["referenced_by"] = [f"{each.subject} {each.version}" for each in self._schemas.users(version)]
+        encoded = row.pop("definition")
+        if with_definition:
+            try:
+                row["definition"] = version.definition.decode()
+            except UnicodeDecodeError:
+                row["definition_base64"] = encoded
+        return row
 
-def _shown(version: SchemaVersion, with_definition: bool = True) -> dict[str, Any]:
-    """Definitions are text, except those of the plain types, which may be anything."""
-    row: dict[str, Any] = msgspec.to_builtins(version)
-    encoded = row.pop("definition")
-    if with_definition:
-        try:
-            row["definition"] = version.definition.decode()
-        except UnicodeDecodeError:
-            row["definition_base64"] = encoded
-    return row
+
+def _asks(request: Request, name: str) -> bool:
+    return request.query_params.get(name, "").lower() == "true"

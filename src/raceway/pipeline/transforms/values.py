@@ -26,7 +26,7 @@ from raceway.errors import SchemaInvalidError
 from raceway.model.schemas import SchemaType, SchemaVersion
 from raceway.pipeline.columns import JOURNAL, REJECTED_TOPIC
 from raceway.schema import framing
-from raceway.schema.definition import Definition, Fault
+from raceway.schema.definition import Definition, Fault, Referenced, Resolved
 from raceway.schema.reading import read_definition
 
 DDL = "subject string, schema_type string, value string, value_fault string"
@@ -78,11 +78,16 @@ class Known:
     """All versions, by each of their names."""
 
     def __init__(self, versions: Sequence[SchemaVersion]) -> None:
-        self._by_registry_id = {version.registry_id: version for version in versions}
-        self._by_name = {(version.schema_id, version.version): version for version in versions}
+        self._by_registry_id: dict[int, list[SchemaVersion]] = {}
+        self._by_name: dict[tuple[int, int], list[SchemaVersion]] = {}
+        self._schema_ids = {version.subject: version.schema_id for version in versions}
         self._of_subject: dict[int, list[SchemaVersion]] = {}
-        for version in sorted(versions, key=lambda version: version.version):
+        # The number of a version that was deleted for good may be given again, so that there are several of a name.
+        for version in sorted(versions, key=lambda version: (version.created_at_ms, version.version)):
+            self._by_registry_id.setdefault(version.registry_id, []).append(version)
+            self._by_name.setdefault((version.schema_id, version.version), []).append(version)
             self._of_subject.setdefault(version.schema_id, []).append(version)
+        self._needs: dict[tuple[int, int, int], Resolved] = {}
 
     def read_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         asked = zip(*(batch.column(name).to_pylist() for name in _ASKED), strict=True)
@@ -103,11 +108,11 @@ class Known:
     def read(self, schema_id: int | None, number: int | None, time_us: int, wire: str, payload: bytes) -> Typed:
         named = None if schema_id is None else self._maybe_named(schema_id, number, time_us)
         framed = self._maybe_framed(payload, time_us, named)
-        in_frame = _read_framed(framed, payload) if framed is not None else None
+        in_frame = _read_framed(framed, self._used(framed), payload) if framed is not None else None
         if in_frame is not None and in_frame.fault is None:
             return in_frame
         if named is not None:
-            bare = _read(named, payload, wire=wire)
+            bare = _read(named, self._used(named), payload, wire=wire)
             return bare if bare.fault is None or in_frame is None else in_frame
         if schema_id is None:
             return Typed(None, None)
@@ -115,17 +120,38 @@ class Known:
 
     def _maybe_named(self, schema_id: int, number: int | None, time_us: int) -> SchemaVersion | None:
         if number is not None:
-            return self._by_name.get((schema_id, number))
+            return _of_time(self._by_name.get((schema_id, number), ()), time_us)
         there = [each for each in self._of_subject.get(schema_id, ()) if _is_there(each, time_us)]
         return there[-1] if there else None
 
     def _maybe_framed(self, payload: bytes, time_us: int, named: SchemaVersion | None) -> SchemaVersion | None:
+        """Of several subjects that have the definition the one that the message names, else the first."""
         number = framing.maybe_registry_id(payload)
-        found = None if number is None else self._by_registry_id.get(number)
-        if found is None or not _is_there(found, time_us):
-            return None
-        fits = found.schema_type in _STRUCTURED if named is None else found.subject == named.subject
-        return found if fits else None
+        versions = () if number is None else self._by_registry_id.get(number, ())
+        there = [each for each in versions if _is_there(each, time_us)]
+        if named is not None:
+            return next((each for each in reversed(there) if each.subject == named.subject), None)
+        return there[0] if there and there[0].schema_type in _STRUCTURED else None
+
+    def _used(self, version: SchemaVersion) -> Resolved:
+        """The definitions that this one uses; what cannot be found is left out, and then missed."""
+        if not version.references:
+            return ()
+        key = (version.registry_id, version.schema_id, version.version)
+        if key not in self._needs:
+            everything: dict[str, Referenced] = {}
+            self._collect(version, everything)
+            self._needs[key] = tuple(everything.values())
+        return self._needs[key]
+
+    def _collect(self, version: SchemaVersion, into: dict[str, Referenced]) -> None:
+        """What is used by one of them comes before it."""
+        for each in version.references:
+            name = (self._schema_ids.get(each.subject, 0), each.version)
+            used = _of_time(self._by_name.get(name, ()), version.created_at_ms * 1000)
+            if used is not None and each.name not in into:
+                self._collect(used, into)
+                into[each.name] = Referenced(each.name, used.definition)
 
     def _unknown(self, schema_id: int, number: int | None) -> Typed:
         versions = self._of_subject.get(schema_id)
@@ -135,22 +161,26 @@ class Known:
         return Typed(schema_id, number, subject, fault=f"subject {subject!r} has no version {number or 'yet'}")
 
 
+def _of_time(versions: Sequence[SchemaVersion], time_us: int) -> SchemaVersion | None:
+    """Of versions with one name the one that had it then; before the first one had it, that."""
+    there = [each for each in versions if _is_there(each, time_us)]
+    return there[-1] if there else versions[0] if versions else None
+
+
 def _is_there(version: SchemaVersion, time_us: int) -> bool:
     return version.created_at_ms * 1000 <= time_us
 
 
-def _read_framed(version: SchemaVersion, payload: bytes) -> Typed:
+def _read_framed(version: SchemaVersion, used: Resolved, payload: bytes) -> Typed:
     body = payload[framing.PREFIX_BYTES :]
     if version.schema_type != "protobuf":
-        return _read(version, body)
-    found = framing.maybe_indices(body)
-    if found is None:
-        return _typed(version, None, Fault("", "prefix", "the prefix names no message type"))
-    return _read(version, found[1], found[0])
+        return _read(version, used, body)
+    found = [_read(version, used, content, index) for index, content in framing.readings(body)]
+    return next((each for each in found if each.fault is None), found[0])
 
 
-def _read(version: SchemaVersion, payload: bytes, index: tuple[int, ...] = (), wire: str = "") -> Typed:
-    definition = _maybe_definition(version.schema_type, version.definition)
+def _read(version: SchemaVersion, used: Resolved, payload: bytes, index: tuple[int, ...] = (), wire: str = "") -> Typed:
+    definition = _maybe_definition(version.schema_type, version.definition, used)
     if definition is None:  # good when it was registered: by another release, with other libraries
         return _typed(version, None, Fault("", "definition", "the definition cannot be read any more"))
     fault = definition.maybe_fault(payload, index)
@@ -165,8 +195,8 @@ def _typed(version: SchemaVersion, value: str | None, fault: Fault | None) -> Ty
 
 
 @lru_cache(_READY)
-def _maybe_definition(schema_type: SchemaType, definition: bytes) -> Definition | None:
+def _maybe_definition(schema_type: SchemaType, definition: bytes, used: Resolved) -> Definition | None:
     try:
-        return read_definition(schema_type, definition)
+        return read_definition(schema_type, definition, used)
     except SchemaInvalidError:
         return None

@@ -1,0 +1,76 @@
+"""Versions of schemas in memory, found by each of their names: subject and number, number of the definition, identity,
+and what refers to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from raceway.model.schemas import SchemaVersion
+
+# What a version takes beside its texts; nothing is free, or strangers would register nothing for ever.
+OVERHEAD = 512
+
+
+class Versions:
+    """Those that are deleted, but not for good, are among them."""
+
+    def __init__(self) -> None:
+        self._of_subject: dict[str, dict[int, SchemaVersion]] = {}
+        self._by_registry_id: dict[int, list[SchemaVersion]] = {}
+        # (type, fingerprint) to the number of the definition.
+        self._numbers: dict[tuple[str, str], int] = {}
+        # Versions to those that refer to them.
+        self._users: dict[tuple[str, int], set[tuple[str, int]]] = {}
+        self.size = 0
+
+    def __iter__(self) -> Iterator[str]:
+        """Subjects."""
+        return iter(self._of_subject)
+
+    def hold(self, version: SchemaVersion) -> None:
+        self._of_subject.setdefault(version.subject, {})[version.version] = version
+        self._by_registry_id.setdefault(version.registry_id, []).append(version)
+        self._numbers.setdefault((version.schema_type, version.fingerprint), version.registry_id)
+        for each in version.references:
+            self._users.setdefault((each.subject, each.version), set()).add((version.subject, version.version))
+        self.size += size_of(version)
+
+    def let_go(self, version: SchemaVersion) -> None:
+        del self._of_subject[version.subject][version.version]
+        if not self._of_subject[version.subject]:
+            del self._of_subject[version.subject]
+        self._by_registry_id[version.registry_id].remove(version)
+        if not self._by_registry_id[version.registry_id]:
+            del self._by_registry_id[version.registry_id]
+            self._numbers.pop((version.schema_type, version.fingerprint), None)
+        for key in {(each.subject, each.version) for each in version.references}:
+            self._users[key].discard((version.subject, version.version))
+            if not self._users[key]:
+                del self._users[key]
+        self.size -= size_of(version)
+
+    def of(self, subject: str, deleted: bool = False) -> dict[int, SchemaVersion]:
+        """By number. `deleted`: those that are, too."""
+        versions = self._of_subject.get(subject, {})
+        if deleted or not any(version.deleted for version in versions.values()):
+            return versions
+        return {number: version for number, version in versions.items() if not version.deleted}
+
+    def with_definition(self, registry_id: int) -> Sequence[SchemaVersion]:
+        return self._by_registry_id.get(registry_id, ())
+
+    def maybe_number(self, schema_type: str, fingerprints: tuple[str, ...]) -> int | None:
+        """Of a definition that is here under one of these."""
+        known = (self._numbers.get((schema_type, each)) for each in fingerprints)
+        return next((number for number in known if number is not None), None)
+
+    def users(self, version: SchemaVersion) -> list[SchemaVersion]:
+        """Those whose definitions refer to this one."""
+        found = self._users.get((version.subject, version.version), ())
+        return [self._of_subject[subject][number] for subject, number in sorted(found)]
+
+
+def size_of(version: SchemaVersion) -> int:
+    texts = [version.description, version.created_by, *version.tags]
+    texts += [text for each in version.references for text in (each.name, each.subject)]
+    return OVERHEAD + len(version.definition) + sum(map(len, texts))

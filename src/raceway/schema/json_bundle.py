@@ -1,0 +1,109 @@
+"""A JSON Schema and the schemas it refers to, joined into one document.
+
+Each schema that is referred to becomes an entry of `$defs`, and every `$ref` that leads to it, or about inside it, a
+pointer there. So all that checks, measures and compares documents has one to look at, and nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urljoin
+
+from raceway.errors import SchemaInvalidError
+from raceway.schema.definition import Resolved
+from raceway.schema.json_text import document_of
+
+DEFINITIONS = "$defs"
+# They hold values, not schemas: what looks like a reference in there is none.
+_VALUES = ("enum", "const", "default", "examples")
+# Their meaning depends on how one came to them, which joining documents would change.
+_DYNAMIC = ("$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor")
+
+
+def bundled(document: Any, references: Resolved) -> Any:
+    """The document itself if it uses no other. Raises SchemaInvalidError."""
+    if not references or not isinstance(document, dict):
+        return document
+    places = {each.name: f"#/{DEFINITIONS}/{_escaped(_entry(each.name))}" for each in references}
+    entries: dict[str, Any] = {}
+    for each in references:
+        used = document_of(each.definition)
+        _refuse_dynamic(used, each.name)
+        entries[_entry(each.name)] = _joined(used, _Names(used, places, places[each.name]), is_root=True)
+    own = _joined(document, _Names(document, places, ""), is_root=False)
+    return own | {DEFINITIONS: {**own.get(DEFINITIONS, {}), **entries}}
+
+
+class _Names:
+    """Where the references of one document lead. `place` is where it stands itself; "" is the main document, whose
+    own references stay as they are."""
+
+    def __init__(self, document: Any, places: dict[str, str], place: str) -> None:
+        self._place = place
+        self._base = document.get("$id", "") if isinstance(document, dict) else ""
+        self._base = self._base if isinstance(self._base, str) else ""
+        self._places = {urljoin(self._base, name): found for name, found in places.items()} | places
+        self._anchors = dict(_anchors(document, "")) if place else {}
+
+    def rewritten(self, reference: str) -> str:
+        base, _, fragment = reference.partition("#")
+        found = self._places.get(base) or self._places.get(urljoin(self._base, base))
+        if base and found is not None:
+            if fragment and not fragment.startswith("/"):
+                raise SchemaInvalidError("definition", f"the reference {reference!r} must end in a path, not in a name")
+            return f"{found}{fragment}"
+        if not self._place or (base and base != self._base):
+            return reference
+        if fragment and not fragment.startswith("/"):
+            return f"{self._place}{self._anchors.get(fragment, f'/{fragment}')}"
+        return f"{self._place}{fragment}"
+
+
+def _joined(node: Any, names: _Names, is_root: bool) -> Any:
+    if isinstance(node, list):
+        return [_joined(each, names, False) for each in node]
+    if not isinstance(node, dict):
+        return node
+    found = {
+        key: value if key in _VALUES else _joined(value, names, False)
+        for key, value in node.items()
+        if not (is_root and key in ("$id", "id", "$schema"))
+    }
+    if isinstance(reference := node.get("$ref"), str):
+        found["$ref"] = names.rewritten(reference)
+    return found
+
+
+def _anchors(node: Any, path: str) -> list[tuple[str, str]]:
+    found: list[tuple[str, str]] = []
+    if isinstance(node, dict):
+        if isinstance(name := node.get("$anchor"), str):
+            found.append((name, path))
+        for key, value in node.items():
+            found += _anchors(value, f"{path}/{_escaped(key)}")
+    elif isinstance(node, list):
+        for place, value in enumerate(node):
+            found += _anchors(value, f"{path}/{place}")
+    return found
+
+
+def _refuse_dynamic(node: Any, name: str) -> None:
+    if isinstance(node, dict):
+        for key in _DYNAMIC:
+            if key in node:
+                raise SchemaInvalidError("references", f"{name!r} uses {key}, which only a schema alone may")
+        for value in node.values():
+            _refuse_dynamic(value, name)
+    elif isinstance(node, list):
+        for value in node:
+            _refuse_dynamic(value, name)
+
+
+def _entry(name: str) -> str:
+    """Out of the way of the document's own entries."""
+    return f"reference {name}"
+
+
+def _escaped(part: str) -> str:
+    """As a JSON pointer in a URI fragment wants it."""
+    return part.replace("~", "~0").replace("/", "~1").replace("%", "%25").replace(" ", "%20").replace("#", "%23")

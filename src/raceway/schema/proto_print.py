@@ -1,0 +1,225 @@
+"""A file descriptor as the text of a `.proto` file: what comes as a descriptor is kept as text, like all others.
+
+Custom options are left out: what they mean is in other files.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from google.protobuf.descriptor import FieldDescriptor
+from google.protobuf.descriptor_pb2 import (
+    DescriptorProto,
+    EnumDescriptorProto,
+    FieldDescriptorProto,
+    FileDescriptorProto,
+    ServiceDescriptorProto,
+)
+from google.protobuf.message import DecodeError, Message
+
+from raceway.errors import SchemaInvalidError
+from raceway.schema.definition import MAX_NESTING
+
+LABELS = {FieldDescriptorProto.LABEL_REPEATED: "repeated ", FieldDescriptorProto.LABEL_REQUIRED: "required "}
+SCALARS = {
+    number: name.removeprefix("TYPE_").lower()
+    for name, number in FieldDescriptorProto.Type.items()
+    if name not in ("TYPE_GROUP", "TYPE_MESSAGE", "TYPE_ENUM")
+}
+QUOTED = (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES)
+# One more than the largest field number stands for "max".
+MAX_RANGE, MAX_ENUM = 536_870_912, 2_147_483_647
+
+
+def maybe_from_base64(definition: bytes) -> bytes | None:
+    """The text of a definition that came as the base64 of a serialized file descriptor; None if it did not.
+
+    A definition as text always has signs that base64 has not. Raises SchemaInvalidError.
+    """
+    try:
+        data = b64decode(b"".join(definition.split()), validate=True)
+        file = FileDescriptorProto.FromString(data)
+    except (binascii.Error, ValueError, DecodeError):
+        return None
+    return print_file(file).encode() if file.message_type or file.enum_type else None
+
+
+def print_file(file: FileDescriptorProto) -> str:
+    """Raises SchemaInvalidError for what cannot be said in proto2 and proto3."""
+    syntax = file.syntax or "proto2"
+    if syntax not in ("proto2", "proto3"):
+        raise SchemaInvalidError("definition", f"the syntax {syntax!r} is not known: it is proto2 or proto3")
+    return "\n".join([*_Printer(syntax == "proto3").file(file), ""])
+
+
+class _Printer:
+    def __init__(self, is_proto3: bool) -> None:
+        self._is_proto3 = is_proto3
+
+    def file(self, file: FileDescriptorProto) -> Iterator[str]:
+        yield f'syntax = "{"proto3" if self._is_proto3 else "proto2"}";'
+        if file.package:
+            yield f"package {file.package};"
+        for place, name in enumerate(file.dependency):
+            yield f"import {'public ' if place in file.public_dependency else ''}{_quoted(name)};"
+        yield from _statements(file.options)
+        for enum in file.enum_type:
+            yield from _enum(enum)
+        for message in file.message_type:
+            yield from self._message(message, 1)
+        yield from self._extensions(file.extension, {})
+        for service in file.service:
+            yield from _service(service)
+
+    def _message(self, message: DescriptorProto, depth: int) -> Iterator[str]:
+        yield f"message {message.name} {{"
+        yield from _indented(self._body(message, depth))
+        yield "}"
+
+    def _body(self, message: DescriptorProto, depth: int) -> Iterator[str]:
+        if depth > MAX_NESTING:
+            raise SchemaInvalidError("definition", f"nested more than {MAX_NESTING} deep")
+        nested = {each.name: each for each in message.nested_type}
+        groups = {field.type_name.rpartition(".")[2] for field in [*message.field, *message.extension]
+                  if field.type == FieldDescriptorProto.TYPE_GROUP}  # fmt: skip
+        yield from _statements(message.options, "map_entry")
+        for enum in message.enum_type:
+            yield from _enum(enum)
+        for each in message.nested_type:
+            if not each.options.map_entry and each.name not in groups:
+                yield from self._message(each, depth + 1)
+        yield from self._fields(message, nested, depth)
+        yield from self._extensions(message.extension, nested)
+        yield from _ranges("reserved", [(each.start, each.end) for each in message.reserved_range], MAX_RANGE)
+        yield from _ranges("extensions", [(each.start, each.end) for each in message.extension_range], MAX_RANGE)
+        if message.reserved_name:
+            yield f"reserved {', '.join(map(_quoted, message.reserved_name))};"
+
+    def _fields(self, message: DescriptorProto, nested: dict[str, DescriptorProto], depth: int) -> Iterator[str]:
+        """Choices of a oneof stand where its first one does; a oneof of one optional field is not written."""
+        told: set[int] = set()
+        for field in message.field:
+            if not field.HasField("oneof_index") or field.proto3_optional:
+                yield from self._field(field, nested, depth)
+            elif field.oneof_index not in told:
+                told.add(field.oneof_index)
+                yield f"oneof {message.oneof_decl[field.oneof_index].name} {{"
+                for each in message.field:
+                    if each.HasField("oneof_index") and each.oneof_index == field.oneof_index:
+                        yield from _indented(self._field(each, nested, depth, in_oneof=True))
+                yield "}"
+
+    def _field(
+        self, field: FieldDescriptorProto, nested: dict[str, DescriptorProto], depth: int, in_oneof: bool = False
+    ) -> Iterator[str]:
+        inner = nested.get(field.type_name.rpartition(".")[2])
+        if inner is not None and inner.options.map_entry:
+            key, value = inner.field
+            yield f"map<{_type(key)}, {_type(value)}> {field.name} = {field.number}{_options_of(field)};"
+            return
+        label = "" if in_oneof else LABELS.get(field.label, self._optional(field))
+        if field.type == FieldDescriptorProto.TYPE_GROUP and inner is not None:
+            yield f"{label}group {inner.name} = {field.number}{_options_of(field)} {{"
+            yield from _indented(self._body(inner, depth + 1))
+            yield "}"
+            return
+        yield f"{label}{_type(field)} {field.name} = {field.number}{_options_of(field)};"
+
+    def _optional(self, field: FieldDescriptorProto) -> str:
+        return "optional " if not self._is_proto3 or field.proto3_optional else ""
+
+    def _extensions(
+        self, extensions: Sequence[FieldDescriptorProto], nested: dict[str, DescriptorProto]
+    ) -> Iterator[str]:
+        for field in extensions:
+            yield f"extend {field.extendee} {{"
+            yield from _indented(self._field(field, nested, 1))
+            yield "}"
+
+
+def _enum(enum: EnumDescriptorProto) -> Iterator[str]:
+    yield f"enum {enum.name} {{"
+    yield from _indented(_statements(enum.options))
+    for value in enum.value:
+        options = _bracketed(list(_known(value.options)))
+        yield f"  {value.name} = {value.number}{options};"
+    ranges = [(each.start, each.end + 1) for each in enum.reserved_range]
+    yield from _indented(_ranges("reserved", ranges, MAX_ENUM + 1))
+    if enum.reserved_name:
+        yield f"  reserved {', '.join(map(_quoted, enum.reserved_name))};"
+    yield "}"
+
+
+def _service(service: ServiceDescriptorProto) -> Iterator[str]:
+    yield f"service {service.name} {{"
+    yield from _indented(_statements(service.options))
+    for method in service.method:
+        asked = f"{'stream ' if method.client_streaming else ''}{method.input_type}"
+        answered = f"{'stream ' if method.server_streaming else ''}{method.output_type}"
+        yield f"  rpc {method.name} ({asked}) returns ({answered});"
+    yield "}"
+
+
+def _type(field: FieldDescriptorProto) -> str:
+    return SCALARS.get(field.type, "") if not field.type_name else field.type_name
+
+
+def _options_of(field: FieldDescriptorProto) -> str:
+    said = []
+    if field.HasField("default_value"):
+        is_text = field.type in QUOTED
+        said.append(f"default = {_quoted(field.default_value) if is_text else field.default_value}")
+    if field.HasField("json_name") and field.json_name != _usual_json_name(field.name):
+        said.append(f"json_name = {_quoted(field.json_name)}")
+    return _bracketed([*said, *_known(field.options)])
+
+
+def _usual_json_name(name: str) -> str:
+    first, *rest = name.split("_")
+    return first + "".join(part[:1].upper() + part[1:] for part in rest)
+
+
+def _bracketed(options: list[str]) -> str:
+    return f" [{', '.join(options)}]" if options else ""
+
+
+def _statements(options: Message, *without: str) -> Iterator[str]:
+    for option in _known(options):
+        if not option.startswith(without):
+            yield f"option {option};"
+
+
+def _known(options: Message) -> Iterator[str]:
+    """Options of plain values that the language itself has."""
+    for field, value in options.ListFields():
+        if not field.is_extension and field.message_type is None:
+            for each in value if field.is_repeated else [value]:
+                yield f"{field.name} = {_value(field, each)}"
+
+
+def _value(field: FieldDescriptor, value: Any) -> str:
+    if field.enum_type is not None:
+        return str(field.enum_type.values_by_number[value].name)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return _quoted(value) if isinstance(value, str) else str(value)
+
+
+def _ranges(word: str, ranges: list[tuple[int, int]], beyond: int) -> Iterator[str]:
+    """`ranges` end before their second number."""
+    parts = [str(start) if end == start + 1 else f"{start} to {'max' if end == beyond else end - 1}"
+             for start, end in ranges]  # fmt: skip
+    if parts:
+        yield f"{word} {', '.join(parts)};"
+
+
+def _indented(lines: Iterator[str]) -> Iterator[str]:
+    return (f"  {line}" for line in lines)
+
+
+def _quoted(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
+    return f'"{escaped}"'

@@ -1,0 +1,225 @@
+"""How the schema registry answers in Confluent's form: content type, error codes, and schemas as they are shown.
+
+Clients of that form read `error_code` and `message` and nothing else, so whatever is refused at an address of the
+registry is said so, also by those who know nothing of it: who guards the door, and who finds nothing at an address.
+"""
+
+from __future__ import annotations
+
+import json
+from base64 import b64encode
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from raceway.errors import (
+    ForbiddenError,
+    MalformedError,
+    PeerError,
+    RacewayError,
+    SchemaDeletionError,
+    SchemaIncompatibleError,
+    SchemaInUseError,
+    SchemaInvalidError,
+    SchemaReadOnlyError,
+    TooLargeError,
+    TooManyFailuresError,
+    UnauthenticatedError,
+    UnknownSchemaError,
+)
+from raceway.model.envelope import encode_json
+from raceway.model.schemas import SchemaReference, SchemaVersion
+
+CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
+ADDRESSES = (
+    "/subjects",
+    "/schemas",
+    "/config",
+    "/mode",
+    "/compatibility",
+    "/contexts",
+    "/associations",
+    "/v1/metadata",
+)
+
+TYPES = {"AVRO": "avro", "JSON": "json_schema", "PROTOBUF": "protobuf"}
+TYPE_NAMES = {ours: theirs for theirs, ours in TYPES.items()}
+
+SUBJECT_NOT_FOUND, VERSION_NOT_FOUND, SCHEMA_NOT_FOUND = 40401, 40402, 40403
+NO_OWN_LEVEL, NO_OWN_MODE = 40408, 40409
+INVALID_SCHEMA, INVALID_VERSION, INVALID_LEVEL, INVALID_MODE = 42201, 42202, 42203, 42204
+NOT_PERMITTED, REFERENCE_EXISTS, INVALID_SUBJECT = 42205, 42206, 42208
+NOT_FOUND_CODES = {"subject": SUBJECT_NOT_FOUND, "version": VERSION_NOT_FOUND, "schema": SCHEMA_NOT_FOUND}
+# (subject or version, was it deleted already?)
+DELETION_CODES = {("subject", True): 40404, ("subject", False): 40405,
+                  ("version", True): 40406, ("version", False): 40407}  # fmt: skip
+# Where the status alone is known.
+STATUS_CODES = {401: 40101, 403: 40301, 500: 50001, 503: 50301}
+
+
+class RefusalError(Exception):
+    """An answer in this form's own words; the status is in the first three digits of the code."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(code, message)
+        self.code, self.message = code, message
+
+
+def is_address(path: str) -> bool:
+    """Whether the registry answers there."""
+    return path.startswith(ADDRESSES) and any(path == each or path.startswith(f"{each}/") for each in ADDRESSES)
+
+
+# ---- answers --------------------------------------------------------------------------------------------------------
+
+
+def answer(found: Any, status: int = 200) -> Response:
+    """A definition is sent as it was registered; everything else as JSON."""
+    content = found if isinstance(found, bytes) else encode_json(found)
+    return Response(content, status_code=status, media_type=CONTENT_TYPE)
+
+
+def refused(refusal: RefusalError) -> Response:
+    status = refusal.code if refusal.code < 1000 else refusal.code // 100
+    return answer({"error_code": refusal.code, "message": refusal.message}, status)
+
+
+def refused_for(error: RacewayError) -> Response:
+    return refused(refusal_of(error))
+
+
+def refusal_of(error: RacewayError) -> RefusalError:
+    if isinstance(error, UnknownSchemaError):
+        return RefusalError(NOT_FOUND_CODES[error.part], f"{error.part.capitalize()} not found: {error}")
+    if isinstance(error, SchemaDeletionError):
+        return RefusalError(DELETION_CODES[error.part, error.already], str(error).capitalize())
+    if isinstance(error, SchemaInUseError):
+        return RefusalError(REFERENCE_EXISTS, f"One or more references exist: {error}")
+    if isinstance(error, SchemaReadOnlyError):
+        return RefusalError(NOT_PERMITTED, str(error).capitalize())
+    if isinstance(error, SchemaIncompatibleError):
+        return RefusalError(409, f"Schema being registered is incompatible with an earlier schema: {error}")
+    if isinstance(error, SchemaInvalidError):
+        code = INVALID_SUBJECT if error.what == "subject" else INVALID_SCHEMA
+        return RefusalError(code, f"Invalid {'subject' if code == INVALID_SUBJECT else 'schema'}: {error}")
+    if isinstance(error, TooManyFailuresError):
+        return RefusalError(42901, str(error))
+    if isinstance(error, UnauthenticatedError):
+        return RefusalError(40101, str(error))
+    if isinstance(error, ForbiddenError):
+        return RefusalError(40301, str(error))
+    if isinstance(error, TooLargeError):
+        return RefusalError(413, str(error))
+    if isinstance(error, (MalformedError, PeerError)):
+        return RefusalError(400, str(error))
+    return RefusalError(50301, str(error))
+
+
+# ---- schemas --------------------------------------------------------------------------------------------------------
+
+
+def shown(version: SchemaVersion, definition: bytes) -> dict[str, Any]:
+    """The type is left out where it is the one that is meant when none is said."""
+    name = TYPE_NAMES.get(version.schema_type, version.schema_type.upper())
+    found: dict[str, Any] = {"schema": definition.decode("utf-8", "replace")}
+    if name != "AVRO":
+        found["schemaType"] = name
+    if version.references:
+        found["references"] = [
+            {"name": each.name, "subject": each.subject, "version": each.version} for each in version.references
+        ]
+    return found
+
+
+def serialized(descriptor: bytes) -> bytes:
+    return b64encode(descriptor)
+
+
+def references_of(sent: Any) -> tuple[SchemaReference, ...]:
+    """Raises RefusalError."""
+    if not isinstance(sent, list):
+        raise RefusalError(INVALID_SCHEMA, "Invalid schema: `references` must be a list")
+    return tuple(map(_reference, sent))
+
+
+def _reference(sent: Any) -> SchemaReference:
+    fields = sent if isinstance(sent, dict) else {}
+    name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
+    is_number = isinstance(version, int) and not isinstance(version, bool)
+    if not isinstance(name, str) or not name or not isinstance(subject, str) or not is_number:
+        raise RefusalError(INVALID_SCHEMA, "Invalid schema: a reference has a `name`, a `subject` and a `version`")
+    return SchemaReference(name, subject, fields["version"])
+
+
+# ---- whatever others say at these addresses -------------------------------------------------------------------------
+
+
+class RegistryForm:
+    """ASGI middleware: refusals of others at addresses of the registry, in its own form."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or not is_address(scope["path"]):
+            await self._app(scope, receive, send)
+            return
+        held: list[Message] = []
+
+        async def pass_on(message: Message) -> None:
+            if message["type"] == "http.response.start" and _is_foreign(message):
+                held.append(message)
+            elif held and message["type"] == "http.response.body":
+                held.append(message)
+                if not message.get("more_body"):
+                    await _said_again(held)(scope, receive, send)
+            else:
+                await send(message)
+
+        await self._app(scope, receive, pass_on)
+
+
+def _is_foreign(start: Message) -> bool:
+    kind = next((value for name, value in start["headers"] if name.lower() == b"content-type"), b"")
+    return start["status"] >= 400 and not kind.startswith(CONTENT_TYPE.encode())
+
+
+def _said_again(held: list[Message]) -> Response:
+    start, *bodies = held
+    found = refused_elsewhere(start["status"], b"".join(each.get("body", b"") for each in bodies))
+    for name, value in start["headers"]:
+        if name.lower() not in (b"content-type", b"content-length"):
+            found.raw_headers.append((name, value))
+    return found
+
+
+def refused_elsewhere(status: int, body: bytes) -> Response:
+    """`body` in the console's form."""
+    try:
+        message = json.loads(body)["error"]["message"]
+    except (ValueError, KeyError, TypeError):
+        message = body.decode("utf-8", "replace")
+    return answer({"error_code": STATUS_CODES.get(status, status), "message": message}, status)
+
+
+# ---- queries --------------------------------------------------------------------------------------------------------
+
+
+def is_true(request: Request, *names: str) -> bool:
+    return any(request.query_params.get(name, "").lower() == "true" for name in names)
+
+
+def page(request: Request, found: list[Any], most: int | None = None) -> list[Any]:
+    """`offset` and `limit`; a limit below 0 is none."""
+    offset, limit = _whole(request, "offset", 0), _whole(request, "limit", -1)
+    if most is not None:
+        limit = most if limit < 0 else min(limit, most)
+    return found[max(offset, 0) :][: limit if limit >= 0 else None]
+
+
+def _whole(request: Request, name: str, usual: int) -> int:
+    text = request.query_params.get(name, "")
+    digits = text.removeprefix("-")
+    return int(text) if digits.isascii() and digits.isdigit() and len(digits) < 10 else usual
