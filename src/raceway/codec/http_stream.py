@@ -241,11 +241,6 @@ class RequestReader(_Reader[Request]):
     def _with_body(self, last: Request, headers: dict[bytes, bytes], body: bytes) -> Request:
         return Request(last.method, last.target, headers, body, True)
 
-    def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() in ONCE and name.lower() in self._headers:
-            raise _Refused(400, f"more than one {name.lower().decode()}")
-        super().on_header(name, value)
-
     def on_url(self, target: bytes) -> None:
         self._head_size += len(target)
         self._target += target
@@ -255,6 +250,8 @@ class RequestReader(_Reader[Request]):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:  # RFC 9110, 6.5.1: no server need take trailers, and none may take them for headers
             raise _Refused(400, "trailers are not taken")
+        if name.lower() in ONCE and name.lower() in self._headers:
+            raise _Refused(400, f"more than one {name.lower().decode()}")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
