@@ -64,8 +64,14 @@ def test_a_folder_that_others_may_read_is_a_warning(data: Path) -> None:
 
 
 def test_too_little_space_is_bad(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1024})())
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1024, "total": 2**40})())
     assert find(data, "disk space")[0].verdict == "bad"
+
+
+def test_a_nearly_full_disk_is_a_warning(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 2**36, "total": 2**40})())
+    (finding,) = find(data, "disk space")
+    assert (finding.verdict, "nearly full" in finding.text) == ("warning", True)
 
 
 def test_who_holds_the_lock_is_told_without_touching_it(data: Path) -> None:

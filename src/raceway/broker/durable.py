@@ -21,6 +21,7 @@ from heapq import heappop, heappush
 from typing import ClassVar
 
 from raceway.broker.consumers import Consumer
+from raceway.broker.gaps import tell_gap
 from raceway.broker.rates import TokenBucket
 from raceway.broker.recent import Piece
 from raceway.broker.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
@@ -165,7 +166,7 @@ class DurableSubscription(Subscription):
 
     def _step_to(self, offset: int) -> None:
         """Rows that are no more: retention removed them, or damage took them."""
-        self._host.counts["bus.subscription_skipped"] += offset - self._next
+        tell_gap(self._host.counts, self.topic.name, f"subscription {self.name}", self._next, offset)
         self._next = offset
         self._host.note_move(self)
 
