@@ -251,7 +251,8 @@ def test_the_child_of_a_bus_that_is_gone_ends_quietly(folder: Path) -> None:
     """Nobody reads what it says: it does its work and leaves no traceback."""
     command = [sys.executable, "-m", "raceway.journal.seal", str(folder), NAME]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
-        assert child.stdout is not None and child.stderr is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
         child.stdout.close()
         assert child.stderr.read() == b""
         assert child.wait(30) == 0

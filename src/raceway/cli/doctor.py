@@ -6,7 +6,6 @@ It only looks: nothing is created, repaired or locked.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -95,6 +94,8 @@ def _machine() -> Iterator[Finding]:
 
 
 def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
+    from raceway.journal.files import Files
+
     if settings.durability == "memory":
         yield Finding("warning", "data folder", "durability is `memory`: nothing is written, a stop loses everything")
         return
@@ -106,8 +107,7 @@ def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
         yield Finding("warning", "data folder", f"{folder} has mode {mode}: others may read it; chmod 700 {folder}")
     if not os.access(place, os.W_OK | os.X_OK):
         yield Finding("bad", "data folder", f"{place} is not writable for this user")
-    free = shutil.disk_usage(place).free
-    size = shutil.disk_usage(place).total
+    free, size = Files().space(place)
     text = f"{free / config.MIB:,.0f} of {size / config.MIB:,.0f} MiB free at {place}"
     if free < min(settings.reserve_bytes, size // 20):
         yield Finding("bad", "disk space", f"{text}: publishes are refused (journal.reserve_bytes)")
