@@ -12,6 +12,7 @@ from raceway.cli import bus, doctor
 from raceway.cli.app import app
 from raceway.cli.doctor import Finding
 from raceway.client import sync
+from raceway.journal.files import Files
 from raceway.journal.lock import FolderLock
 from tests.cli.test_certificates import issue
 from tests.ports import free_port_base
@@ -64,8 +65,14 @@ def test_a_folder_that_others_may_read_is_a_warning(data: Path) -> None:
 
 
 def test_too_little_space_is_bad(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.disk_usage", lambda _: type("Usage", (), {"free": 1024})())
+    monkeypatch.setattr(Files, "space", lambda *_: (1024, 2**40))
     assert find(data, "disk space")[0].verdict == "bad"
+
+
+def test_a_nearly_full_disk_is_a_warning(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Files, "space", lambda *_: (2**36, 2**40))
+    (finding,) = find(data, "disk space")
+    assert (finding.verdict, "nearly full" in finding.text) == ("warning", True)
 
 
 def test_who_holds_the_lock_is_told_without_touching_it(data: Path) -> None:

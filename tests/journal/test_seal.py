@@ -245,3 +245,15 @@ def test_readers_fall_back_to_the_blocks_when_nothing_of_the_parquet_file_is_usa
     assert table(reader.read(0)).equals(before)
     assert f"{NAME}.parquet" in {damage.file for damage in reader.damage if damage.kind == "repaired"}
     assert all(damage.kind in ("repaired", "rebuilt") for damage in reader.damage)
+
+
+def test_the_child_of_a_bus_that_is_gone_ends_quietly(folder: Path) -> None:
+    """Nobody reads what it says: it does its work and leaves no traceback."""
+    command = [sys.executable, "-m", "raceway.journal.seal", str(folder), NAME]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stderr is not None
+        child.stdout.close()
+        assert child.stderr.read() == b""
+        assert child.wait(30) == 0
+    assert sealed_of(folder).is_usable()

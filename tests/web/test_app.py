@@ -29,10 +29,10 @@ def test_a_bus_is_ready_while_its_journal_takes_writes(bench: Bench, app: Starle
     assert ask(app, "/readyz").status == 200
     bench.journal.refuse_writes()
     answer = ask(app, "/readyz")
-    assert (answer.status, answer.json()) == (503, {"status": "read_only", "reason": "a sync failed"})
+    assert (answer.status, answer.json()) == (503, {"status": "read_only", "reason": "a sync failed", "warnings": []})
     assert ask(app, "/healthz").status == 200, "it lives all the same"
     bench.journal.take_writes()
-    assert ask(app, "/readyz").json() == {"status": "ok", "reason": ""}
+    assert ask(app, "/readyz").json() == {"status": "ok", "reason": "", "warnings": []}
 
 
 def test_a_stopping_bus_is_not_ready(bench: Bench, app: Starlette) -> None:

@@ -22,6 +22,7 @@ from heapq import heappop, heappush
 from typing import Any, ClassVar
 
 from raceway.broker.consumers import Consumer
+from raceway.broker.gaps import tell_gap
 from raceway.broker.progress import Ahead, done_counts
 from raceway.broker.rates import TokenBucket
 from raceway.broker.recent import Piece
@@ -192,7 +193,7 @@ class DurableSubscription(Subscription):
 
     def _step_to(self, offset: int) -> None:
         """Rows that are no more: retention removed them, or damage took them."""
-        self._host.counts["bus.subscription_skipped"] += offset - self._next
+        tell_gap(self._host.counts, self.topic.name, f"subscription {self.name}", self._next, offset)
         self._next = offset
         self._host.note_move(self)
 

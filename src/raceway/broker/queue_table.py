@@ -16,6 +16,7 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from raceway.broker.bus import Bus
+from raceway.broker.gaps import tell_gap
 from raceway.broker.lanes import Lanes
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.pubsub import PubSubConsumer, PubSubQueue
@@ -175,7 +176,9 @@ class QueueTable:
             return
         end = self._bus.journal.offsets(topic.name)[1]
         kept = self._maybe_kept_cursor(topic.name)
-        queue = Queue(topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move)
+        queue = Queue(
+            topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move, self._note_gap
+        )
         self._queues[name] = queue
         self._by_topic[topic] = QueueResponder(queue)
         self._bus.readers.add(topic, queue)
@@ -249,6 +252,9 @@ class QueueTable:
     def maybe_responder(self, topic: Topic) -> QueueResponder | None:
         """The queue in which a request may wait, also while nobody consumes from it."""
         return self._by_topic.get(topic)
+
+    def _note_gap(self, queue: Queue, first: int, following: int) -> None:
+        tell_gap(self._bus.meter.counts, queue.topic.name, "queue", first, following)
 
     def _note_move(self, queue: Queue) -> None:
         if not self._moved:

@@ -98,13 +98,23 @@ class _Seat:
 
 class Queue:
     """`moved` is called when the cursor may have moved, or when there is more to hand out than is done in one go: the
-    owner keeps the cursor, and pumps, at the end of the turn."""
+    owner keeps the cursor, and pumps, at the end of the turn. `gone` hears from which offset until which rows are no
+    more."""
 
-    def __init__(self, topic: Topic, cursor: int, end: int, journal: Journal, moved: Callable[[Queue], None]) -> None:
+    def __init__(
+        self,
+        topic: Topic,
+        cursor: int,
+        end: int,
+        journal: Journal,
+        moved: Callable[[Queue], None],
+        gone: Callable[[Queue, int, int], None],
+    ) -> None:
         self.topic = topic
         self.consumers: dict[Consumer, _Seat] = {}
         self._journal = journal
         self._moved = moved
+        self._gone = gone
         # In order of offsets; so are those that came back.
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
@@ -185,13 +195,30 @@ class Queue:
         begin = self._next
         try:
             for found in self._journal.read_topic(self.topic.name, begin, READ_ROWS, READ_BYTES):
-                self._take_in(batch_of(found), range(found.num_rows), found.column("offset").to_pylist())
+                if not self._take_found(batch_of(found), found.column("offset").to_pylist()):
+                    break
         except TrimmedError as error:
             self._step_to(min(error.first, self._end))
         if self._next == begin:
             self._step_to(self._end)
 
+    def _take_found(self, batch: Batch, offsets: list[int]) -> bool:
+        """Whether there was room for all of them. Offsets are dense but for rows that are lost."""
+        begin = 0
+        for stop in range(1, len(offsets) + 1):
+            if stop < len(offsets) and offsets[stop] == offsets[stop - 1] + 1:
+                continue
+            if offsets[begin] < self._end:
+                self._step_to(max(self._next, offsets[begin]))
+            self._take_in(batch, range(begin, stop), offsets[begin:stop])
+            if self._next < offsets[stop - 1] + 1:
+                return False
+            begin = stop
+        return True
+
     def _step_to(self, offset: int) -> None:
+        if offset > self._next:
+            self._gone(self, self._next, offset)
         self._next = offset
         for gone in [expected for expected in self._expected if expected < offset]:
             del self._expected[gone]

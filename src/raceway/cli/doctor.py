@@ -6,7 +6,6 @@ It only looks: nothing is created, repaired or locked.
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -95,6 +94,8 @@ def _machine() -> Iterator[Finding]:
 
 
 def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
+    from raceway.journal.files import Files
+
     if settings.durability == "memory":
         yield Finding("warning", "data folder", "durability is `memory`: nothing is written, a stop loses everything")
         return
@@ -106,9 +107,13 @@ def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
         yield Finding("warning", "data folder", f"{folder} has mode {mode}: others may read it; chmod 700 {folder}")
     if not os.access(place, os.W_OK | os.X_OK):
         yield Finding("bad", "data folder", f"{place} is not writable for this user")
-    free = shutil.disk_usage(place).free
-    text = f"{free / config.MIB:,.0f} MiB free at {place}"
-    if free < 2 * settings.block_bytes:
+    free, size = Files().space(place)
+    text = f"{free / config.MIB:,.0f} of {size / config.MIB:,.0f} MiB free at {place}"
+    if free < min(settings.reserve_bytes, size // 20):
+        yield Finding("bad", "disk space", f"{text}: publishes are refused (journal.reserve_bytes)")
+    elif 1 - free / size >= settings.warn_used:
+        yield Finding("warning", "disk space", f"{text}: nearly full (journal.warn_used)")
+    elif free < 2 * settings.block_bytes:
         yield Finding("bad", "disk space", f"{text}: less than two blocks of the journal")
     elif free < 4 * settings.segment_bytes:
         yield Finding("warning", "disk space", f"{text}: less than four segments of the journal")
@@ -117,7 +122,9 @@ def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
 
 
 def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
-    holder = _maybe_lock_holder(folder)
+    from raceway.journal.lock import NAME, maybe_holder
+
+    holder = maybe_holder(folder) or maybe_holder(folder / NAME)
     if running is None:
         held = f"process {holder} holds {folder}, but no bus has announced itself there" if holder else ""
         yield Finding("warning" if held else "ok", "bus", held or f"none runs on {folder}")
@@ -125,7 +132,10 @@ def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
     yield Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
     try:
         answer = bus.ask_console(running, "/readyz")
-        yield Finding("ok" if answer["status"] == "ok" else "bad", "readiness", " ".join(answer.values()).strip())
+        text = f"{answer['status']} {answer['reason']}".strip()
+        yield Finding("ok" if answer["status"] == "ok" else "bad", "readiness", text)
+        for warning in answer.get("warnings", ()):
+            yield Finding("warning", "readiness", warning)
         yield from _figures(bus.read_metrics(running))
     except ConnectionLostError as error:
         yield Finding("bad", "readiness", str(error))
@@ -138,23 +148,10 @@ def _figures(metrics: dict[str, float]) -> Iterator[Finding]:
             yield Finding(verdict, "since start", f"{count:,} {meaning}")
 
 
-def _maybe_lock_holder(folder: Path) -> int | None:
-    """Who holds the folder's lock, read from the kernel's list: trying the lock would be in a starting bus's way."""
-    try:
-        inode = (folder / "lock").stat().st_ino
-        for line in Path("/proc/locks").read_text().splitlines():
-            fields = line.split()  # number: FLOCK ADVISORY WRITE pid device:inode start end
-            if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == str(inode):
-                return int(fields[4])
-    except (OSError, IndexError, ValueError):
-        return None
-    return None
-
-
 def _journal(folder: Path) -> Iterator[Finding]:
     from raceway.journal.inspect import survey
 
-    if not any(folder.glob("segment-*")):
+    if not any((folder / name).exists() for name in ("identity", "committed")) and not any(folder.glob("segment-*")):
         yield Finding("ok", "journal", "empty")
         return
     try:

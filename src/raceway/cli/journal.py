@@ -219,6 +219,7 @@ def dump(
     rows = select_rows(reader, first, last, topic, limit)
     if form is Format.TABLE:
         _print_rows(rows, target, limit or TABLE_ROWS)
+        _tell_damage(reader)
         return
     with output.progress("rows", max(0, last - first)) as bar:
         count = _write_rows(
@@ -226,8 +227,13 @@ def dump(
         )
     if target is not None:
         note(f"{count:,} rows written to {target}")
+    _tell_damage(reader)
+
+
+def _tell_damage(reader: Reader) -> None:
     for damage in reader.damage:
-        note(f"{damage.kind}: {damage.file}: {damage.reason}")
+        rows = f" rows {damage.first} to {damage.last}" if damage.rows and damage.first >= 0 else ""
+        note(f"{damage.kind}{rows}: {damage.file}: {damage.reason}")
 
 
 def _write_rows(rows: Iterable[pa.RecordBatch], form: Format, target: Path | None, reached: Any) -> int:

@@ -35,14 +35,15 @@ class UnavailableError(LocalError):
 
 
 class ReadOnlyError(UnavailableError):
-    """A sync failed. The kernel may have dropped the pages, so only a restart ends this."""
+    """A sync failed, and the kernel may have dropped the pages; or the journal's files were taken away. Only a restart
+    ends this."""
 
     code = "read_only"
     retriable = False
 
 
 class DiskFullError(UnavailableError):
-    """No space left on the journal's disk; writing is tried again each second."""
+    """No space left on the journal's disk, or only its reserve; it goes on by itself when there is space again."""
 
     code = "disk_full"
 

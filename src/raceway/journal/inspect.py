@@ -80,7 +80,7 @@ def survey(folder: Path, top: int = 20) -> Survey:
     files = Files()
     reader = Reader(folder)
     committed = reader.committed()
-    reader.read(committed, committed)  # takes in what was written lately
+    reader.look_for_holes()  # takes in what was written lately, too
     held = [SealedSegment(path) for path in sorted(folder.glob(f"{HELD}*{PARQUET}"))]
     segments = [_segment_facts(segment) for segment in (*held, *reader.segments())]
     topics = _topics((*held, *reader.segments()))

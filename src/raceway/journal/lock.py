@@ -55,7 +55,7 @@ class FolderLock:
         except BlockingIOError:
             holder = os.pread(self._file, 32, 0).strip()
             pid = int(holder) if holder.isdigit() else None
-            raise LockedError(str(self._folder_path), pid or maybe_holder(self._folder_path)) from None
+            raise LockedError(str(self._folder_path), pid or maybe_holder(self._folder_path / NAME)) from None
         try:
             fcntl.flock(self._folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -65,13 +65,13 @@ class FolderLock:
                 raise
 
 
-def maybe_holder(folder: Path) -> int | None:
-    """Who holds a folder, read from the kernel's list: trying the lock would be in a starting bus's way."""
-    inodes = {str(path.stat().st_ino) for path in (folder, folder / NAME) if path.exists()}
+def maybe_holder(path: Path) -> int | None:
+    """Who holds a folder or its file, read from the kernel's list: trying the lock would be in a starting bus's way."""
     try:
+        inode = str(path.stat().st_ino)
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()  # number: FLOCK ADVISORY WRITE pid device:inode start end
-            if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] in inodes:
+            if fields[1] == "FLOCK" and fields[5].rpartition(":")[2] == inode:
                 return int(fields[4])
     except (OSError, IndexError, ValueError):
         return None

@@ -17,6 +17,7 @@ from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, Segment
 from raceway.journal.damage import DamageLog
 from raceway.journal.files import Files, FileSource
 from raceway.journal.format import MARKER_SIZE
+from raceway.journal.holes import report_end, report_holes
 from raceway.journal.identity import maybe_find_marker, maybe_read_identity
 from raceway.journal.mark import maybe_read_mark
 from raceway.journal.segment import BlockSegment, resumable_index
@@ -76,6 +77,14 @@ class Reader:
         """Committed rows of `topic` that have an offset, from `offset` on. TrimmedError below the first one left."""
         self._follow(self.committed())
         return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
+
+    def look_for_holes(self) -> None:
+        """Add to `damage` which positions ought to be there and are not, without reading whole segments."""
+        end = self.committed() + 1
+        self._follow(end - 1)
+        report_holes(self._files, self.segments(), self.first_position(), end, self._log)
+        if self.segments() and end > self.segments()[-1].first:
+            report_end(self.segments()[-1], end, self._log)
 
     def close(self) -> None:
         self._catalogue.close()

@@ -113,7 +113,6 @@ class Upkeep:
 
 def _lost_with(outcome: Outcome) -> Iterator[Damage]:
     """Rows that a segment lacked when it was sealed: a Parquet file without them is no proof that all is well."""
-    yield from (damage for damage in outcome.damage if damage.kind in ("missing", "quarantined"))
     reason = "lost before the segment was sealed"
     for first, last in outcome.missing if outcome.job == "seal" else ():
         yield Damage(

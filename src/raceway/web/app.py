@@ -76,10 +76,11 @@ def build_app(
         return JSONResponse({"status": "ok", "version": __version__})
 
     async def readyz(request: Request) -> Response:
-        """May traffic be sent here? Not while the journal refuses writes or the bus is stopping."""
+        """May traffic be sent here? Not while the journal refuses writes or the bus is stopping; warnings (rows that
+        are lost, a disk that is nearly full) do not speak against it."""
         health = broker.journal.health()
         status = "draining" if broker.draining else health.status
-        body = {"status": status, "reason": health.reason}
+        body = {"status": status, "reason": health.reason, "warnings": health.warnings}
         return JSONResponse(body, status_code=200 if status == "ok" else 503)
 
     async def metrics(request: Request) -> Response:

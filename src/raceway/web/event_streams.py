@@ -203,14 +203,20 @@ class EventStreams:
             return stream.gap(topic, error.first)
         if found is None:  # damage took them
             return stream.gap(topic, end)
+        if isinstance(found, int):
+            return stream.gap(topic, found)
         stream.edges[topic] = found.stop
         return stream.events(topic, found.rows, found.stop)
 
-    def _read(self, topic: Topic, offset: int, form: Form) -> Shown | None:
-        """In another thread."""
+    def _read(self, topic: Topic, offset: int, form: Form) -> Shown | int | None:
+        """Rows up to the first gap; the first offset left where a gap comes first; None where nothing is left. In
+        another thread."""
         rows = read_rows(self._broker.journal, topic, offset, READ_ROWS, self.settings.stream_bytes)
         if not rows:
             return None
+        if rows[0]["offset"] > offset:
+            return int(rows[0]["offset"])
+        rows = rows[: next((n for n, row in enumerate(rows) if row["offset"] != offset + n), None)]
         lines = [(row["offset"], encode_line(shown(row, form))) for row in rows if row["kind"] == PUBLISH.decode()]
         return Shown(lines, rows[-1]["offset"] + 1, sum(len(line) for _, line in lines))
 

@@ -71,6 +71,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     undeliverable: int
     committed: int
     journal_bytes: int
+    warnings: tuple[str, ...]
 
 
 class Live:
@@ -112,7 +113,8 @@ class Live:
         if not self._offsets:
             return 0.0
         then_us, offsets = self._offsets[0]
-        gained = self._broker.journal.state.next_offsets.get(topic, 0) - offsets.get(topic, 0)
+        state = self._broker.journal.state
+        gained = state.next_offset(topic) - offsets.get(topic, state.unseen)
         return round(gained * 1e6 / max(self._broker.clock_us() - then_us, 1_000_000), 1)
 
     def overview(self) -> Overview:
@@ -131,7 +133,7 @@ class Live:
             peers=len(broker.peers), topics=len(broker.topics), subscriptions=sum(1 for _ in broker.subscriptions),
             queues=sum(1 for _ in broker.queues), open_requests=len(broker.correlation),
             dead_letters=counts["bus.dead_letters"], undeliverable=counts["bus.undeliverable"],
-            committed=broker.journal.committed, journal_bytes=health.bytes,
+            committed=broker.journal.committed, journal_bytes=health.bytes, warnings=health.warnings,
         )  # fmt: skip
 
     async def events(self, may_go_on: Callable[[], None] = lambda: None) -> AsyncIterator[bytes]:

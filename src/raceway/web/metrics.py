@@ -53,7 +53,7 @@ COUNTERS = {
     ),
     "raceway_skipped_messages_total": (
         "bus.subscription_skipped",
-        "Messages that were gone before a subscription came to them.",
+        "Messages that were gone before a subscription or a queue came to them.",
     ),
     "raceway_repeated_messages_total": ("bus.deduplicated", "Messages not stored again: an x-dedup-id repeated."),
     "raceway_unspelled_messages_total": (

@@ -48,8 +48,11 @@ class Alive(msgspec.Struct):
 
 
 class Ready(msgspec.Struct):
+    """`warnings` do not speak against traffic: rows that are lost, a disk that is nearly full."""
+
     status: str
     reason: str
+    warnings: list[str]
 
 
 class History(msgspec.Struct):

@@ -1,12 +1,14 @@
 """`GET /topics/{name}`: committed rows of a topic by offset, a page at a time, or live as server-sent events.
 
-A page says where the next one begins (`next`). Rows are shown as `raceway journal read` shows them, or as CloudEvents
-(`Accept: application/cloudevents-batch+json`, or `as=cloudevents`).
+A page says where the next one begins (`next`), and which offsets on the way are gone (`gaps`). Rows are shown as
+`raceway journal read` shows them, or as CloudEvents (`Accept: application/cloudevents-batch+json`, or
+`as=cloudevents`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,13 +19,25 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
 from raceway.codec.cloudevents import BATCH
-from raceway.errors import MalformedError
+from raceway.errors import MalformedError, UnavailableError
 from raceway.journal.contract import Journal
 from raceway.model.addresses import network_of
-from raceway.web.answers import number_of, principal_of, refusing
+from raceway.web.answers import committed, number_of, principal_of, refusing
 from raceway.web.event_streams import EventResponse, EventStreams
 from raceway.web.routing import CONSUME, Route
-from raceway.web.topic_rows import END, FIRST, Form, encode_line, place_of, positions, read_rows, readable, shown
+from raceway.web.topic_rows import (
+    END,
+    FIRST,
+    Form,
+    Gap,
+    encode_line,
+    gaps_in,
+    place_of,
+    positions,
+    read_rows,
+    readable,
+    shown,
+)
 
 EVENTS = "text/event-stream"
 USUAL_ROWS = 100
@@ -46,12 +60,12 @@ class TopicReading:
         topics = readable(self._broker, principal_of(request), request.path_params["name"])
         begin = positions(self._broker, topics, request.query_params.get("from", FIRST))
         form, limit = _form(request), self._limit(request)
-        rows, following = await asyncio.to_thread(
-            _read, self._broker.journal, topics, begin, limit, self._settings.page_bytes
-        )
+        rows, following, gaps = await self._rows(topics, begin, limit)
         messages = [shown(row, form) for row in rows]
         if form == "cloudevents":
             headers = NOT_KEPT | {"content-type": BATCH, "x-next": place_of(following)}
+            if gaps:
+                headers["x-gaps"] = encode_line(gaps).decode("latin-1")
             return Response(encode_line(messages), headers=headers)
         page = {
             "topic": request.path_params["name"],
@@ -59,8 +73,28 @@ class TopicReading:
             "next": place_of(following),
             "end": place_of([self._broker.journal.offsets(topic.name)[1] for topic in topics]),
             "messages": messages,
-        }
+        } | ({"gaps": gaps} if gaps else {})
         return Response(encode_line(page), headers=NOT_KEPT | {"content-type": "application/json"})
+
+    async def _rows(
+        self, topics: Sequence[Topic], begin: Sequence[int], limit: int
+    ) -> tuple[list[dict[str, Any]], list[int], list[Gap]]:
+        """Rows, where to go on, and what is missing on the way. Where nothing comes up to the end, all of it is lost,
+        unless it was not committed yet."""
+        journal, size = self._broker.journal, self._settings.page_bytes
+        ends = [journal.offsets(topic.name)[1] for topic in topics]
+        found, following, gaps = await asyncio.to_thread(_read, journal, topics, begin, limit, size)
+        if found or list(begin) == ends:
+            return found, following, gaps
+        with contextlib.suppress(UnavailableError):  # what could not be stored is not there to be read
+            await committed(self._broker)
+        found, following, gaps = await asyncio.to_thread(_read, journal, topics, begin, limit, size)
+        if not found:
+            ends = [min(end, journal.offsets(topic.name)[1]) for end, topic in zip(ends, topics, strict=True)]
+            places = zip(topics, begin, ends, strict=True)
+            gaps = [Gap(topic.name, first, end) for topic, first, end in places if first < end]
+            following = [max(first, end) for first, end in zip(begin, ends, strict=True)]
+        return found, following, gaps
 
     def _live(self, request: Request) -> Response:
         """From `Last-Event-ID` on where a reader comes back, else from where it says, else what comes from now on."""
@@ -93,9 +127,10 @@ def _form(request: Request) -> Form:
 
 def _read(
     journal: Journal, topics: Sequence[Topic], begin: Sequence[int], limit: int, max_bytes: int
-) -> tuple[list[dict[str, Any]], list[int]]:
-    """Rows, and where to go on. Raises TrimmedError."""
+) -> tuple[list[dict[str, Any]], list[int], list[Gap]]:
+    """Rows, where to go on, and what is missing between. Raises TrimmedError."""
     found: list[dict[str, Any]] = []
+    gaps: list[Gap] = []
     following = list(begin)
     for number, topic in enumerate(topics):
         size = sum(len(row["payload"] or b"") for row in found)
@@ -103,6 +138,7 @@ def _read(
             break
         rows = read_rows(journal, topic, following[number], limit - len(found), max_bytes - size)
         found += rows
+        gaps += gaps_in(topic, following[number], rows)
         if rows:
             following[number] = rows[-1]["offset"] + 1
-    return found, following
+    return found, following, gaps

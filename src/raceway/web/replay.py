@@ -20,15 +20,17 @@ from starlette.responses import JSONResponse, Response
 from raceway.broker.broker import Broker
 from raceway.broker.durable import DurableSubscription
 from raceway.broker.topics import Topic
-from raceway.errors import InvalidValueError, MalformedError
+from raceway.errors import InvalidValueError, MalformedError, TrimmedError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import REQUEST
 from raceway.web.answers import committed, principal_of, read_json, refusing, token_of
 from raceway.web.doorman import Doorman
 from raceway.web.routing import CONSUME, Route
-from raceway.web.topic_rows import FIRST, place_of, positions, readable
+from raceway.web.topic_rows import FIRST, Gap, gaps_in, place_of, positions, readable
 
 BODY_LIMIT = 64 * 1024
+# Gaps told in one answer, and rows looked at in one read.
+MOST_GAPS, READ_ROWS = 100, 65_536
 
 
 class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"begin": "from"}):
@@ -39,10 +41,13 @@ class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"b
     begin: str | int = FIRST
 
 
-class Replayed(msgspec.Struct, frozen=True, rename={"begin": "from"}):
+class Replayed(msgspec.Struct, frozen=True, rename={"begin": "from"}, omit_defaults=True):
+    """`gaps`: offsets behind the place whose rows are gone, so that they will not come."""
+
     topic: str
     subscription: str | None
     begin: str
+    gaps: list[Gap] = []
 
 
 def replay_routes(broker: Broker, doorman: Doorman) -> list[Route]:
@@ -51,12 +56,14 @@ def replay_routes(broker: Broker, doorman: Doorman) -> list[Route]:
         topics = readable(broker, principal_of(request), wanted.topic)
         begin = positions(broker, topics, str(wanted.begin))
         broker.journal.check_writable()
+        ends = [broker.journal.offsets(topic.name)[1] for topic in topics]
+        gaps = await asyncio.to_thread(_gaps, broker.journal, topics, begin, ends)
         if wanted.subscription is None:
             _move_queue(request, topics, begin)
         else:
             await _move_subscriptions(wanted.subscription, topics, begin)
         await committed(broker)
-        return JSONResponse(msgspec.to_builtins(Replayed(wanted.topic, wanted.subscription, place_of(begin))))
+        return JSONResponse(msgspec.to_builtins(Replayed(wanted.topic, wanted.subscription, place_of(begin), gaps)))
 
     def _move_queue(request: Request, topics: Sequence[Topic], begin: Sequence[int]) -> None:
         """A queue is one cursor, so there is one topic. Its own token is wanted where nothing else guards it."""
@@ -82,6 +89,24 @@ def _read(document: dict[str, Any]) -> Replay:
         return msgspec.convert(document, Replay)
     except msgspec.ValidationError as error:
         raise MalformedError(str(error)) from error
+
+
+def _gaps(journal: Journal, topics: Sequence[Topic], begin: Sequence[int], ends: Sequence[int]) -> list[Gap]:
+    """What is missing between two places; the first of it, if it is much. In another thread."""
+    found: list[Gap] = []
+    for topic, offset, end in zip(topics, begin, ends, strict=True):
+        while offset < end and len(found) < MOST_GAPS:
+            try:
+                batches = list(journal.read_topic(topic.name, offset, READ_ROWS, columns=("offset",)))
+            except TrimmedError as error:
+                offset = error.first
+                continue
+            rows = [row for rows in batches for row in rows.to_pylist()]
+            if not rows:
+                break  # not committed yet, or lost: the end of a topic is told to whoever comes to it
+            found += gaps_in(topic, offset, rows)
+            offset = rows[-1]["offset"] + 1
+    return found[:MOST_GAPS]
 
 
 def _requests(journal: Journal, topic: str, begin: int, end: int) -> int:

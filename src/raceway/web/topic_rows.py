@@ -6,7 +6,7 @@ each, parted by commas, in the order of the partitions.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
@@ -77,6 +77,22 @@ def shown(row: Mapping[str, Any], form: Form) -> dict[str, Any]:
     if form == "cloudevents":
         return event_of(row)
     return document({name: value for name, value in row.items() if name not in HIDDEN})
+
+
+class Gap(msgspec.Struct, frozen=True, rename={"begin": "from"}):
+    """Offsets of a topic from `from` until `next` whose rows are gone."""
+
+    topic: str
+    begin: int
+    next: int
+
+
+def gaps_in(topic: Topic, begin: int, rows: Sequence[Mapping[str, Any]]) -> Iterator[Gap]:
+    """Where offsets that are wanted from `begin` on are missing before or between rows: they are dense otherwise."""
+    for row in rows:
+        if row["offset"] > begin:
+            yield Gap(topic.name, begin, row["offset"])
+        begin = row["offset"] + 1
 
 
 def read_rows(journal: Journal, topic: Topic, offset: int, limit: int, max_bytes: int) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ export async function show(view) {
   const wires = Object.keys(first.totals);
   const state = h("div", { class: "actions" });
   const trouble = h("div", { class: "notice bad", hidden: true, role: "alert" });
+  const warnings = h("div", { class: "notice warn", hidden: true, role: "status" });
   const tiles = h("div", { class: "tiles" });
   const totals = h("div", {});
   const cards = wires.map((wire) => new WireCard(wire));
@@ -27,6 +28,8 @@ export async function show(view) {
     replace(state, badge(now.status.replace("_", " "), now.status === "ok" ? "good" : "bad"), h("span", { class: "soft" }, `version ${now.version}, up ${duration(now.uptime_s * 1e6)}`));
     trouble.hidden = now.status === "ok";
     trouble.textContent = `The bus is ${now.status.replace("_", " ")}. ${now.reason}`;
+    warnings.hidden = now.warnings.length === 0;
+    replace(warnings, ...now.warnings.map((/** @type {string} */ text) => h("div", {}, text)));
     replace(tiles, tile("stored", count(now.committed + 1)), tile("journal", bytes(now.journal_bytes)), tile("topics", count(now.topics)),
       tile("connected", count(now.peers)), tile("open requests", count(now.open_requests)), tile("errors", count(now.errors), now.errors > 0 ? "bad" : ""),
       tile("dead letters", count(now.dead_letters), now.dead_letters > 0 ? "warn" : ""));
@@ -37,7 +40,7 @@ export async function show(view) {
       ["Queues", count(now.queues)], ["Not taken by a receiver", count(now.undeliverable)],
     ]));
   };
-  replace(view.root, heading("Overview", "What goes over the bus right now.", state), trouble, h("div", { class: "wires" }, cards.map((card) => card.element)), tiles,
+  replace(view.root, heading("Overview", "What goes over the bus right now.", state), trouble, warnings, h("div", { class: "wires" }, cards.map((card) => card.element)), tiles,
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Messages a second, by wire"), chart.legend), chart.drawing),
     h("div", { class: "cards uneven" }, h("div", { class: "card" }, h("h2", {}, "Busiest topics"), busiest.element), h("div", { class: "card" }, h("h2", {}, "Since start"), totals)));
   update(first);
