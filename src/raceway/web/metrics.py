@@ -28,6 +28,10 @@ COUNTERS = {
     "raceway_stalled_peers_closed_total": ("bus.stalled_closed", "Peers closed because a begun message did not end."),
     "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were silent too long."),
     "raceway_zbus_pubsub_dropped_messages_total": ("bus.pubsub_dropped", "Copies that a full buffer lost."),
+    "raceway_ack_timeouts_total": (
+        "bus.ack_timeouts",
+        "Messages that their consumers did not acknowledge in time; they come again.",
+    ),
     "raceway_redelivered_messages_total": ("bus.redelivered", "Messages delivered to a consumer again."),
     "raceway_dead_letters_total": ("bus.dead_letters", "Messages copied to a dead-letter topic."),
     "raceway_poison_dropped_messages_total": ("bus.poison_dropped", "Messages given up after too many failures."),
