@@ -216,6 +216,17 @@ def test_an_administrator_sets_it_at_once_and_for_a_subscription_to_come(tmp_pat
     assert bench.broker.danube_admin.in_flight(TOPIC, NAME) is None
 
 
+def test_a_window_that_was_set_for_the_subscription_is_where_its_consumers_begin() -> None:
+    bench = SubscribingBench(first_in_flight=10)
+    producer = bench.producer()
+    bench.broker.danube_admin.set_dispatch_limit(TOPIC, NAME, 30)
+    consumer = bench.member("shared")
+    bench.sent(producer, *(b"%d" % number for number in range(60)))
+    assert consumer.offsets == list(range(30))
+    bench.broker.danube_admin.set_dispatch_limit(TOPIC, NAME, 40)
+    assert consumer.offsets == list(range(40))
+
+
 def test_all_consumers_together_have_no_more_than_the_window_of_the_subscription() -> None:
     bench = SubscribingBench(first_in_flight=10, max_unacked=5)
     producer = bench.producer()

@@ -240,7 +240,7 @@ class DurableSubscription(Subscription):
         line = self._handed.get(consumer)
         if line is None:
             fixed = consumer.in_flight or self._in_flight
-            line = self._handed[consumer] = Line(min(self._first_in_flight, self.max_unacked), fixed)
+            line = self._handed[consumer] = Line(self._first_in_flight, fixed)
         return line
 
     def pump(self) -> None:
@@ -478,12 +478,13 @@ class DurableSubscription(Subscription):
                 held.since_ms = min(held.since_ms, now_ms + policy.wait_ms(failures))
         self.tick()
 
-    def set_window(self, max_unacked: int, in_flight: int | None) -> None:
-        """Lines begin anew with what is out now."""
-        if (max_unacked, in_flight) != (self.max_unacked, self._in_flight):
-            self.max_unacked, self._in_flight = max_unacked, in_flight
-            for line in self._handed.values():
-                line.set_window(min(self._first_in_flight, max_unacked), in_flight)
+    def set_window(self, max_unacked: int, first_in_flight: int, in_flight: int | None) -> None:
+        """Holds at once, but for consumers that said themselves how many they want."""
+        known = (self.max_unacked, self._first_in_flight, self._in_flight)
+        self.max_unacked, self._first_in_flight, self._in_flight = max_unacked, first_in_flight, in_flight
+        if known != (max_unacked, first_in_flight, in_flight):
+            for consumer, line in self._handed.items():
+                line.set_window(first_in_flight, consumer.in_flight or in_flight)
         self.pump()
 
     def _make_ready(self, held: Held) -> None:

@@ -231,7 +231,7 @@ class SubscriptionTable:
             place = (record.topic, record.name)
             subscription = make(
                 *common, kept=kept, policy=self.settings.policy(*place), max_unacked=self.settings.max_unacked(*place),
-                in_flight=self.settings.maybe_in_flight(*place), first_in_flight=self._settings.first_in_flight,
+                in_flight=self.settings.maybe_in_flight(*place), first_in_flight=self.settings.first_in_flight(*place),
             )  # fmt: skip
         subscription.paused = self._paused
         feed.subscriptions[record.name] = subscription
@@ -259,7 +259,11 @@ class SubscriptionTable:
         subscription = None if known is None else self.of_topic(known).get(name)
         if isinstance(subscription, DurableSubscription):
             subscription.set_policy(self.settings.policy(topic, name))
-            subscription.set_window(self.settings.max_unacked(topic, name), self.settings.maybe_in_flight(topic, name))
+            subscription.set_window(
+                self.settings.max_unacked(topic, name),
+                self.settings.first_in_flight(topic, name),
+                self.settings.maybe_in_flight(topic, name),
+            )
 
     def move(self, subscription: DurableSubscription, offset: int, requests: int) -> None:
         """Go on from this offset, before which there are so many requests. Raises UnavailableError."""
