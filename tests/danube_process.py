@@ -141,9 +141,9 @@ class DanubeProcess:
         """Numbers from 0 on, one after the other, with the keys in turn; a number that failed is sent again."""
         self.do("keep_sending", name=name, keys=keys)
 
-    def keep_receiving(self, *names: str) -> None:
-        """Each acknowledges one message after the other."""
-        self.do("keep_receiving", names=names)
+    def keep_receiving(self, *names: str, work_s: float = 0.0) -> None:
+        """Each acknowledges one message after the other, when it has worked so long on it."""
+        self.do("keep_receiving", names=names, work_s=work_s)
 
     def progress(self) -> tuple[dict[str, int], dict[str, int]]:
         """How much each producer got stored and how much each consumer received."""
@@ -292,16 +292,17 @@ class _Child:
             else:
                 self._stored[name] += 1
 
-    async def keep_receiving(self, names: list[str]) -> None:
-        self._receivers += [asyncio.create_task(self._receive_on(name)) for name in names]
+    async def keep_receiving(self, names: list[str], work_s: float) -> None:
+        self._receivers += [asyncio.create_task(self._receive_on(name, work_s)) for name in names]
 
-    async def _receive_on(self, name: str) -> None:
+    async def _receive_on(self, name: str, work_s: float) -> None:
         import grpc
 
         while True:
             message = await self._queues[name].get()
             self._came.append(Came(name, message.msg_id.topic_offset, int(message.payload), message.routing_key))
             self._received[name] += 1
+            await asyncio.sleep(work_s)
             # A bus that is away takes no acknowledgement; the message comes again.
             with suppress(grpc.aio.AioRpcError):
                 await self._consumers[name].ack(message)

@@ -115,6 +115,7 @@ class SubscribingBench(BrokerRig):
     """`settings` are of `broker.subscriptions`."""
 
     def __init__(self, folder: Path | None = None, journal: dict[str, Any] | None = None, **settings: Any) -> None:
+        settings = {"first_in_flight": 10_000} | settings  # windows have tests of their own
         super().__init__(folder, journal, linger_ms=0, subscriptions=config.Subscriptions(**settings))
         self._requests = 1
         self.sender = self._connected()

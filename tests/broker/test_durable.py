@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from structlog.testing import capture_logs
 
 from raceway.broker.recent import RecentRows
 from raceway.errors import ForbiddenError, InvalidValueError, MismatchError, UnknownSubscriptionError, UnknownTopicError
@@ -339,6 +340,7 @@ def test_what_is_not_acknowledged_in_time_comes_again(bench: SubscribingBench, p
 
 def test_a_message_fails_six_times_and_then_blocks(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member()
+    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(ack_timeout_ms=3_600_000))
     bench.sent(p, b"bad", b"good")
     bench.ack(1)
     for _ in range(6):
@@ -349,6 +351,56 @@ def test_a_message_fails_six_times_and_then_blocks(bench: SubscribingBench, p: i
     assert (bench.status().poisoned, bench.kept_cursor()) == (1, 0)
     bench.ack(0)
     assert consumer.offsets[-1] == 2, "an acknowledgement after all lets the others pass"
+
+
+def test_a_lost_consumer_is_a_failure_of_the_message_it_was_at_work_on(bench: SubscribingBench, p: int) -> None:
+    policy = FailurePolicy(max_redelivery_count=2, poison="dead_letter", dead_letter_topic="dead")
+    consumer = bench.member("shared")
+    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.sent(p, *payloads(4))
+    bench.ack(0)
+    for _ in range(3):
+        assert consumer.offsets[-3:] == [1, 2, 3]
+        consumer.stream.close(lost=True)
+        bench.settle()
+        consumer = bench.open(consumer.id)
+    assert consumer.offsets == [2, 3], "those behind it come again as often as need be"
+    assert [row["payload"] for row in bench.rows() if row["topic"] == "dead"] == [b"1"]
+
+
+def test_connections_that_the_stop_of_the_bus_ends_are_no_failures(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    bench.sent(p, b"a")
+    bench.broker.danube.pause()
+    consumer.stream.close(lost=True)
+    bench.settle()
+    kept = bench.journal.state.get("cursors", f"subscription:{TOPIC}:{NAME}")
+    assert kept == {"topic": TOPIC, "offset": 0, "requests": 0}
+
+
+def test_a_message_that_hangs_its_consumer_for_ever_is_given_up_at_last(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member()
+    policy = FailurePolicy(max_redelivery_count=1, backoff="fixed", poison="drop")
+    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, policy)
+    bench.sent(p, b"a")
+    bench.loop.advance(600)
+    assert (len(consumer.offsets) > 15, bench.status().dropped) == (True, 0), "far above the failures of the policy"
+    bench.loop.advance(30)
+    assert bench.status().dropped == 1
+
+
+def test_a_subscription_that_is_blocked_says_so(bench: SubscribingBench, p: int) -> None:
+    bench.member()
+    bench.broker.danube_admin.set_failure_policy(TOPIC, NAME, FailurePolicy(max_redelivery_count=0))
+    bench.sent(p, b"a")
+    with capture_logs() as logs:
+        bench.nack(0, reason="no such order")
+    [line] = logs
+    assert (line["event"], line["topic"], line["subscription"]) == ("subscription blocked", TOPIC, NAME)
+    assert (line["offset"], line["reason"], line["failures"]) == (0, "no such order", 1)
+    assert "raceway replay" in line["go_on"]
+    status = bench.status()
+    assert (status.poisoned, status.blocked_at, status.blocked_by) == (1, 0, "no such order")
 
 
 def test_a_disconnection_is_no_failure(bench: SubscribingBench, p: int) -> None:

@@ -10,7 +10,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from raceway.codec.danube_pb.danube_admin_pb2 import SubscriptionListResponse, TopicRequest, TopicResponse
+from raceway.codec.danube_pb.danube_admin_pb2 import (
+    SetSubscriptionDispatchConfigRequest,
+    SubscriptionDispatchConfig,
+    SubscriptionListResponse,
+    SubscriptionResponse,
+    TopicRequest,
+    TopicResponse,
+)
 from raceway.codec.danube_pb.danube_api_pb2 import HealthCheckRequest, HealthCheckResponse, StreamMessage
 from tests.danube_process import DanubeProcess, Received, RefusedError, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
@@ -240,8 +247,30 @@ def test_a_subscription_nobody_is_attached_to_takes_another_type_and_keeps_its_p
     assert payloads(client.receive("b" + topic, 2, ack=True)) == [b"1", b"2"]
 
 
-def test_a_hundred_messages_are_out_without_an_acknowledgement(client: DanubeProcess, topic: str) -> None:
+def set_window(wire: DanubeWire, topic: str, count: int) -> None:
+    config = SubscriptionDispatchConfig(max_unacked_messages=count)
+    request = SetSubscriptionDispatchConfigRequest(topic=topic, subscription="s", dispatch_config=config)
+    wire.ask("danube_admin.TopicAdmin/SetSubscriptionDispatchConfig", request, SubscriptionResponse)
+
+
+def test_ten_messages_are_out_to_a_consumer_that_acknowledges_none_and_more_to_one_that_does(
+    client: DanubeProcess, topic: str
+) -> None:
     client.create(topic, topic)
+    client.subscribe("c" + topic, topic, "s")
+    client.send(topic, *numbered(60))
+    first = client.receive("c" + topic, 11, within_s=0.5)
+    assert payloads(first) == numbered(10)
+    for message in first:
+        client.ack("c" + topic, message)
+    assert len(client.receive("c" + topic, 50, within_s=0.5)) > 12
+
+
+def test_a_hundred_messages_are_out_without_an_acknowledgement(
+    client: DanubeProcess, wire: DanubeWire, topic: str
+) -> None:
+    client.create(topic, topic)
+    set_window(wire, topic, 100)
     client.subscribe("c" + topic, topic, "s")
     client.send(topic, *numbered(120))
     got = client.receive("c" + topic, 101, within_s=0.5)
@@ -254,10 +283,11 @@ def test_a_hundred_messages_are_out_without_an_acknowledgement(client: DanubePro
 
 @pytest.mark.parametrize("type", ["EXCLUSIVE", "KEY_SHARED"])
 def test_a_backlog_of_more_than_a_stream_takes_at_once_follows_by_itself(
-    client: DanubeProcess, topic: str, type: str
+    client: DanubeProcess, wire: DanubeWire, topic: str, type: str
 ) -> None:
     """Nobody acknowledges, nobody sends: only the room of the stream lets the rest out."""
     client.create(topic, topic)
+    set_window(wire, topic, 100)
     client.subscribe("c" + topic, topic, "s", type)
     client.close("c" + topic)
     for number in range(100):

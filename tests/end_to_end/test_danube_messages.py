@@ -179,11 +179,11 @@ def test_a_shared_subscription_is_shared(client: DanubeProcess, topic: str, name
     client.create(name, topic, reliable=reliable)
     for each in "ab":
         client.subscribe(each + name, topic, "s", "SHARED")
-    client.send(name, *numbered(60))
-    first = client.receive("a" + name, 60, ack=True, within_s=1)
-    second = client.receive("b" + name, 60, ack=True, within_s=1)
-    assert sorted(payloads(first) + payloads(second), key=int) == numbered(60)
-    assert len(first) == len(second) == 30
+    client.send(name, *numbered(20))
+    first = client.receive("a" + name, 20, ack=True, within_s=1)
+    second = client.receive("b" + name, 20, ack=True, within_s=1)
+    assert sorted(payloads(first) + payloads(second), key=int) == numbered(20)
+    assert len(first) == len(second) == 10
 
 
 @pytest.mark.parametrize("reliable", [True, False], ids=["reliable", "non-reliable"])

@@ -58,22 +58,27 @@ class ConsumerRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     number: int
     seat: int
     filters: tuple[str, ...] = ()
+    in_flight: int | None = None
 
 
 class Consumer:
-    __slots__ = ("expected_ms", "filters", "id", "left_ms", "name", "number", "seat", "sink")
+    __slots__ = ("expected_ms", "filters", "id", "in_flight", "left_ms", "name", "number", "seat", "sink")
 
     def __init__(self, consumer_id: int, name: str, filters: KeyFilter, number: int, seat: int, now_ms: float) -> None:
         self.id, self.name, self.filters = consumer_id, name, filters
         self.number, self.seat = number, seat
         self.sink: Sink | None = None
         self.left_ms = now_ms
+        # How many messages it wants to have out at once, if it said so.
+        self.in_flight: int | None = None
         # It has subscribed, and its first stream is expected until then.
         self.expected_ms = 0.0
 
     @classmethod
     def restored(cls, consumer_id: int, record: ConsumerRecord, now_ms: float) -> Consumer:
-        return cls(consumer_id, record.name, KeyFilter(record.filters), record.number, record.seat, now_ms)
+        made = cls(consumer_id, record.name, KeyFilter(record.filters), record.number, record.seat, now_ms)
+        made.in_flight = record.in_flight
+        return made
 
 
 class Consumers:

@@ -192,6 +192,17 @@ class DanubeAdmin:
         self._subscriptions.settings.set_max_unacked(name, subscription, max_unacked)
         self._subscriptions.apply_settings(name, subscription)
 
+    def in_flight(self, topic: str, subscription: str) -> int | None:
+        """None: what is out to a consumer follows what it acknowledges. Raises as `dispatch_limit`."""
+        return self._subscriptions.settings.maybe_in_flight(self._known(topic, subscription), subscription)
+
+    def set_in_flight(self, topic: str, subscription: str, count: int | None) -> None:
+        """How many messages one consumer has at once. As a failure policy. Raises UnknownTopicError,
+        InvalidValueError."""
+        name = self._named(topic, subscription)
+        self._subscriptions.settings.set_in_flight(name, subscription, count)
+        self._subscriptions.apply_settings(name, subscription)
+
     def settings_of(self, topic: str) -> list[str]:
         """Names for which something is set, whether there is such a subscription or not. Raises UnknownTopicError."""
         return self._subscriptions.settings.names(self._topic(topic).name)

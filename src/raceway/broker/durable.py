@@ -2,10 +2,12 @@
 
     committed ──> taken in ──> READY ──> OUT ──ack──> done: the cursor moves
                                  ^        │
-             stream ended: READY ┤        └─nack, timeout──> WAITING ──> READY, or POISON after too many
+             stream ended: READY ┤        └─nack, timeout──> WAITING ──> READY, or POISON after too many failures
                                  └────────────────────────────────┘
 
-A poisonous message is dropped, or blocks, or is COPYING until its dead letter is safe.
+A failure is a nack, or a connection lost by the consumer that was at work on the message: the first of its line. A
+message that is not acknowledged in time comes again, which is no failure: a consumer may be slow. A poisonous message
+is dropped, or blocks, or is COPYING until its dead letter is safe.
 
 A subscription keeps offsets, never rows: what is out can be read again. `_held` has every offset that was taken in and
 is not done, in ascending order, so its first one is the cursor; rows behind it that are done are not in it. Both are
@@ -21,8 +23,11 @@ from functools import partial
 from heapq import heappop, heappush
 from typing import Any, ClassVar
 
-from raceway.broker.consumers import Consumer
+import structlog
+
+from raceway.broker.consumers import Consumer, Sink
 from raceway.broker.gaps import tell_gap
+from raceway.broker.lines import Line
 from raceway.broker.progress import Ahead, done_counts
 from raceway.broker.rates import TokenBucket
 from raceway.broker.recent import Piece
@@ -41,18 +46,25 @@ ROWS_OF_A_SEARCH = 500
 TRY_AGAIN_MS = 1000
 # Requests between the cursor and the newest message out; beyond it the lag may be wrong by some after a restart.
 KEPT_REQUESTS = 10_000
+# So often may the first message of a line run out of time before that counts as one failure: its consumer hangs.
+HANGS = 10
+
+# What an operator may do about a message that blocks its subscription.
+WAYS_OUT = "raceway replay TOPIC SUBSCRIPTION --from PLACE to go past it, or another failure policy"
+
+log = structlog.get_logger("raceway.broker")
 
 
 class Held:
     """A message that was taken in and is not done. `since_ms`: out since, or to wait until."""
 
-    __slots__ = ("consumer", "deliveries", "key", "offset", "reason", "since_ms", "state")
+    __slots__ = ("consumer", "deliveries", "expiries", "key", "offset", "place", "reason", "since_ms", "state")
 
     def __init__(self, offset: int, key: bytes = b"") -> None:
         self.offset, self.key = offset, key
         self.state = READY
         self.consumer: Consumer | None = None
-        self.deliveries = 0
+        self.deliveries = self.expiries = self.place = 0
         self.since_ms = 0.0
         self.reason = ""
 
@@ -73,9 +85,13 @@ class DurableSubscription(Subscription):
         kept: Mapping[str, Any],
         policy: FailurePolicy,
         max_unacked: int,
+        in_flight: int | None,
+        first_in_flight: int,
     ) -> None:
         super().__init__(feed, name, kind, host, release_ms)
         self.policy, self.max_unacked = policy, max_unacked
+        self._in_flight, self._first_in_flight = in_flight, first_in_flight
+        self._handed: dict[Consumer, Line] = {}
         self.redelivered = self.dead_letters = 0
         self._next: int = kept["offset"]
         self._held: dict[int, Held] = {}
@@ -124,11 +140,13 @@ class DurableSubscription(Subscription):
 
     def status(self) -> SubscriptionStatus:
         states = [held.state for held in self._held.values()]
+        blocker = next((held for held in self._held.values() if held.state is POISON), None)
         return SubscriptionStatus(
             self.topic.name, self.name, self.kind, self.reliable, self.cursor, self.lag,
             states.count(OUT), states.count(WAITING) + states.count(COPYING), states.count(POISON),
             tuple(consumer.name for consumer in self.consumers), tuple(each.name for each in self.consumers.active),
             self.delivered, self.redelivered, self.dropped, self.dead_letters, self.undeliverable,
+            blocker.offset if blocker else None, blocker.reason if blocker else "",
         )  # fmt: skip
 
     # ---- rows come in ------------------------------------------------------------------------------------------------
@@ -148,6 +166,7 @@ class DurableSubscription(Subscription):
         self._stepped.clear()
         self._ahead.clear()
         self._failures.clear()
+        self._handed.clear()
         self._out = self._poisoned = 0
         self._next, self._requests = offset, requests
         self._host.note_move(self)
@@ -211,6 +230,19 @@ class DurableSubscription(Subscription):
         heappush(self._ready, held.offset)
 
     # ---- messages go out ---------------------------------------------------------------------------------------------
+
+    def rooms(self) -> dict[Consumer, int]:
+        found = super().rooms()
+        for consumer in [each for each in found if (line := self._handed.get(each)) and line.is_full]:
+            del found[consumer]
+        return found
+
+    def _line(self, consumer: Consumer) -> Line:
+        line = self._handed.get(consumer)
+        if line is None:
+            fixed = consumer.in_flight or self._in_flight
+            line = self._handed[consumer] = Line(self._first_in_flight, fixed)
+        return line
 
     def pump(self) -> None:
         if self.paused:
@@ -290,7 +322,9 @@ class DurableSubscription(Subscription):
             self._host.letters.note_undeliverable(self.topic, self.name, piece.batch, row, oversize, sink.largest)
             self.finish(held)
             return False
-        held.state, held.consumer, held.since_ms = OUT, consumer, self._host.now_ms()
+        held.state, held.consumer = OUT, consumer
+        line = self._line(consumer)
+        line.hand_out(held, self._host.now_ms())
         held.deliveries += 1
         self._out += 1
         self.delivered += 1
@@ -298,7 +332,7 @@ class DurableSubscription(Subscription):
             self.redelivered += 1
             self._host.counts["bus.redelivered"] += 1
         rooms[consumer] -= size
-        if rooms[consumer] <= 0:
+        if rooms[consumer] <= 0 or line.is_full:
             del rooms[consumer]
         return True
 
@@ -309,8 +343,17 @@ class DurableSubscription(Subscription):
     def unblock(self, rooms: dict[Consumer, int]) -> None:
         """Messages that were set aside for these consumers are ready again."""
 
+    def close_stream(self, consumer: Consumer, sink: Sink, *, lost: bool = False) -> None:
+        """The message that a lost consumer was at work on may be what it died of."""
+        line = self._handed.get(consumer)
+        head = line.maybe_head() if lost and line is not None and consumer.sink is sink and not self.paused else None
+        if head is not None:
+            self._count_failure(self._held[head.offset], "the consumer was lost")
+        super().close_stream(consumer, sink)
+
     def give_back(self, consumer: Consumer) -> None:
-        """That is no failure: it is not counted, and nothing waits."""
+        """That is no failure by itself, and nothing waits."""
+        self._handed.pop(consumer, None)
         for held in self._held.values():
             if held.state is OUT and held.consumer is consumer:
                 self._out -= 1
@@ -322,6 +365,9 @@ class DurableSubscription(Subscription):
         """Any consumer of the subscription may; what is not in flight is done already."""
         held = self._held.get(offset)
         if held is not None:
+            line = self._handed.get(held.consumer) if held.consumer is not None else None
+            if line is not None:
+                line.acknowledge(held, self._host.now_ms(), self.policy.ack_timeout_ms, self.max_unacked)
             self.finish(held)
 
     def finish(self, held: Held) -> None:
@@ -337,17 +383,40 @@ class DurableSubscription(Subscription):
         """A consumer could not handle the message."""
         held = self._held.get(offset)
         if held is not None and held.state is OUT:
+            self._take_back(held)
             self._fail(held, delay_ms, reason)
 
+    def _take_back(self, held: Held) -> None:
+        if held.consumer is not None and held.consumer in self._handed:
+            self._handed[held.consumer].take_back(held)
+
     def _fail(self, held: Held, delay_ms: int, reason: str) -> None:
+        self._count_failure(held, reason)
+        if held.state is OUT:
+            self._wait(held, self.policy.wait_ms(self._failures[held.offset], delay_ms))
+
+    def _count_failure(self, held: Held, reason: str) -> None:
         failures = self._failures[held.offset] = self._failures.get(held.offset, 0) + 1
-        self._host.note_move(self)
         held.reason = reason
+        self._host.note_move(self)
         if failures > self.policy.max_redelivery_count:
             self._poison(held)
-            return
-        held.state = WAITING
-        held.since_ms = self._host.now_ms() + self.policy.wait_ms(failures, delay_ms)
+
+    def _expire(self, held: Held) -> None:
+        """Its consumer is there and has not acknowledged it: it comes again, later each time."""
+        line = self._handed.get(held.consumer) if held.consumer is not None else None
+        hangs = line is None or line.maybe_head() is held
+        held.expiries += hangs
+        if line is not None:
+            line.expire(held)
+        self._host.counts["bus.ack_timeouts"] += 1
+        if hangs and held.expiries % HANGS == 0:
+            self._fail(held, 0, "ack timeout")
+        else:
+            self._wait(held, self.policy.wait_ms(self._failures.get(held.offset, 0) + max(held.expiries, 1)))
+
+    def _wait(self, held: Held, delay_ms: int) -> None:
+        held.state, held.since_ms = WAITING, self._host.now_ms() + delay_ms
         self._wake(held.since_ms)
 
     def _poison(self, held: Held) -> None:
@@ -365,6 +434,10 @@ class DurableSubscription(Subscription):
             self._out -= 1
             self._poisoned += 1
             held.state = POISON
+            log.warning(
+                "subscription blocked", topic=self.topic.name, subscription=self.name, offset=held.offset,
+                failures=self._failures.get(held.offset, 0), reason=held.reason, go_on=WAYS_OUT,
+            )  # fmt: skip
 
     def _copy_away(self, held: Held) -> None:
         piece, target = self._host.recent.find(self.topic, held.offset), self.policy.dead_letter_topic
@@ -406,8 +479,13 @@ class DurableSubscription(Subscription):
                 held.since_ms = min(held.since_ms, now_ms + policy.wait_ms(failures))
         self.tick()
 
-    def set_max_unacked(self, max_unacked: int) -> None:
-        self.max_unacked = max_unacked
+    def set_window(self, max_unacked: int, first_in_flight: int, in_flight: int | None) -> None:
+        """Holds at once, but for consumers that said themselves how many they want."""
+        known = (self.max_unacked, self._first_in_flight, self._in_flight)
+        self.max_unacked, self._first_in_flight, self._in_flight = max_unacked, first_in_flight, in_flight
+        if known != (max_unacked, first_in_flight, in_flight):
+            for consumer, line in self._handed.items():
+                line.set_window(first_in_flight, consumer.in_flight or in_flight)
         self.pump()
 
     def _make_ready(self, held: Held) -> None:
@@ -423,7 +501,7 @@ class DurableSubscription(Subscription):
             self._wakes_ms = float("inf")
         for held in list(self._due(now_ms)):
             if held.state is OUT:
-                self._fail(held, 0, "ack timeout")
+                self._expire(held)
             elif self._failures.get(held.offset, 0) > self.policy.max_redelivery_count:
                 self._poison(held)
             else:
@@ -439,7 +517,8 @@ class DurableSubscription(Subscription):
 
     def _due_ms(self, held: Held) -> float:
         if held.state is OUT:
-            return held.since_ms + self.policy.ack_timeout_ms
+            line = self._handed.get(held.consumer) if held.consumer is not None else None
+            return self.policy.ack_timeout_ms + (held.since_ms if line is None else line.clock_ms(held))
         return held.since_ms if held.state is WAITING else float("inf")
 
     def _wake(self, at_ms: float) -> None:

@@ -101,8 +101,8 @@ class Subscription(ABC):
             self.give_back(consumer)
         self.settle()
 
-    def close_stream(self, consumer: Consumer, sink: Sink) -> None:
-        """May be repeated, and come after a newer one was opened."""
+    def close_stream(self, consumer: Consumer, sink: Sink, *, lost: bool = False) -> None:
+        """May be repeated, and come after a newer one was opened. `lost`: nobody said goodbye."""
         if consumer.sink is sink:
             consumer.sink = None
             consumer.left_ms = self._host.now_ms()

@@ -30,7 +30,7 @@ NOTHING = Given()
 
 class SubscriptionSettings:
     def __init__(self, bus: Bus, settings: config.Subscriptions) -> None:
-        self._bus, self._max_unacked = bus, settings.max_unacked
+        self._bus, self._max_unacked, self._first_in_flight = bus, settings.max_unacked, settings.first_in_flight
         self._default = FailurePolicy(**msgspec.structs.asdict(settings.failure))
         self._given: dict[str, dict[str, Given]] = {}
         for key, value in bus.journal.state.section(SETTINGS).items():
@@ -51,6 +51,10 @@ class SubscriptionSettings:
 
     def max_unacked(self, topic: str, name: str) -> int:
         return self._get(topic, name).max_unacked or self._max_unacked
+
+    def first_in_flight(self, topic: str, name: str) -> int:
+        """How many are out to a consumer at first. Whoever set the window of the subscription has thought about it."""
+        return self._get(topic, name).max_unacked or min(self._first_in_flight, self._max_unacked)
 
     def maybe_in_flight(self, topic: str, name: str) -> int | None:
         return self._get(topic, name).in_flight

@@ -28,7 +28,7 @@ from raceway.broker.queues import CURSORS
 from raceway.broker.recent import RecentRows
 from raceway.broker.runs import Refused
 from raceway.broker.subscription import Subscription
-from raceway.broker.subscription_settings import Given, SubscriptionSettings
+from raceway.broker.subscription_settings import Given, SubscriptionSettings, checked
 from raceway.broker.timers import Alarms
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
@@ -73,9 +73,9 @@ class Stream:
         if self._consumer.sink is self._sink:
             self._subscription.pump()
 
-    def close(self) -> None:
-        """May be repeated."""
-        self._subscription.close_stream(self._consumer, self._sink)
+    def close(self, *, lost: bool = False) -> None:
+        """May be repeated. `lost`: the connection is gone, and nobody said goodbye."""
+        self._subscription.close_stream(self._consumer, self._sink, lost=lost)
 
 
 class SubscriptionTable:
@@ -157,10 +157,10 @@ class SubscriptionTable:
         consumer_id = self._free_id() if known is None else known.id
         record = ConsumerRecord(
             subscription.topic.name, subscription.name, wanted.name, self._numbers,
-            self._numbers if live is None else live.seat, wanted.filters,
+            self._numbers if live is None else live.seat, wanted.filters, wanted.in_flight,
         )  # fmt: skip
         self._bus.set_state(CONSUMERS, str(consumer_id), msgspec.to_builtins(record))
-        consumer = Consumer.restored(consumer_id, record, self.now_ms())
+        consumer = self._expect(consumer_id, record)
         self._join(subscription, consumer)
         return consumer
 
@@ -187,8 +187,13 @@ class SubscriptionTable:
             if found and found not in self._by_consumer:
                 return found
 
-    def _join(self, subscription: Subscription, consumer: Consumer) -> None:
+    def _expect(self, consumer_id: int, record: ConsumerRecord) -> Consumer:
+        """A consumer whose stream should come soon."""
+        consumer = Consumer.restored(consumer_id, record, self.now_ms())
         consumer.expected_ms = self.now_ms() + self._settings.arrival_s * 1000
+        return consumer
+
+    def _join(self, subscription: Subscription, consumer: Consumer) -> None:
         subscription.consumers.add(consumer)
         subscription.joined()
         self._by_consumer[consumer.id] = (subscription, consumer)
@@ -225,8 +230,9 @@ class SubscriptionTable:
             make = durable if record.type == "key_shared" else DurableSubscription
             place = (record.topic, record.name)
             subscription = make(
-                *common, kept=kept, policy=self.settings.policy(*place), max_unacked=self.settings.max_unacked(*place)
-            )
+                *common, kept=kept, policy=self.settings.policy(*place), max_unacked=self.settings.max_unacked(*place),
+                in_flight=self.settings.maybe_in_flight(*place), first_in_flight=self.settings.first_in_flight(*place),
+            )  # fmt: skip
         subscription.paused = self._paused
         feed.subscriptions[record.name] = subscription
         self._kept[subscription] = record
@@ -253,7 +259,11 @@ class SubscriptionTable:
         subscription = None if known is None else self.of_topic(known).get(name)
         if isinstance(subscription, DurableSubscription):
             subscription.set_policy(self.settings.policy(topic, name))
-            subscription.set_max_unacked(self.settings.max_unacked(topic, name))
+            subscription.set_window(
+                self.settings.max_unacked(topic, name),
+                self.settings.first_in_flight(topic, name),
+                self.settings.maybe_in_flight(topic, name),
+            )
 
     def move(self, subscription: DurableSubscription, offset: int, requests: int) -> None:
         """Go on from this offset, before which there are so many requests. Raises UnavailableError."""
@@ -424,8 +434,7 @@ class SubscriptionTable:
         for consumer_id, value in list(state.section(CONSUMERS).items()):
             joined = msgspec.convert(value, ConsumerRecord)
             self._numbers = max(self._numbers, joined.number)
-            consumer = Consumer.restored(int(consumer_id), joined, self.now_ms())
-            self._join(by_name[joined.topic, joined.subscription], consumer)
+            self._join(by_name[joined.topic, joined.subscription], self._expect(int(consumer_id), joined))
 
 
 def _told(done: Done, refusal: RacewayError | None, error: RacewayError | None) -> None:
@@ -435,6 +444,8 @@ def _told(done: Done, refusal: RacewayError | None, error: RacewayError | None) 
 def _check_names(wanted: ConsumerWanted) -> None:
     check_name("consumer_name", wanted.name)
     check_name("subscription", wanted.subscription)
+    if wanted.in_flight is not None:
+        checked("in_flight", wanted.in_flight)
     if len(wanted.filters) > MAX_FILTERS or any(len(glob) > MAX_NAME for glob in wanted.filters):
         raise InvalidValueError("key_filters", f"at most {MAX_FILTERS} of {MAX_NAME} characters")
 

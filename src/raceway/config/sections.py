@@ -115,9 +115,9 @@ class FailureDefaults(Section, frozen=True):
     max_redelivery_count: Annotated[
         Count, Meta(description="Failed deliveries after which a message may be delivered again.")
     ] = 5
-    ack_timeout_ms: Annotated[Positive, Meta(description="A message not acknowledged by then counts as failed.")] = (
-        30_000
-    )
+    ack_timeout_ms: Annotated[
+        Positive, Meta(description="A message whose turn it is and that is not acknowledged by then comes again.")
+    ] = 30_000
     base_redelivery_delay_ms: Annotated[Count, Meta(description="How long a failed message waits at first.")] = 1000
     max_redelivery_delay_ms: Annotated[Count, Meta(description="How long it waits at most.")] = 60_000
 
@@ -131,6 +131,10 @@ class Subscriptions(Section, frozen=True):
     max_unacked: Annotated[
         int, Meta(ge=1, le=10_000, description="Messages out without an acknowledgement, per subscription.")
     ] = 100  # the size of the usual client's own buffer
+    first_in_flight: Annotated[
+        int,
+        Meta(ge=1, le=10_000, description="Messages out to one consumer at first; it follows what is acknowledged."),
+    ] = 10
     exclusive_release_s: Annotated[
         Seconds, Meta(description="An exclusive subscription is free when its owner had no stream for so long.")
     ] = 3.0

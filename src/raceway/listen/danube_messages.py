@@ -263,7 +263,7 @@ class Receiver:
 
     def _closed(self) -> None:
         if self._above is not None:
-            self._above.close()
+            self._above.close(lost=self._session.lost)
 
     def _has_room(self) -> None:
         if self._above is not None:

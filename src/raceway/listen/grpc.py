@@ -222,6 +222,8 @@ class GrpcSession(Session):
         self._deadlines: TimerWheel[int] = TimerWheel()
         self._ticks = False
         self._swept = gate.time()
+        # The connection is gone, and whoever had streams on it did not end them first.
+        self.lost = False
         self._asked: float | None = None
         self.handlers = {Arrivals: self._arrived}
         self._note_handlers: dict[type, Callable[[Any], None]] = {
@@ -235,6 +237,7 @@ class GrpcSession(Session):
 
     def stop(self, reason: str) -> None:
         if self.open:
+            self.lost = True
             streams, self.streams = self.streams, {}
             intakes, self._intakes = self._intakes, {}
             self._full.clear()

@@ -40,13 +40,15 @@ class ProducerWanted(_Record, frozen=True):
 
 
 class ConsumerWanted(_Record, frozen=True):
-    """`filters` are globs over keys; they count in a key-shared subscription only."""
+    """`filters` are globs over keys; they count in a key-shared subscription only. `in_flight`: messages that the
+    consumer wants to have at once, if it says so."""
 
     topic: str
     name: str
     subscription: str
     type: SubscriptionType = "shared"
     filters: tuple[str, ...] = ()
+    in_flight: int | None = None
 
 
 # ---- settings -------------------------------------------------------------------------------------------------------
@@ -128,7 +130,8 @@ class TopicRow(_Record, frozen=True):
 
 
 class SubscriptionStatus(_Record, frozen=True):
-    """How a subscription is. `lag` counts publishes that nobody has acknowledged yet."""
+    """How a subscription is. `lag` counts publishes that nobody has acknowledged yet; `blocked_at` is the offset of the
+    first message that failed too often and stops what is behind it, `blocked_by` what it failed of."""
 
     topic: str
     name: str
@@ -146,3 +149,5 @@ class SubscriptionStatus(_Record, frozen=True):
     dropped: int = 0
     dead_letters: int = 0
     undeliverable: int = 0
+    blocked_at: int | None = None
+    blocked_by: str = ""

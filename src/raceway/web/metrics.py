@@ -39,6 +39,10 @@ COUNTERS = {
         "bus.answers_dropped",
         "Answers nobody asked for, and records of the bus, that a full peer missed.",
     ),
+    "raceway_ack_timeouts_total": (
+        "bus.ack_timeouts",
+        "Messages that their consumers did not acknowledge in time; they come again.",
+    ),
     "raceway_redelivered_messages_total": ("bus.redelivered", "Messages delivered to a consumer again."),
     "raceway_dead_letters_total": ("bus.dead_letters", "Messages copied to a dead-letter topic."),
     "raceway_poison_dropped_messages_total": ("bus.poison_dropped", "Messages given up after too many failures."),

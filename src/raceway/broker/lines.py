@@ -1,0 +1,115 @@
+"""What a consumer was handed and has not settled: its line, in the order in which it was handed out.
+
+Most consumers work through their line one message after the other, so a message far down the line waits in the
+client's buffer while nobody works on it. Hence two rules:
+
+    clock     The ack timeout of a message begins anew with each acknowledgement of one that was handed out before it:
+              the consumer has got on, and this one's turn has come nearer. One that was passed over is not extended.
+    window    How many messages are out at once follows what the consumer acknowledges. It begins small; a message that
+              was acknowledged within a quarter of the timeout makes room for one more, one that took more than half of
+              it for one less, and one that was not acknowledged in time halves it. A window that was asked for by the
+              client or set by an administrator stays as it is.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect
+from collections import deque
+from typing import Protocol
+
+# A message acknowledged within this part of the timeout lets the window grow; one that took longer than the other part
+# lets it shrink.
+QUICK, SLOW = 1 / 4, 1 / 2
+# Acknowledgements that are remembered before it is worth thinking about.
+FEW = 16
+
+
+class Handed(Protocol):
+    """A message that is out. `place` is its number in the line."""
+
+    offset: int
+    place: int
+    since_ms: float
+
+
+class Line:
+    __slots__ = ("_acknowledged", "_fixed", "_number", "_out", "window")
+
+    def __init__(self, first: int, fixed: int | None) -> None:
+        self.set_window(first, fixed)
+        self._out: dict[int, Handed] = {}
+        self._number = 0
+        # (place, time) of acknowledgements, both rising: of what was handed out before a message the last one counts.
+        self._acknowledged: deque[tuple[int, float]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._out)
+
+    @property
+    def is_full(self) -> bool:
+        return len(self._out) >= self.window
+
+    def maybe_head(self) -> Handed | None:
+        """The one that the consumer is at work on."""
+        return next(iter(self._out.values()), None)
+
+    def set_window(self, first: int, fixed: int | None) -> None:
+        self.window, self._fixed = (first, False) if fixed is None else (fixed, True)
+
+    def hand_out(self, held: Handed, now_ms: float) -> None:
+        self._number += 1
+        held.place, held.since_ms = self._number, now_ms
+        self._out[held.offset] = held
+
+    def take_back(self, held: Handed) -> None:
+        """It is no longer out; nothing is known of how the consumer got on."""
+        if self._out.get(held.offset) is held:
+            del self._out[held.offset]
+
+    def acknowledge(self, held: Handed, now_ms: float, timeout_ms: float, most: int) -> None:
+        """The consumer is done with it. The window never grows beyond `most`."""
+        if self._out.get(held.offset) is not held:
+            return
+        waited_ms, busy = now_ms - held.since_ms, 2 * len(self._out) >= self.window
+        del self._out[held.offset]
+        self._note(held.place, now_ms)
+        if self._fixed:
+            return
+        if waited_ms > timeout_ms * SLOW:
+            self.window = max(self.window - 1, 1)
+        elif waited_ms <= timeout_ms * QUICK and busy and self.window < most:
+            self.window += 1
+
+    def expire(self, held: Handed) -> None:
+        """It was not acknowledged in time."""
+        self.take_back(held)
+        if not self._fixed:
+            self.window = max(self.window // 2, 1)
+
+    def clock_ms(self, held: Handed) -> float:
+        """Since when the consumer has had its chance at this message."""
+        for place, at_ms in reversed(self._acknowledged):
+            if place < held.place:
+                return max(at_ms, held.since_ms)
+        return held.since_ms
+
+    def _note(self, place: int, now_ms: float) -> None:
+        acknowledged = self._acknowledged
+        while acknowledged and acknowledged[-1][0] > place:
+            acknowledged.pop()
+        acknowledged.append((place, now_ms))
+        head = self.maybe_head()
+        first = head.place if head is not None else place + 1
+        while len(acknowledged) > 1 and acknowledged[1][0] < first:
+            acknowledged.popleft()
+        if len(acknowledged) > 2 * len(self._out) + FEW:
+            self._thin_out()
+
+    def _thin_out(self) -> None:
+        """Between two messages that are out the last acknowledgement is enough."""
+        places, kept = [held.place for held in self._out.values()], deque[tuple[int, float]]()
+        for place, at_ms in self._acknowledged:
+            if kept and bisect(places, kept[-1][0]) == bisect(places, place):
+                kept.pop()
+            kept.append((place, at_ms))
+        self._acknowledged = kept
