@@ -38,7 +38,8 @@ from raceway.broker.broker import Broker
 from raceway.codec import danube_pb
 from raceway.codec.grpc_head import CallHead, Status
 from raceway.journal import open_journal, wall_clock_us
-from raceway.listen.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream, grpc_tls_context
+from raceway.listen.certificates import Certificates
+from raceway.listen.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
 from raceway.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
 from raceway.listen.sockets import bind
 from tests.ports import free_port_base
@@ -153,7 +154,7 @@ async def serve(listen: config.Listen, port: int) -> None:
     add_health(methods, board)
     add_reflection(methods, lambda: ["test.Echo"], PoolFiles(danube_pb.POOL))
     gate = GrpcGate(Broker(config.Broker(), journal, loop, wall_clock_us), listen, loop, methods)
-    context = grpc_tls_context(listen) if listen.tls_certificate else None
+    context = Certificates(listen).context("h2") if listen.tls_certificate else None
     server = await loop.create_server(partial(GrpcTcp, gate), sock=bind("127.0.0.1", port), ssl=context)
     stop = asyncio.Event()
     loop.add_signal_handler(signal.SIGTERM, stop.set)

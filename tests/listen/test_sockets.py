@@ -10,7 +10,8 @@ import trustme
 
 from raceway import config
 from raceway.errors import ConfigError
-from raceway.listen.sockets import bind, set_send_buffer, tls_context
+from raceway.listen.certificates import tls_context
+from raceway.listen.sockets import bind, set_send_buffer
 from tests.doubles import RecordingTransport
 from tests.ports import free_port_base
 

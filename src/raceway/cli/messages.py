@@ -33,6 +33,10 @@ Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Versio
 CaFile = Annotated[
     str | None, typer.Option("--ca-file", metavar="FILE", help="Trust this PEM file instead of the system's.")
 ]
+CertFile = Annotated[
+    str | None,
+    typer.Option("--cert-file", metavar="FILE", help="PEM file with a client certificate and its key, to show."),
+]
 
 
 # ---- pub -------------------------------------------------------------------------------------------------------------
@@ -55,6 +59,7 @@ def pub(
     url: options.Url = None,
     data: options.Data = None,
     ca_file: CaFile = None,
+    cert_file: CertFile = None,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
@@ -81,7 +86,7 @@ def pub(
             keywords["topic"] = subject
         else:
             keywords |= _versioned(address, version)
-        async with _connect(address, ca_file, token, reconnect=False) as client:
+        async with _connect(address, ca_file, cert_file, token, reconnect=False) as client:
             return await _publish(client, topic, messages, count, keywords)
 
     routed = asyncio.run(send())
@@ -159,6 +164,7 @@ def sub(
     url: options.Url = None,
     data: options.Data = None,
     ca_file: CaFile = None,
+    cert_file: CertFile = None,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
@@ -176,7 +182,7 @@ def sub(
     async def receive() -> int:
         address = bus.find_url(url, data)
         _refuse_seneca(address)
-        async with _connect(address, ca_file, token, reconnect=True) as client:
+        async with _connect(address, ca_file, cert_file, token, reconnect=True) as client:
             if bus.is_zbus(address):
                 return await _consume(client, patterns, tuple(subjects or "*"), count, timeout, show)
             if bus.is_danube(address):
@@ -315,6 +321,7 @@ def request(
     url: options.Url = None,
     data: options.Data = None,
     ca_file: CaFile = None,
+    cert_file: CertFile = None,
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
@@ -330,7 +337,7 @@ def request(
         if bus.is_danube(address):
             output.fail("Danube knows no requests: ask over MB, zbus or Seneca", ExitCode.USAGE)
         keywords = _versioned(address, version)
-        async with _connect(address, ca_file, token, reconnect=False) as client:
+        async with _connect(address, ca_file, cert_file, token, reconnect=False) as client:
             answer: bytes = await client.request(topic, question, timeout_ms=timeout_ms, **keywords)
             return answer
 
@@ -347,7 +354,11 @@ def request(
 
 
 def topics(
-    url: options.Url = None, data: options.Data = None, ca_file: CaFile = None, as_json: options.Json = False
+    url: options.Url = None,
+    data: options.Data = None,
+    ca_file: CaFile = None,
+    cert_file: CertFile = None,
+    as_json: options.Json = False,
 ) -> None:
     """List what is subscribed and by whom; for a bus found through its data folder also what is stored."""
     address = bus.find_url(url, data)
@@ -358,7 +369,7 @@ def topics(
         output.fail("this is asked over MB: leave out --url, or name an MB door", ExitCode.USAGE)
 
     async def ask() -> tuple[list[Any], dict[str, str]]:
-        async with _connect(address, ca_file, "", reconnect=False) as client:
+        async with _connect(address, ca_file, cert_file, "", reconnect=False) as client:
             return await client.topics(), {service.id: service.name for service in await client.services()}
 
     rows, names = asyncio.run(ask())
@@ -403,7 +414,7 @@ def _refuse_seneca(address: str) -> None:
         output.fail("Seneca has no subscriptions: see `raceway seneca list` for what is attached", ExitCode.USAGE)
 
 
-def _connect(url: str, ca_file: str | None, token: str, reconnect: bool) -> Any:
+def _connect(url: str, ca_file: str | None, cert_file: str | None, token: str, reconnect: bool) -> Any:
     from raceway.client import connect
 
-    return connect(url, ca_file=ca_file, token=token, reconnect=reconnect)
+    return connect(url, ca_file=ca_file, cert_file=cert_file, token=token, reconnect=reconnect)

@@ -108,6 +108,7 @@ async def _serve(
     await services.looked(LOOK_S)
     await doors.open()
     await console.open()
+    renewing = _renewing(loop, settings.listen, doors)
     upkeep = _repeat(loop, settings.journal.upkeep_s, journal.upkeep)
     ticks = _repeat(loop, 1.0, broker.tick)
     samples = _repeat(loop, settings.listen.http.live_ms / 1000, console.sample)
@@ -132,6 +133,8 @@ async def _serve(
     upkeep.cancel()
     ticks.cancel()
     samples.cancel()
+    if renewing is not None:
+        renewing.cancel()
     # Give the transports a turn to send what was written before the loop ends.
     await asyncio.sleep(0)
 
@@ -227,6 +230,15 @@ def _repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[
                 log.exception("a repeated task failed", task=getattr(call, "__qualname__", str(call)))
 
     return loop.create_task(again())
+
+
+def _renewing(loop: asyncio.AbstractEventLoop, listen: config.Listen, doors: Doors) -> asyncio.Task[None] | None:
+    """Take renewed certificates on SIGHUP, and when their files change. Without any, SIGHUP is no reason to end."""
+    certificates = doors.certificates
+    loop.add_signal_handler(signal.SIGHUP, certificates.reload if certificates else lambda: None)
+    if certificates is None or not listen.tls_reload_s:
+        return None
+    return _repeat(loop, listen.tls_reload_s, certificates.reload_if_changed)
 
 
 def _urls(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:

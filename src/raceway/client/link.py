@@ -141,6 +141,12 @@ def _tls_context(options: Options) -> ssl.SSLContext:
     except (OSError, ssl.SSLError) as error:
         raise ConfigError("ca_file", f"{options.ca_file} cannot be used: {error}") from error
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if options.cert_file:
+        try:
+            context.load_cert_chain(options.cert_file)
+        except (OSError, ssl.SSLError) as error:
+            reason = f"{options.cert_file} must have a certificate and its key: {error}"
+            raise ConfigError("cert_file", reason) from error
     return context
 
 

@@ -9,6 +9,7 @@ from raceway.codec.mb_inbox import FRAME_LIMIT
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """`ca_file`: PEM file to trust instead of the system's certificates, for `mb+tls`, `mb+wss` and `danube+tls`.
+    `cert_file`: PEM file with the certificate that the client shows there, and with its key.
 
     `connect_s`: longest time to connect. `patience_s`: longest wait for an answer (for a request: beyond its own
     timeout), and for a lost connection to come back before a new call gives up. `heartbeat_s`: silence after which the
@@ -27,6 +28,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     ca_file: str | None = None
+    cert_file: str | None = None
     connect_s: float = 5.0
     patience_s: float = 30.0
     heartbeat_s: float = 10.0

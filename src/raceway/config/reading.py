@@ -190,6 +190,8 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
     if bool(listen.tls_certificate) != bool(listen.tls_key):
         key = "listen.tls_key" if listen.tls_certificate else "listen.tls_certificate"
         raise ConfigError(key, "certificate and key belong together: set both or neither")
+    if listen.tls_client_ca and not listen.tls_certificate:
+        raise ConfigError("listen.tls_client_ca", "client certificates need listen.tls_certificate and listen.tls_key")
     if not is_loopback(listen.host) and not (listen.tls_certificate or listen.insecure):
         raise ConfigError(
             "listen.host",

@@ -358,6 +358,16 @@ class Listen(Section, frozen=True):
     console_port: Annotated[Port, Meta(description="Console, REST, metrics and health.")] = 8600
     tls_certificate: Annotated[str, Meta(description="PEM file with the certificate chain.")] = ""
     tls_key: Annotated[str, Meta(description="PEM file with the private key.")] = ""
+    tls_client_ca: Annotated[
+        str, Meta(description="PEM file with the authorities of client certificates; empty: none are asked for.")
+    ] = ""
+    tls_client: Annotated[
+        Literal["required", "optional"],
+        Meta(description="Whether a client must show a certificate; one that is shown must be good."),
+    ] = "required"
+    tls_reload_s: Annotated[
+        Seconds, Meta(description="How often the files of TLS are looked at for changes. 0: only on SIGHUP.")
+    ] = 60.0
     tls_handshake_s: Annotated[Interval, Meta(description="Longest TLS handshake.")] = 5.0
     head_s: Annotated[Interval, Meta(description="A message's head must be complete within this time.")] = 10.0
     body_rate: Annotated[Positive, Meta(description="Bytes a second that a begun message must keep up.")] = KIB

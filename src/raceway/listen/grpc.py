@@ -10,7 +10,6 @@ A server stream has one pump, its owner's: it looks at `room`, sends, and is tol
 from __future__ import annotations
 
 import asyncio
-import ssl
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -28,7 +27,6 @@ from raceway.codec.http2 import Http2Limits
 from raceway.errors import BusyError, RacewayError
 from raceway.listen.gate import Gate
 from raceway.listen.session import HIGH_WATER, Session
-from raceway.listen.sockets import tls_context
 from raceway.listen.tcp import StreamProtocol
 from raceway.model.buckets import Buckets
 from raceway.model.envelope import DANUBE, Batch
@@ -157,13 +155,6 @@ class GrpcTcp(StreamProtocol):
         super().resume_writing()
         if isinstance(self._session, GrpcSession):
             self._session.drained()
-
-
-def grpc_tls_context(listen: config.Listen) -> ssl.SSLContext:
-    """TLS that says it speaks HTTP/2, without which clients of gRPC do not go on."""
-    context = tls_context(listen)
-    context.set_alpn_protocols(["h2"])
-    return context
 
 
 class ServerStream:

@@ -13,16 +13,17 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.listen.certificates import Certificates
 from raceway.listen.danube import DanubeGate
 from raceway.listen.gate import Gate
-from raceway.listen.grpc import GrpcTcp, grpc_tls_context
+from raceway.listen.grpc import GrpcTcp
 from raceway.listen.mb import MbGate
 from raceway.listen.seneca import NoReturns, SenecaGate
 from raceway.listen.seneca_calls import ReturnPath
 from raceway.listen.seneca_http import SenecaHttp, SenecaHttpGate
 from raceway.listen.seneca_tcp import SenecaTcp
 from raceway.listen.session import Session
-from raceway.listen.sockets import bind, tls_context
+from raceway.listen.sockets import bind
 from raceway.listen.tcp import MbTcp
 from raceway.listen.websocket import answer_upgrade
 from raceway.listen.zbus import ZbusGate, ZbusTcp
@@ -94,6 +95,7 @@ class Doors:
             broker, listen, loop, self._ports["seneca"], PinTable() if pins is None else pins, returns or NoReturns()
         )  # fmt: skip
         self._gates: tuple[Gate[Any], ...] = (self._mb, self._danube, self._zbus, self._seneca)
+        self.certificates = Certificates(listen) if listen.tls_certificate else None
         self._servers: list[asyncio.Server] = []
         self._sweep_timers: dict[Gate[Any], asyncio.TimerHandle] = {}
         broker.journal.pressure = self._pause
@@ -117,13 +119,14 @@ class Doors:
         chosen = self._ports
         await self._open_tcp(partial(MbTcp, self._mb), chosen["mb"], None)
         await self._open_websocket(chosen["mb+ws"], None)
-        secure = grpc_tls_context(self._listen) if self._listen.tls_certificate else None
+        # Clients of gRPC do not go on unless TLS says that HTTP/2 is spoken.
+        secure = self.certificates.context("h2") if self.certificates else None
         await self._open_tcp(partial(GrpcTcp, self._danube), chosen[danube_door(self._listen)], secure)
         await self._open_tcp(partial(ZbusTcp, self._zbus), chosen["zbus"], None)
         await self._open_tcp(partial(SenecaHttp, SenecaHttpGate(self._seneca)), chosen["seneca"], None)
         await self._open_tcp(partial(SenecaTcp, self._seneca), chosen["seneca+tcp"], None)
-        if self._listen.tls_certificate:
-            context = tls_context(self._listen)
+        if self.certificates:
+            context = self.certificates.context()
             await self._open_tcp(partial(MbTcp, self._mb), chosen["mb+tls"], context)
             await self._open_websocket(chosen["mb+wss"], context)
 

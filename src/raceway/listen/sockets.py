@@ -1,4 +1,4 @@
-"""Sockets: binding them, their options, and TLS."""
+"""Sockets: binding them, and their options."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import asyncio
 import errno
 import os
 import socket
-import ssl
 
-from raceway import config
 from raceway.errors import ConfigError
 
 
@@ -38,17 +36,3 @@ def set_send_buffer(transport: asyncio.BaseTransport, size: int) -> None:
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)
-
-
-def tls_context(listen: config.Listen) -> ssl.SSLContext:
-    """TLS 1.2 or newer, no client certificates. Raises ConfigError naming the file that cannot be used."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    for key, path in (("listen.tls_certificate", listen.tls_certificate), ("listen.tls_key", listen.tls_key)):
-        if not os.access(path, os.R_OK):
-            raise ConfigError(key, f"{path} cannot be read")
-    try:
-        context.load_cert_chain(listen.tls_certificate, listen.tls_key)
-    except ssl.SSLError as error:
-        raise ConfigError("listen.tls_certificate", f"certificate and key do not fit: {error.reason}") from error
-    return context
