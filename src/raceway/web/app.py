@@ -99,7 +99,7 @@ def build_app(
         *graph_routes(broker, data, desk),
         *pipeline_routes(data, broker.journal, asked_again, desk),
         *health_routes(broker, data, desk),
-        *subscription_routes(broker),
+        *subscription_routes(broker, asked_again),
         *replay_routes(broker, asked_again),
         *policy_routes(broker, asked_again),
         *queue_routes(broker, asked_again),

@@ -20,10 +20,9 @@ from starlette.routing import Route
 
 from raceway.broker.broker import Broker
 from raceway.broker.durable import DurableSubscription
+from raceway.broker.places import count_requests
 from raceway.broker.topics import Topic
 from raceway.errors import InvalidValueError, MalformedError
-from raceway.journal.contract import Journal
-from raceway.model.envelope import REQUEST
 from raceway.web.answers import check_admin, committed, principal_of, read_json, refusing, token_of
 from raceway.web.topic_rows import FIRST, place_of, positions, readable
 
@@ -72,7 +71,7 @@ def replay_routes(broker: Broker, admin_token: str) -> list[Route]:
                 raise InvalidValueError(f"subscription {name!r}", "it is not reliable: nothing is kept for it")
             feed = subscription.feed
             passed = feed.requests  # of the rows before `end`; those that come meanwhile are counted by the feed
-            behind = await asyncio.to_thread(_requests, broker.journal, feed.topic.name, offset, feed.end)
+            behind = await asyncio.to_thread(count_requests, broker.journal, feed.topic.name, offset, feed.end)
             broker.subscriptions.move(subscription, offset, passed - behind)
 
     return [Route("/api/replay", refusing(replay), methods=["POST"])]
@@ -83,17 +82,3 @@ def _read(document: dict[str, Any]) -> Replay:
         return msgspec.convert(document, Replay)
     except msgspec.ValidationError as error:
         raise MalformedError(str(error)) from error
-
-
-def _requests(journal: Journal, topic: str, begin: int, end: int) -> int:
-    """How many rows between two offsets are requests. In another thread: there may be many."""
-    count = 0
-    while begin < end:
-        rows = [
-            row for rows in journal.read_topic(topic, begin, columns=("offset", "kind")) for row in rows.to_pylist()
-        ]
-        if not rows:
-            break
-        count += sum(row["kind"] == REQUEST.decode() and row["offset"] < end for row in rows)
-        begin = rows[-1]["offset"] + 1
-    return count
