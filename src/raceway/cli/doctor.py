@@ -17,6 +17,7 @@ import typer
 
 from raceway import config
 from raceway.cli import bus, options, output
+from raceway.cli.blocked import blocked_subscriptions
 from raceway.cli.output import ExitCode
 from raceway.errors import ConfigError, ConnectionLostError, RacewayError
 
@@ -127,6 +128,7 @@ def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
         answer = bus.ask_console(running, "/readyz")
         yield Finding("ok" if answer["status"] == "ok" else "bad", "readiness", " ".join(answer.values()).strip())
         yield from _figures(bus.read_metrics(running))
+        yield from (Finding("bad", "subscription", sentence) for sentence in blocked_subscriptions(running))
     except ConnectionLostError as error:
         yield Finding("bad", "readiness", str(error))
 
