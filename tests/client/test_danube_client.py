@@ -7,6 +7,7 @@ import gc
 import itertools
 import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -120,6 +121,43 @@ def test_what_is_not_wanted_now_comes_again(server: Server, topic: str) -> None:
             assert first is not None
             await consumer.nack(first, delay_ms=0, reason="later")
             assert await take(consumer, 1) == [first]
+
+    on_the_bus(server, scene)
+
+
+def test_a_subscription_begins_where_it_says_on_a_topic_that_it_makes(server: Server, topic: str) -> None:
+    async def scene(bus: DanubeClient) -> None:
+        with pytest.raises(RemoteError, match="not found"):
+            await bus.subscribe(topic, "early", start="first")
+        early = await bus.subscribe(topic, "early", create_topic=True)
+        await bus.publish_many(topic, [b"0", b"1", b"2"])
+        middle = datetime.now(UTC)
+        await bus.publish_many(topic, [b"3", b"4"])
+        assert [message.text for message in await take(early, 5)] == ["0", "1", "2", "3", "4"]
+        for start, wanted in (("first", 0), (2, 2), (middle.isoformat(), 3)):
+            late = await bus.subscribe(topic, f"late-{start}", start=start)
+            assert [message.offset for message in await take(late, 5 - wanted)] == list(range(wanted, 5))
+        with pytest.raises(RemoteError) as caught:
+            await bus.subscribe(topic, "wrong", start="yesterday")
+        assert caught.value.reported == "INVALID_ARGUMENT"
+
+    on_the_bus(server, scene)
+
+
+def test_a_consumer_says_how_many_messages_it_wants_at_once(server: Server, topic: str) -> None:
+    async def scene(bus: DanubeClient) -> None:
+        one = await bus.subscribe(topic, "s", type="shared", in_flight=1, create_topic=True)
+        await bus.publish_many(topic, [b"%d" % number for number in range(30)])
+        first = await one.get(10)
+        assert first is not None
+        with pytest.raises(TimeoutError):
+            await one.get(0.2)
+        other = await bus.subscribe(topic, "s", type="shared", in_flight=25)
+        assert [(await other.get(10)).offset for _ in range(25)] == list(range(1, 26))  # type: ignore[union-attr]
+        await one.ack(first)
+        message = await one.get(10)
+        assert message is not None
+        assert message.offset == 26
 
     on_the_bus(server, scene)
 

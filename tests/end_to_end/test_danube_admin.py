@@ -14,6 +14,9 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     BrokerListResponse,
     BrokerRequest,
     BrokerResponse,
+    ClusterBalanceRequest,
+    ClusterBalanceResponse,
+    ClusterStatusResponse,
     DeadLetter,
     DescribeTopicRequest,
     DescribeTopicResponse,
@@ -30,6 +33,8 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     NewTopicRequest,
     PartitionedTopicRequest,
     PolicyResponse,
+    RebalanceRequest,
+    RebalanceResponse,
     Reliable,
     SetPoliciesRequest,
     SetSubscriptionDispatchConfigRequest,
@@ -347,3 +352,27 @@ def test_settings_survive_a_restart(topic: str) -> None:
             asked = GetSubscriptionDispatchConfigRequest(topic="/kept/t", subscription="s")
             answer = wire.ask(TOPIC + "GetSubscriptionDispatchConfig", asked, GetSubscriptionDispatchConfigResponse)
             assert answer.dispatch_config.max_unacked_messages == 7
+
+
+# ---- the cluster -----------------------------------------------------------------------------------------------------
+
+
+def test_the_cluster_is_this_one_broker(wire: DanubeWire, topic: str) -> None:
+    wire.producer(topic)
+    found = wire.ask("danube_admin.ClusterAdmin/ClusterStatus", Empty(), ClusterStatusResponse)
+    assert (found.leader_id, found.self_node_id, list(found.voters), list(found.learners)) == (1, 1, [1], [])
+    assert found.last_applied > 0
+    leader = wire.ask("danube_admin.BrokerAdmin/GetLeaderBroker", Empty(), BrokerResponse)
+    assert leader.leader == str(found.leader_id)
+
+
+def test_one_broker_is_in_balance_and_has_nothing_to_move(wire: DanubeWire, topic: str) -> None:
+    wire.producer(topic)
+    listed = wire.ask("danube_admin.TopicAdmin/ListBrokerTopics", BrokerRequest(broker_id="1"), TopicInfoListResponse)
+    asked = ClusterBalanceRequest()
+    found = wire.ask("danube_admin.BrokerAdmin/GetClusterBalance", asked, ClusterBalanceResponse)
+    assert (found.broker_count, found.coefficient_of_variation, found.std_deviation) == (1, 0, 0)
+    assert found.mean_load == found.max_load == found.min_load == len(listed.topics) > 0
+    assert [(each.broker_id, each.topic_count) for each in found.brokers] == [(1, len(listed.topics))]
+    moved = wire.ask("danube_admin.BrokerAdmin/TriggerRebalance", RebalanceRequest(), RebalanceResponse)
+    assert (moved.success, moved.moves_executed, len(moved.proposed_moves)) == (True, 0, 0)

@@ -6,6 +6,10 @@ Delays are measured from the refusal to the next delivery; a busy machine makes 
 from __future__ import annotations
 
 import itertools
+import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -55,6 +59,11 @@ def topic() -> str:
 
 def payloads(messages: list[Received]) -> list[bytes]:
     return [message.payload for message in messages]
+
+
+def run_cli(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "raceway", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=os.environ | {"COLUMNS": "400"})
 
 
 def set_policy(wire: DanubeWire, topic: str, **fields: Any) -> None:
@@ -147,6 +156,13 @@ def test_a_poisonous_message_blocks_until_the_policy_lets_it_go(
     client.send(topic, b"behind")
     assert client.receive(consumer, within_s=0.4) == [], "nothing is dispatched past it"
     assert server.metric("raceway_subscriptions_poisoned") == 1
+    blocked = f"subscription s of {topic[9:]} is blocked by the message at offset 0"
+    for command in ("topics", "doctor"):
+        told = run_cli(command, "--data", str(server.data))
+        assert blocked in " ".join((told.stdout + told.stderr).split()), told
+        assert "--from 1" in " ".join((told.stdout + told.stderr).split())
+    assert json.loads(server.http("/api/overview")[1])["blocked"] == 1
+    assert "subscription blocked" in server.stderr
     dropped = server.metric("raceway_poison_dropped_messages_total")
     set_policy(wire, topic, max_redelivery_count=2, poison_policy=Drop)
     assert payloads(client.receive(consumer, ack=True)) == [b"behind"], "a changed policy holds at once"

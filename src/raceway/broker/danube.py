@@ -9,6 +9,7 @@ from __future__ import annotations
 from raceway.broker.bus import Bus
 from raceway.broker.consumers import Sink
 from raceway.broker.letters import Letters
+from raceway.broker.places import Place
 from raceway.broker.producers import Producers
 from raceway.broker.schemas import Schemas
 from raceway.broker.subscription_table import Stream, SubscriptionTable
@@ -62,10 +63,28 @@ class Danube:
         """Also a sign of life."""
         return self._producers.hear(producer_id)
 
-    def subscribe(self, wanted: ConsumerWanted) -> ConsumerRow:
-        """Attach a consumer to a subscription, made if it is new."""
+    def subscribe(self, wanted: ConsumerWanted, place: Place | None = None) -> ConsumerRow:
+        """Attach a consumer to a subscription, made if it is new: at `place`, where `wanted.start` is, if known."""
         self._bus.check_open()
-        return self._subscriptions.subscribe(wanted)
+        if wanted.create_topic and self._records.maybe_topic(wanted.topic) is None:
+            self.create_topic(wanted.topic)
+        return self._subscriptions.subscribe(wanted, place)
+
+    def create_topic(self, name: str) -> None:
+        """A reliable one, for whoever subscribes before anybody publishes. Raises UnknownTopicError where topics are
+        not made by those who use them, errors of names, UnavailableError."""
+        if not self._bus.settings.subscriptions.auto_create:
+            raise UnknownTopicError(name)
+        self._records.check(name, True)
+        self._bus.journal.check_writable()
+        self._records.settle(name, True)
+
+    def create_subscription(self, wanted: ConsumerWanted, place: Place | None = None) -> bool:
+        """Make a subscription that nobody consumes from yet; false if it is there. Raises as `subscribe`."""
+        self._bus.check_open()
+        if wanted.create_topic and self._records.maybe_topic(wanted.topic) is None:
+            self.create_topic(wanted.topic)
+        return self._subscriptions.make(wanted, place)
 
     def is_consumer(self, consumer_id: int) -> bool:
         try:

@@ -127,6 +127,11 @@ class DurableSubscription(Subscription):
         unread = self.feed.end - self._next - (self.feed.requests - self._requests) - self._ahead.publishes
         return unread + len(self._held)
 
+    @property
+    def poisoned(self) -> int:
+        """Messages that failed too often and stop what is behind them."""
+        return self._poisoned
+
     def progress(self) -> dict[str, Any]:
         """What is kept of it; see `raceway.broker.progress`."""
         cursor, held = self.cursor, self._held

@@ -19,6 +19,7 @@ from raceway.broker.bus import Bus
 from raceway.broker.gaps import tell_gap
 from raceway.broker.lanes import Lanes
 from raceway.broker.peers import Peer, Pending
+from raceway.broker.places import find_offset
 from raceway.broker.pubsub import PubSubConsumer, PubSubQueue
 from raceway.broker.queues import CURSORS, Consumer, Queue
 from raceway.broker.topics import Topic
@@ -34,6 +35,7 @@ from raceway.errors import (
 from raceway.model.envelope import Batch
 from raceway.model.intents import SubscriptionKind
 from raceway.model.security import Principal
+from raceway.model.subscriptions import LAST, Start
 from raceway.model.topics import canonical_name
 
 QUEUES = "queues"
@@ -100,14 +102,17 @@ class QueueTable:
 
     # ---- making and finding ------------------------------------------------------------------------------------------
 
-    def create(self, peer: Peer, maker: str, name: str, mode: int, token: str) -> None:
-        """Make a queue; a repeat for one of the same kind changes nothing.
+    def create(self, peer: Peer | None, maker: str, name: str, mode: int, token: str, start: Start = LAST) -> None:
+        """Make a queue that begins at `start`; a repeat for one of the same kind changes nothing. A temporary one goes
+        with its peer, and begins at the end.
 
         Raises QueueKindError, TopicKindError, the errors of names, or UnavailableError if it could not be kept.
         """
         if canonical_name(name) != name:  # names are looked up exactly, so this one would never be found
             raise NameInvalidError(name, "it is not in Unicode normal form C")
-        topic = self._bus.topics.spelled(name.encode(), folds_case=False, maker=peer.network)
+        topic = self._bus.topics.spelled(
+            name.encode(), folds_case=False, maker=peer.network if peer is not None else ""
+        )
         known = self._records.get(_called(topic))
         if known is not None:
             if known.is_pubsub != bool(mode & PUBSUB):
@@ -116,13 +121,13 @@ class QueueTable:
         if topic.partitions and not mode & PUBSUB:  # one cursor cannot stand in several topics: each may have a queue
             raise TopicKindError(name, topic.partitions[0].name)
         record = QueueRecord(mode, _digest(token), maker, self._bus.clock_us() // 1000)
-        if mode & TEMPORARY:
+        if mode & TEMPORARY and peer is not None:
             self._temporary.setdefault(peer, []).append(_called(topic))
         else:
             self._bus.journal.check_writable()
             self._bus.set_state(QUEUES, topic.name, msgspec.to_builtins(record))
             if not record.is_pubsub:  # with the record: rows that follow it in this very turn are the queue's
-                self._keep_cursor(topic.name, self._bus.journal.offsets(topic.name)[1])
+                self._keep_cursor(topic.name, find_offset(self._bus.journal, topic.name, start))
         self._join(topic, record)
 
     def find(self, name: str, token: str | None) -> QueueRecord:

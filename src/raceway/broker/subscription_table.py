@@ -24,6 +24,7 @@ from raceway.broker.keyed import KeySharedSubscription
 from raceway.broker.letters import Letters
 from raceway.broker.live import LiveSubscription
 from raceway.broker.peers import Peer
+from raceway.broker.places import Place, count_requests, find_place
 from raceway.broker.queues import CURSORS
 from raceway.broker.recent import RecentRows
 from raceway.broker.runs import Refused
@@ -44,7 +45,7 @@ from raceway.errors import (
 )
 from raceway.journal.contract import Done
 from raceway.model.intents import Acknowledge, Return, Taken
-from raceway.model.subscriptions import ConsumerRow, ConsumerWanted, FailurePolicy, SubscriptionType
+from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, FailurePolicy, SubscriptionType
 
 SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
 MAX_NAME, MAX_FILTERS = 255, 100
@@ -121,8 +122,22 @@ class SubscriptionTable:
     def __len__(self) -> int:
         return len(self._kept)
 
-    def subscribe(self, wanted: ConsumerWanted) -> ConsumerRow:
-        """Attach a consumer, making the subscription if it is new: it starts at the tail.
+    def make(self, wanted: ConsumerWanted, place: Place | None = None) -> bool:
+        """A subscription without consumers; false if there is one of the name. Raises UnknownTopicError, LimitError,
+        InvalidValueError, UnavailableError."""
+        topic = self._records.maybe_topic(wanted.topic)
+        if topic is None:
+            raise UnknownTopicError(wanted.topic)
+        check_name("subscription", wanted.subscription)
+        if wanted.subscription in self.of_topic(topic):
+            return False
+        self._bus.journal.check_writable()
+        self._check_room(topic, None)
+        self._make(topic, wanted, place)
+        return True
+
+    def subscribe(self, wanted: ConsumerWanted, place: Place | None = None) -> ConsumerRow:
+        """Attach a consumer, making the subscription if it is new: it starts where it wants to, at the end unless said.
 
         Whoever is known may come back also while the disk is full. Raises UnknownTopicError, ForbiddenError,
         MismatchError, LimitError, InvalidValueError.
@@ -136,7 +151,7 @@ class SubscriptionTable:
         if subscription is None:
             self._bus.journal.check_writable()
             self._check_room(topic, None)
-            subscription = self._make(topic, wanted)
+            subscription = self._make(topic, wanted, place)
         elif subscription.kind != wanted.type:
             if subscription.consumers.any_attached(now_ms):
                 raise MismatchError(f"subscription {wanted.subscription!r}", subscription.kind, wanted.type)
@@ -199,15 +214,24 @@ class SubscriptionTable:
         self._by_consumer[consumer.id] = (subscription, consumer)
         self.note_absence(subscription)
 
-    def _make(self, topic: Topic, wanted: ConsumerWanted) -> Subscription:
+    def _make(self, topic: Topic, wanted: ConsumerWanted, place: Place | None) -> Subscription:
         record = SubscriptionRecord(
             topic.name, wanted.subscription, wanted.type, self._records.reliable(topic) is not False
         )
         self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
         feed = self._feed(topic)
-        subscription = self._build(feed, record, {"offset": self._bus.journal.offsets(topic.name)[1]})
+        subscription = self._build(feed, record, self._beginning(feed, wanted, place))
         self._keep_cursor(subscription)
         return subscription
+
+    def _beginning(self, feed: TopicFeed, wanted: ConsumerWanted, place: Place | None) -> dict[str, int]:
+        """The end counts also what is not committed yet: whoever wants what is to come does not want that."""
+        journal, topic = self._bus.journal, feed.topic.name
+        if wanted.start == LAST:
+            return {"offset": journal.offsets(topic)[1]}
+        found = place or find_place(journal, topic, wanted.start)
+        later = count_requests(journal, topic, found.end, feed.end)
+        return {"offset": found.offset, "requests": feed.requests - found.requests - later}
 
     def _feed(self, topic: Topic) -> TopicFeed:
         feed = self._feeds.get(topic)

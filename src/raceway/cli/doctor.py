@@ -16,6 +16,7 @@ import typer
 
 from raceway import config
 from raceway.cli import bus, options, output
+from raceway.cli.blocked import blocked_subscriptions
 from raceway.cli.output import ExitCode
 from raceway.errors import ConfigError, ConnectionLostError, RacewayError
 
@@ -137,6 +138,7 @@ def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
         for warning in answer.get("warnings", ()):
             yield Finding("warning", "readiness", warning)
         yield from _figures(bus.read_metrics(running))
+        yield from (Finding("bad", "subscription", sentence) for sentence in blocked_subscriptions(running))
     except ConnectionLostError as error:
         yield Finding("bad", "readiness", str(error))
 

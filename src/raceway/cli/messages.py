@@ -16,6 +16,7 @@ from urllib.parse import quote
 import typer
 
 from raceway.cli import bus, options, output
+from raceway.cli.blocked import blocked_subscriptions
 from raceway.cli.output import ExitCode
 from raceway.errors import RacewayError, RemoteError
 
@@ -385,6 +386,9 @@ def topics(
         output.print_table("Stored", ["topic", "first offset", "next offset"], cells, ["first offset", "next offset"])
     cells = [(row["pattern"], row["kind"], ", ".join(row["subscribers"])) for row in subscribed]
     output.print_table("Subscribed", ["pattern", "kind", "by"], cells)
+    running = None if url else bus.maybe_running(bus.data_folder(data))
+    for sentence in blocked_subscriptions(running) if running is not None else ():
+        output.complain(sentence)
 
 
 def _named(subscribers: Iterable[Any], names: dict[str, str]) -> list[str]:

@@ -225,23 +225,29 @@ class DanubeClient:
         type: str = "exclusive",
         name: str | None = None,
         filters: Iterable[str] = (),
+        in_flight: int | None = None,
+        start: str | int = "last",
+        create_topic: bool = False,
     ) -> DanubeConsumer:
-        """Consume from a subscription, made at the topic's end if it is new; from all partitions of the topic.
+        """Consume from a subscription, made if it is new; from all partitions of the topic.
 
-        `type` is exclusive, shared, failover or key_shared; `filters` are globs over keys, for key_shared. Raises
-        RemoteError.
+        `type` is exclusive, shared, failover or key_shared; `filters` are globs over keys, for key_shared. `in_flight`:
+        messages that this consumer has at once, instead of as many as its acknowledgements let the bus give it. A
+        subscription that is new begins at `start`: `first`, `last`, an offset, or a time such as
+        2026-01-31T12:00:00Z; with `create_topic` a topic that is missing is made. Raises RemoteError.
         """
         if type not in SUBSCRIPTION_TYPES:
             raise ConfigError("type", f"is {type!r} and must be one of {', '.join(SUBSCRIPTION_TYPES)}")
         base = wire_name(topic)
         names = await self._partitions(base)
-        if not names:
+        if not names and not create_topic:
             raise RemoteError("NOT_FOUND", f"topic {base!r} not found")
         wanted = ConsumerRequest(
             consumer_name=name or f"raceway-{fresh_ids(1)[0].decode()[:8]}", subscription=subscription,
-            subscription_type=SUBSCRIPTION_TYPES[type], key_filters=filters,
+            subscription_type=SUBSCRIPTION_TYPES[type], key_filters=filters, in_flight=in_flight, start=str(start),
+            create_topic=create_topic,
         )  # fmt: skip
-        consumer = DanubeConsumer(self._channel, wanted, names)
+        consumer = DanubeConsumer(self._channel, wanted, names or [base])
         self._consumers.add(consumer)
         try:
             await consumer.open()

@@ -302,8 +302,14 @@ class SyncDanubeClient(_Blocking[DanubeClient]):
         type: str = "exclusive",
         name: str | None = None,
         filters: Iterable[str] = (),
+        in_flight: int | None = None,
+        start: str | int = "last",
+        create_topic: bool = False,
     ) -> SyncDanubeConsumer:
-        made = self._client.subscribe(topic, subscription, type=type, name=name, filters=filters)
+        made = self._client.subscribe(
+            topic, subscription, type=type, name=name, filters=filters, in_flight=in_flight, start=start,
+            create_topic=create_topic,
+        )  # fmt: skip
         return SyncDanubeConsumer(self._run(made), self._run)
 
     def unsubscribe(self, topic: str, subscription: str) -> None:

@@ -4,6 +4,7 @@
                ── Clients         discovery, producers, consumers, health
                ── RegistryCalls   the schema registry
                ── AdminCalls      the broker, namespaces, topics, subscriptions
+               ── ClusterCalls    the cluster, of one broker
                ── SecurityCalls   roles and bindings
 
 Who calls is looked at before any of them: a token that is not good is refused, whatever is asked. What the caller may
@@ -22,6 +23,7 @@ from raceway.codec.grpc import GrpcConnection
 from raceway.listen.danube_admin import AdminCalls
 from raceway.listen.danube_calls import Calls
 from raceway.listen.danube_clients import Clients
+from raceway.listen.danube_cluster import ClusterCalls
 from raceway.listen.danube_messages import Messages
 from raceway.listen.danube_registry import RegistryCalls
 from raceway.listen.danube_security import SecurityCalls
@@ -31,7 +33,7 @@ from raceway.listen.grpc_services import HealthBoard, PoolFiles, add_health, add
 SERVICES = (
     "danube.Discovery", "danube.ProducerService", "danube.ConsumerService", "danube.HealthCheck",
     "danube_schema.SchemaRegistry", "danube_admin.BrokerAdmin", "danube_admin.NamespaceAdmin",
-    "danube_admin.TopicAdmin", "danube_admin.SecurityAdmin",
+    "danube_admin.TopicAdmin", "danube_admin.ClusterAdmin", "danube_admin.SecurityAdmin",
 )  # fmt: skip
 
 
@@ -52,7 +54,7 @@ class DanubeGate(GrpcGate):
         super().__init__(broker, listen, loop, methods)
         calls = Calls(broker, listen, port)
         self.authorize = calls.maybe_refusal
-        for service in (Messages, Clients, RegistryCalls, AdminCalls, SecurityCalls):
+        for service in (Messages, Clients, RegistryCalls, AdminCalls, ClusterCalls, SecurityCalls):
             service(calls).join(methods)
         self.health = HealthBoard()
         for name in ("", *SERVICES):

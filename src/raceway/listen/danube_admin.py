@@ -1,6 +1,6 @@
 """Administration over the Danube wire: the broker, its namespaces, topics and subscriptions.
 
-One broker has no cluster: it is its own leader, and what would move topics between brokers is not offered.
+One broker is its own leader (`danube_cluster`), and what would move topics between brokers is not offered.
 """
 
 from __future__ import annotations

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
+from raceway.broker.places import Place, find_place
 from raceway.codec.danube_pb.danube_api_pb2 import (
     ConsumerRequest,
     ConsumerResponse,
@@ -16,10 +18,11 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     TopicLookupResponse,
     TopicPartitionsResponse,
 )
-from raceway.errors import InvalidValueError, UnknownTopicError
-from raceway.listen.danube_calls import Caller, Calls, Handlers, is_reliable
+from raceway.errors import InvalidValueError, RacewayError, UnknownTopicError
+from raceway.listen.danube_calls import Caller, Calls, Handlers, Preparations, is_reliable
 from raceway.listen.grpc import Methods
-from raceway.model.subscriptions import SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted
+from raceway.model.security import Principal
+from raceway.model.subscriptions import LAST, SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted, parse_start
 from raceway.model.topics import danube_topic, parse_danube_topic
 
 
@@ -27,6 +30,9 @@ class Clients:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._danube = calls.broker.danube
+        # Reads topics for subscriptions that begin somewhere else than at the end, one at a time.
+        self._reader = ThreadPoolExecutor(1, "places")
+        self._places: dict[tuple[str, str], Place] = {}
 
     def join(self, methods: Methods) -> None:
         serve = self._calls.serve
@@ -37,9 +43,9 @@ class Clients:
         serve(methods, "danube.Discovery", lookups, lasting=set())
         producers: Handlers = {"CreateProducer": (ProducerRequest, self._create_producer)}
         serve(methods, "danube.ProducerService", producers, lasting={"CreateProducer"})
-        serve(
-            methods, "danube.ConsumerService", {"Subscribe": (ConsumerRequest, self._subscribe)}, lasting={"Subscribe"}
-        )
+        consumers: Handlers = {"Subscribe": (ConsumerRequest, self._subscribe)}
+        prepared: Preparations = {"Subscribe": self._find_place}
+        serve(methods, "danube.ConsumerService", consumers, lasting={"Subscribe"}, prepared=prepared)
         serve(methods, "danube.HealthCheck", {"HealthCheck": (HealthCheckRequest, self._check_health)}, lasting=set())
 
     # ---- discovery ---------------------------------------------------------------------------------------------------
@@ -86,15 +92,35 @@ class Clients:
         self._calls.check(caller, "Consume", topic)
         if not 0 <= request.subscription_type < len(SUBSCRIPTION_TYPES):
             raise InvalidValueError("subscription_type", f"there is no type {request.subscription_type}")
+        if request.create_topic and not self._danube.look_up(topic):
+            self._calls.check(caller, "Produce", topic)  # as a producer that makes a topic
         wanted = ConsumerWanted(
             topic=topic,
             name=request.consumer_name,
             subscription=request.subscription,
             type=SUBSCRIPTION_TYPES[request.subscription_type],
             filters=tuple(request.key_filters),
+            in_flight=request.in_flight if request.HasField("in_flight") else None,
+            start=parse_start(request.start),
+            create_topic=request.create_topic,
         )
-        row = self._danube.subscribe(wanted)
+        row = self._danube.subscribe(wanted, self._places.pop((topic, request.start), None))
         return ConsumerResponse(request_id=request.request_id, consumer_id=row.id, consumer_name=row.name)
+
+    def _find_place(self, principal: Principal, request: ConsumerRequest) -> Future[None] | None:
+        """Look for it beside the loop, for whoever may read the topic; what is wrong with the call is told later."""
+        broker = self._calls.broker
+        try:
+            topic, start = parse_danube_topic(request.topic_name), parse_start(request.start)
+        except RacewayError:
+            return None
+        if start == LAST or not self._danube.look_up(topic) or not broker.security.allows(principal, "Consume", topic):
+            return None
+
+        def look() -> None:
+            self._places[topic, request.start] = find_place(broker.journal, topic, start)
+
+        return self._reader.submit(look)
 
     def _check_health(self, caller: Caller, request: HealthCheckRequest) -> HealthCheckResponse:
         if request.client == HealthCheckRequest.Producer:

@@ -5,6 +5,7 @@ Names of topics are canonical: `orders`, or `/shop/orders` in a namespace of its
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal, get_args
 
 import msgspec
@@ -27,6 +28,34 @@ class _Record(msgspec.Struct, frozen=True, gc=False):
 # ---- what is asked for ----------------------------------------------------------------------------------------------
 
 
+class Start(_Record, frozen=True):
+    """Where a new subscription or queue begins. `value` is an offset, or a time in microseconds since 1970."""
+
+    at: Literal["first", "last", "offset", "time"] = "last"
+    value: int = 0
+
+
+LAST = Start()
+
+
+def parse_start(text: str) -> Start:
+    """`first`, `last` (or nothing, or `end`), an offset, or a time with its zone. Raises InvalidValueError."""
+    if text in ("", "last", "end"):
+        return LAST
+    if text == "first":
+        return Start("first")
+    if text.isascii() and text.isdigit() and len(text) <= 18:
+        return Start("offset", int(text))
+    try:
+        when = datetime.fromisoformat(text)
+    except ValueError:
+        when = None
+    if when is None or when.tzinfo is None:
+        wanted = "`first`, `last`, an offset, or a time with its zone such as 2026-01-31T12:00:00Z"
+        raise InvalidValueError("start", f"{wanted}, not {text[:100]!r}")
+    return Start("time", max(round(when.timestamp() * 1_000_000), 0))
+
+
 class ProducerWanted(_Record, frozen=True):
     """`subject`: the schema its messages have, by the latest version, by one version, or by any from `min_version`."""
 
@@ -41,7 +70,7 @@ class ProducerWanted(_Record, frozen=True):
 
 class ConsumerWanted(_Record, frozen=True):
     """`filters` are globs over keys; they count in a key-shared subscription only. `in_flight`: messages that the
-    consumer wants to have at once, if it says so."""
+    consumer wants to have at once, if it says so. `start` and `create_topic` are for a subscription that is new."""
 
     topic: str
     name: str
@@ -49,6 +78,8 @@ class ConsumerWanted(_Record, frozen=True):
     type: SubscriptionType = "shared"
     filters: tuple[str, ...] = ()
     in_flight: int | None = None
+    start: Start = LAST
+    create_topic: bool = False
 
 
 # ---- settings -------------------------------------------------------------------------------------------------------

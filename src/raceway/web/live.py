@@ -18,6 +18,7 @@ from starlette.responses import Response, StreamingResponse
 
 from raceway import __version__
 from raceway.broker.broker import Broker
+from raceway.broker.durable import DurableSubscription
 from raceway.broker.security import Security
 from raceway.errors import BusyError, ForbiddenError
 from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
@@ -65,6 +66,7 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     peers: int
     topics: int
     subscriptions: int
+    blocked: int
     queues: int
     open_requests: int
     dead_letters: int
@@ -130,7 +132,8 @@ class Live:
             rates=last.wires if last else dict.fromkeys(totals, 0), rates_us=last.time_us if last else 0,
             totals=totals, kinds=kinds,
             delivered=delivered, delivered_rate=last.delivered if last else 0, bytes=size, errors=errors,
-            peers=len(broker.peers), topics=len(broker.topics), subscriptions=sum(1 for _ in broker.subscriptions),
+            peers=len(broker.peers), topics=len(broker.topics), subscriptions=len(broker.subscriptions),
+            blocked=sum(isinstance(each, DurableSubscription) and each.poisoned > 0 for each in broker.subscriptions),
             queues=sum(1 for _ in broker.queues), open_requests=len(broker.correlation),
             dead_letters=counts["bus.dead_letters"], undeliverable=counts["bus.undeliverable"],
             committed=broker.journal.committed, journal_bytes=health.bytes, warnings=health.warnings,

@@ -19,10 +19,12 @@ from raceway.web.live import Overview, Sample
 from raceway.web.messages import Latest, LatestQuery, Message, Page, Search
 from raceway.web.peers import PatternPage, PatternQuery, PeerPage, PeerQuery
 from raceway.web.pipeline import Pipeline, Preview, TableQuery
+from raceway.web.queues import MadeQueue, NewQueue
 from raceway.web.replay import Replay, Replayed
 from raceway.web.schemas import Definition, TopicSettings
 from raceway.web.seneca import Attach
 from raceway.web.session import Session
+from raceway.web.subscriptions import MadeSubscription, NewSubscription
 from raceway.web.topics import TopicDetail, TopicPage, TopicQuery
 
 
@@ -288,6 +290,20 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
     ),
     ("GET", "/api/subscriptions/named"): Operation(
         summary="Subscriptions by name, with cursor and lag.", tag="topics", answer=SubscriptionPage, query=PageQuery
+    ),
+    ("POST", "/api/subscriptions"): Operation(
+        summary="Make a subscription that begins at a place, before anybody consumes from it.",
+        tag="topics",
+        answer=MadeSubscription,
+        body=NewSubscription,
+        statuses=(200, 201),
+    ),
+    ("POST", "/api/queues"): Operation(
+        summary="Make a queue that begins at a place.",
+        tag="topics",
+        answer=MadeQueue,
+        body=NewQueue,
+        statuses=(200, 201),
     ),
     ("POST", "/api/replay"): Operation(
         summary="Let a subscription or a queue go on from another place.", tag="topics", answer=Replayed, body=Replay

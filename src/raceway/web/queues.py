@@ -1,4 +1,4 @@
-"""Queues over the console port: list them, look at what waits, drop it.
+"""Queues over the console port: list and make them, look at what waits, drop it.
 
 What waits in a queue is as private as the queue: where the bus has an admin token it is wanted for all of this; where
 it has none, a queue that has a token wants its own. Either comes as `Authorization: Bearer …`. With security on the
@@ -10,20 +10,41 @@ from __future__ import annotations
 from base64 import b64encode
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
 from raceway.broker.pubsub import PubSubQueue
 from raceway.broker.queues import Queue
-from raceway.errors import QueueKindError
-from raceway.web.answers import number_of, refusing, token_of
+from raceway.errors import MalformedError, QueueKindError
+from raceway.model.subscriptions import parse_start
+from raceway.web.answers import committed, number_of, principal_of, read_json, refusing, token_of
 from raceway.web.doorman import Doorman
-from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, Route
+from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, MANAGE_TOPIC, Route
+
+BODY_LIMIT = 64 * 1024
+# The mode of an ordinary queue on zbus.
+ORDINARY = 1
 
 # Messages shown at most, and their bytes: the loop reads them, and others wait meanwhile.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
 COLUMNS = ("offset", "time_us", "wire", "kind", "message_id", "producer", "payload")
+
+
+class NewQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`start`: `first`, `last`, an offset or a time. `token`: who wants to use the queue must have it."""
+
+    name: str
+    start: str | int = "last"
+    token: str = ""
+
+
+class MadeQueue(msgspec.Struct, frozen=True):
+    """`made` is false if it was there already."""
+
+    name: str
+    made: bool
 
 
 def queue_routes(broker: Broker, doorman: Doorman) -> list[Route]:
@@ -52,10 +73,27 @@ def queue_routes(broker: Broker, doorman: Doorman) -> list[Route]:
         limit = min(number_of("limit", request.query_params.get("limit", "10")), PEEK_ROWS)
         return JSONResponse({"waiting": queue.backlog, "messages": _peek(broker, queue, limit)})
 
+    async def make(request: Request) -> Response:
+        """An ordinary queue, which begins where it is said; a publish/subscribe queue has no beginning."""
+        sent = _read(await read_json(request, BODY_LIMIT))
+        broker.security.check(principal_of(request), "ManageTopic", sent.name)
+        made, start = not broker.queues.exists(sent.name), parse_start(str(sent.start))
+        broker.queues.create(None, str(principal_of(request)), sent.name, ORDINARY, sent.token, start)
+        await committed(broker)
+        return JSONResponse(msgspec.to_builtins(MadeQueue(sent.name, made)), 201 if made else 200)
+
     return [
         Route("/api/queues", refusing(list_queues), LOOKUP_PRIVATE),
+        Route("/api/queues", refusing(make), {"POST": MANAGE_TOPIC}),
         Route("/api/queues/{name:path}/messages", refusing(messages), {"GET": CONSUME_ALL, "DELETE": CONSUME_ALL}),
     ]
+
+
+def _read(document: dict[str, Any]) -> NewQueue:
+    try:
+        return msgspec.convert(document, NewQueue)
+    except msgspec.ValidationError as error:
+        raise MalformedError(str(error)) from error
 
 
 def _peek(broker: Broker, queue: Queue, limit: int) -> list[dict[str, Any]]:

@@ -19,10 +19,10 @@ from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
 from raceway.broker.durable import DurableSubscription
+from raceway.broker.places import count_requests
 from raceway.broker.topics import Topic
 from raceway.errors import InvalidValueError, MalformedError, TrimmedError
 from raceway.journal.contract import Journal
-from raceway.model.envelope import REQUEST
 from raceway.web.answers import committed, principal_of, read_json, refusing, token_of
 from raceway.web.doorman import Doorman
 from raceway.web.routing import CONSUME, Route
@@ -78,7 +78,7 @@ def replay_routes(broker: Broker, doorman: Doorman) -> list[Route]:
                 raise InvalidValueError(f"subscription {name!r}", "it is not reliable: nothing is kept for it")
             feed = subscription.feed
             passed = feed.requests  # of the rows before `end`; those that come meanwhile are counted by the feed
-            behind = await asyncio.to_thread(_requests, broker.journal, feed.topic.name, offset, feed.end)
+            behind = await asyncio.to_thread(count_requests, broker.journal, feed.topic.name, offset, feed.end)
             broker.subscriptions.move(subscription, offset, passed - behind)
 
     return [Route("/api/replay", refusing(replay), {"POST": CONSUME})]
@@ -107,17 +107,3 @@ def _gaps(journal: Journal, topics: Sequence[Topic], begin: Sequence[int], ends:
             found += gaps_in(topic, offset, rows)
             offset = rows[-1]["offset"] + 1
     return found[:MOST_GAPS]
-
-
-def _requests(journal: Journal, topic: str, begin: int, end: int) -> int:
-    """How many rows between two offsets are requests. In another thread: there may be many."""
-    count = 0
-    while begin < end:
-        rows = [
-            row for rows in journal.read_topic(topic, begin, columns=("offset", "kind")) for row in rows.to_pylist()
-        ]
-        if not rows:
-            break
-        count += sum(row["kind"] == REQUEST.decode() and row["offset"] < end for row in rows)
-        begin = rows[-1]["offset"] + 1
-    return count

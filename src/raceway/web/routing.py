@@ -49,6 +49,7 @@ MANAGE_SCHEMA = Access("cluster", ("ManageSchema",))
 MANAGE_BROKER = Access("cluster", ("ManageBroker",))
 CONSUME_ALL = Access("cluster", ("Consume",))
 CONSUME = Access("topic", ("Consume",))
+MANAGE_TOPIC = Access("topic", ("ManageTopic",))
 PRODUCE = Access("topic", ("Produce",), is_private=False)
 # An address or a method that is not there: strangers do not learn which are.
 NOT_THERE = LOOKUP

@@ -179,6 +179,218 @@ class BrokerResponse(_message.Message):
 Global___BrokerResponse: _TypeAlias = BrokerResponse  # noqa: Y015
 
 @_typing.final
+class ClusterStatusResponse(_message.Message):
+    """---- the cluster, which is this broker ----"""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEADER_ID_FIELD_NUMBER: _builtins.int
+    CURRENT_TERM_FIELD_NUMBER: _builtins.int
+    LAST_APPLIED_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
+    LEARNERS_FIELD_NUMBER: _builtins.int
+    SELF_NODE_ID_FIELD_NUMBER: _builtins.int
+    RAFT_ADDR_FIELD_NUMBER: _builtins.int
+    leader_id: _builtins.int
+    current_term: _builtins.int
+    last_applied: _builtins.int
+    self_node_id: _builtins.int
+    raft_addr: _builtins.str
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    @_builtins.property
+    def learners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        leader_id: _builtins.int = ...,
+        current_term: _builtins.int = ...,
+        last_applied: _builtins.int = ...,
+        voters: _abc.Iterable[_builtins.int] | None = ...,
+        learners: _abc.Iterable[_builtins.int] | None = ...,
+        self_node_id: _builtins.int = ...,
+        raft_addr: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["current_term", b"current_term", "last_applied", b"last_applied", "leader_id", b"leader_id", "learners", b"learners", "raft_addr", b"raft_addr", "self_node_id", b"self_node_id", "voters", b"voters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterStatusResponse: _TypeAlias = ClusterStatusResponse  # noqa: Y015
+
+@_typing.final
+class ClusterBalanceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterBalanceRequest: _TypeAlias = ClusterBalanceRequest  # noqa: Y015
+
+@_typing.final
+class BrokerLoadInfo(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BROKER_ID_FIELD_NUMBER: _builtins.int
+    LOAD_FIELD_NUMBER: _builtins.int
+    TOPIC_COUNT_FIELD_NUMBER: _builtins.int
+    IS_OVERLOADED_FIELD_NUMBER: _builtins.int
+    IS_UNDERLOADED_FIELD_NUMBER: _builtins.int
+    broker_id: _builtins.int
+    load: _builtins.float
+    topic_count: _builtins.int
+    is_overloaded: _builtins.bool
+    is_underloaded: _builtins.bool
+    def __init__(
+        self,
+        *,
+        broker_id: _builtins.int = ...,
+        load: _builtins.float = ...,
+        topic_count: _builtins.int = ...,
+        is_overloaded: _builtins.bool = ...,
+        is_underloaded: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_id", b"broker_id", "is_overloaded", b"is_overloaded", "is_underloaded", b"is_underloaded", "load", b"load", "topic_count", b"topic_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BrokerLoadInfo: _TypeAlias = BrokerLoadInfo  # noqa: Y015
+
+@_typing.final
+class ClusterBalanceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COEFFICIENT_OF_VARIATION_FIELD_NUMBER: _builtins.int
+    MEAN_LOAD_FIELD_NUMBER: _builtins.int
+    MAX_LOAD_FIELD_NUMBER: _builtins.int
+    MIN_LOAD_FIELD_NUMBER: _builtins.int
+    STD_DEVIATION_FIELD_NUMBER: _builtins.int
+    BROKER_COUNT_FIELD_NUMBER: _builtins.int
+    BROKERS_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_STRATEGY_FIELD_NUMBER: _builtins.int
+    coefficient_of_variation: _builtins.float
+    mean_load: _builtins.float
+    max_load: _builtins.float
+    min_load: _builtins.float
+    std_deviation: _builtins.float
+    broker_count: _builtins.int
+    assignment_strategy: _builtins.str
+    @_builtins.property
+    def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerLoadInfo]: ...
+    def __init__(
+        self,
+        *,
+        coefficient_of_variation: _builtins.float = ...,
+        mean_load: _builtins.float = ...,
+        max_load: _builtins.float = ...,
+        min_load: _builtins.float = ...,
+        std_deviation: _builtins.float = ...,
+        broker_count: _builtins.int = ...,
+        brokers: _abc.Iterable[Global___BrokerLoadInfo] | None = ...,
+        assignment_strategy: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_strategy", b"assignment_strategy", "broker_count", b"broker_count", "brokers", b"brokers", "coefficient_of_variation", b"coefficient_of_variation", "max_load", b"max_load", "mean_load", b"mean_load", "min_load", b"min_load", "std_deviation", b"std_deviation"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClusterBalanceResponse: _TypeAlias = ClusterBalanceResponse  # noqa: Y015
+
+@_typing.final
+class RebalanceRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    MAX_MOVES_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    max_moves: _builtins.int
+    def __init__(
+        self,
+        *,
+        dry_run: _builtins.bool = ...,
+        max_moves: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_moves", b"_max_moves", "max_moves", b"max_moves"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_moves", b"_max_moves", "dry_run", b"dry_run", "max_moves", b"max_moves"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_moves: _TypeAlias = _typing.Literal["max_moves"]  # noqa: Y015
+    _WhichOneofArgType__max_moves: _TypeAlias = _typing.Literal["_max_moves", b"_max_moves"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_moves) -> _WhichOneofReturnType__max_moves | None: ...
+
+Global___RebalanceRequest: _TypeAlias = RebalanceRequest  # noqa: Y015
+
+@_typing.final
+class ProposedMove(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_NAME_FIELD_NUMBER: _builtins.int
+    FROM_BROKER_FIELD_NUMBER: _builtins.int
+    TO_BROKER_FIELD_NUMBER: _builtins.int
+    ESTIMATED_LOAD_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    topic_name: _builtins.str
+    from_broker: _builtins.int
+    to_broker: _builtins.int
+    estimated_load: _builtins.float
+    reason: _builtins.str
+    def __init__(
+        self,
+        *,
+        topic_name: _builtins.str = ...,
+        from_broker: _builtins.int = ...,
+        to_broker: _builtins.int = ...,
+        estimated_load: _builtins.float = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["estimated_load", b"estimated_load", "from_broker", b"from_broker", "reason", b"reason", "to_broker", b"to_broker", "topic_name", b"topic_name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProposedMove: _TypeAlias = ProposedMove  # noqa: Y015
+
+@_typing.final
+class RebalanceResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUCCESS_FIELD_NUMBER: _builtins.int
+    MOVES_EXECUTED_FIELD_NUMBER: _builtins.int
+    PROPOSED_MOVES_FIELD_NUMBER: _builtins.int
+    ERROR_MESSAGE_FIELD_NUMBER: _builtins.int
+    success: _builtins.bool
+    moves_executed: _builtins.int
+    error_message: _builtins.str
+    @_builtins.property
+    def proposed_moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProposedMove]: ...
+    def __init__(
+        self,
+        *,
+        success: _builtins.bool = ...,
+        moves_executed: _builtins.int = ...,
+        proposed_moves: _abc.Iterable[Global___ProposedMove] | None = ...,
+        error_message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error_message", b"error_message", "moves_executed", b"moves_executed", "proposed_moves", b"proposed_moves", "success", b"success"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebalanceResponse: _TypeAlias = RebalanceResponse  # noqa: Y015
+
+@_typing.final
 class NamespaceRequest(_message.Message):
     """---- namespaces ----"""
 

@@ -299,11 +299,20 @@ class ConsumerRequest(_message.Message):
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_TYPE_FIELD_NUMBER: _builtins.int
     KEY_FILTERS_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
+    START_FIELD_NUMBER: _builtins.int
+    CREATE_TOPIC_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     topic_name: _builtins.str
     consumer_name: _builtins.str
     subscription: _builtins.str
     subscription_type: Global___ConsumerRequest.SubscriptionType.ValueType
+    in_flight: _builtins.int
+    """Ours, far from Danube's numbers; its clients say nothing of it. How many messages the consumer wants to have at once;
+    where a subscription that is new begins (`first`, `last`, an offset, a time); whether to make a topic that is missing.
+    """
+    start: _builtins.str
+    create_topic: _builtins.bool
     @_builtins.property
     def key_filters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -315,12 +324,17 @@ class ConsumerRequest(_message.Message):
         subscription: _builtins.str = ...,
         subscription_type: Global___ConsumerRequest.SubscriptionType.ValueType = ...,
         key_filters: _abc.Iterable[_builtins.str] | None = ...,
+        in_flight: _builtins.int | None = ...,
+        start: _builtins.str = ...,
+        create_topic: _builtins.bool = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight", "in_flight", b"in_flight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["consumer_name", b"consumer_name", "key_filters", b"key_filters", "request_id", b"request_id", "subscription", b"subscription", "subscription_type", b"subscription_type", "topic_name", b"topic_name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight", "consumer_name", b"consumer_name", "create_topic", b"create_topic", "in_flight", b"in_flight", "key_filters", b"key_filters", "request_id", b"request_id", "start", b"start", "subscription", b"subscription", "subscription_type", b"subscription_type", "topic_name", b"topic_name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__in_flight: _TypeAlias = _typing.Literal["in_flight"]  # noqa: Y015
+    _WhichOneofArgType__in_flight: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__in_flight) -> _WhichOneofReturnType__in_flight | None: ...
 
 Global___ConsumerRequest: _TypeAlias = ConsumerRequest  # noqa: Y015
 

@@ -32,7 +32,8 @@ export async function show(view) {
     replace(warnings, ...now.warnings.map((/** @type {string} */ text) => h("div", {}, text)));
     replace(tiles, tile("stored", count(now.committed + 1)), tile("journal", bytes(now.journal_bytes)), tile("topics", count(now.topics)),
       tile("connected", count(now.peers)), tile("open requests", count(now.open_requests)), tile("errors", count(now.errors), now.errors > 0 ? "bad" : ""),
-      tile("dead letters", count(now.dead_letters), now.dead_letters > 0 ? "warn" : ""));
+      tile("dead letters", count(now.dead_letters), now.dead_letters > 0 ? "warn" : ""),
+      tile("blocked", count(now.blocked), now.blocked > 0 ? "bad" : ""));
     for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} since start`);
     replace(totals, facts([
       ["Publishes", count(now.kinds.publish ?? 0)], ["Requests", count(now.kinds.request ?? 0)], ["Answers", count(now.kinds.response ?? 0)],

@@ -56,10 +56,18 @@ async function showAll(view) {
   view.live(load, 2);
 }
 
+/** A message that failed too often stops a subscription: which, and the two ways out. @param {string} topic @param {any} row */
+function blocked(topic, row) {
+  return h("div", { class: "notice bad", role: "alert" }, `Subscription ${row.name} is blocked by the message at offset ${row.blocked_at}, which failed too often`,
+    row.blocked_by ? ` (${row.blocked_by})` : "", ". Go past it: ", h("code", {}, `raceway replay ${topic} ${row.name} --from ${row.blocked_at + 1}`),
+    ". Or give the subscription another failure policy: then the message is dropped, or copied to a topic of dead letters.");
+}
+
 /** @param {import("../app.js").View} view */
 async function showOne(view) {
   const name = view.argument;
   const about = h("div", {});
+  const stuck = h("div", {});
   const subscriptions = new Table([
     { title: "Subscription", cell: (row) => row.name, class: "wide" },
     { title: "Type", cell: (row) => row.type },
@@ -77,7 +85,7 @@ async function showOne(view) {
     { title: "Does", cell: (row) => row.role },
   ], (row) => `${row.id} ${row.role}`, empty("Nobody listens or answers by pattern", "Listen with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
   const latest = messageTable(empty("No message is kept", "Retention removed what there was, or only answers came under this name."), true);
-  replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")),
+  replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")), stuck,
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),
     h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), h("div", { class: "card" }, h("h2", {}, "Latest messages"), latest.element));
   const load = async () => {
@@ -89,6 +97,7 @@ async function showOne(view) {
       ["Queue", found.queue ? `${found.queue.pubsub ? "publish/subscribe" : "ordinary"}, ${count(found.queue.waiting)} waiting, ${count(found.queue.consumers)} consumers, made by ${found.queue.creator || "nobody known"}` : ""],
     ]));
     subscriptions.update(found.subscriptions);
+    replace(stuck, ...found.subscriptions.filter((/** @type {any} */ row) => row.blocked_at !== null).map((/** @type {any} */ row) => blocked(name, row)));
     consumers.update(found.consumers);
   };
   await load();

@@ -1,0 +1,65 @@
+"""Where a new subscription or queue begins in its topic. Any thread may look: there may be much to read."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from raceway.errors import TrimmedError
+from raceway.journal.contract import Journal
+from raceway.model.envelope import REQUEST
+from raceway.model.subscriptions import Start
+
+
+class Place(NamedTuple):
+    """An offset, and how many of the rows from there to `end` are requests."""
+
+    offset: int
+    requests: int
+    end: int
+
+
+def find_place(journal: Journal, topic: str, start: Start) -> Place:
+    offset = find_offset(journal, topic, start)
+    end = journal.offsets(topic)[1]
+    return Place(offset, count_requests(journal, topic, offset, end), end)
+
+
+def find_offset(journal: Journal, topic: str, start: Start) -> int:
+    """Never behind the end, nor before the first offset that is left."""
+    first, end = journal.offsets(topic)
+    if start.at == "first":
+        return first
+    if start.at == "offset":
+        return min(max(start.value, first), end)
+    return _offset_at(journal, topic, start.value, first, end) if start.at == "time" else end
+
+
+def count_requests(journal: Journal, topic: str, begin: int, end: int) -> int:
+    """How many rows between two offsets are requests."""
+    count = 0
+    while begin < end:
+        rows = [
+            row for rows in journal.read_topic(topic, begin, columns=("offset", "kind")) for row in rows.to_pylist()
+        ]
+        if not rows:
+            break
+        count += sum(row["kind"] == REQUEST.decode() and row["offset"] < end for row in rows)
+        begin = rows[-1]["offset"] + 1
+    return count
+
+
+def _offset_at(journal: Journal, topic: str, time_us: int, first: int, end: int) -> int:
+    """The first row of this time or later: times never fall along a topic."""
+    while first < end:
+        middle = (first + end) // 2
+        try:
+            batches = journal.read_topic(topic, middle, 1, columns=("offset", "time_us"))
+            row = next((row for batch in batches for row in batch.to_pylist()), None)
+        except TrimmedError:
+            first = max(middle + 1, journal.offsets(topic)[0])
+            continue
+        if row is not None and row["time_us"] < time_us:
+            first = row["offset"] + 1
+        else:
+            end = middle
+    return end

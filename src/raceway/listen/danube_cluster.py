@@ -1,0 +1,60 @@
+"""What Danube's administration asks about the cluster, answered for the one broker that there is.
+
+It leads, it votes, it has all topics, and nothing can be moved. There is no transport of Raft, so its address is empty.
+"""
+
+from __future__ import annotations
+
+from raceway.codec.danube_pb.danube_admin_pb2 import (
+    BrokerLoadInfo,
+    ClusterBalanceRequest,
+    ClusterBalanceResponse,
+    ClusterStatusResponse,
+    Empty,
+    RebalanceRequest,
+    RebalanceResponse,
+)
+from raceway.listen.danube_admin import BROKER_ID
+from raceway.listen.danube_calls import Caller, Calls, Handlers
+from raceway.listen.grpc import Methods
+
+NODE_ID = int(BROKER_ID)
+# Terms count elections, and there has been none but the first.
+TERM = 1
+
+
+class ClusterCalls:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+
+    def join(self, methods: Methods) -> None:
+        cluster: Handlers = {"ClusterStatus": (Empty, self._status)}
+        self._calls.serve(methods, "danube_admin.ClusterAdmin", cluster, lasting=set())
+        balance: Handlers = {
+            "GetClusterBalance": (ClusterBalanceRequest, self._balance),
+            "TriggerRebalance": (RebalanceRequest, self._rebalance),
+        }
+        self._calls.serve(methods, "danube_admin.BrokerAdmin", balance, lasting=set())
+
+    def _status(self, caller: Caller, request: Empty) -> ClusterStatusResponse:
+        """The log is the journal: what was applied last is its newest position."""
+        self._calls.check(caller, "ManageCluster")
+        applied = max(self._calls.broker.journal.next_sequence - 1, 0)
+        return ClusterStatusResponse(
+            leader_id=NODE_ID, current_term=TERM, last_applied=applied, voters=[NODE_ID], self_node_id=NODE_ID
+        )
+
+    def _balance(self, caller: Caller, request: ClusterBalanceRequest) -> ClusterBalanceResponse:
+        """Load is the number of topics, as in Danube's strategy `fair`."""
+        self._calls.check(caller, "ManageBroker")
+        topics = len(self._calls.broker.danube_admin.topics())
+        broker = BrokerLoadInfo(broker_id=NODE_ID, load=topics, topic_count=topics)
+        return ClusterBalanceResponse(
+            mean_load=topics, max_load=topics, min_load=topics, broker_count=1, brokers=[broker],
+            assignment_strategy="fair",
+        )  # fmt: skip
+
+    def _rebalance(self, caller: Caller, request: RebalanceRequest) -> RebalanceResponse:
+        """One broker is in balance, whatever it holds: there is nothing to move."""
+        self._calls.check(caller, "ManageCluster")
+        return RebalanceResponse(success=True)
