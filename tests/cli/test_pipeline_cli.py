@@ -120,10 +120,10 @@ def test_damaged_notes_are_named_by_every_command_and_mended_by_one(tmp_path: Pa
         finished(data, "run", "--once", *QUICKLY)
         counted = "SELECT count(*) AS n, sum(bytes) AS b FROM silver.messages"
         before = finished(data, "query", "--json", counted).stdout
-        damaged = [next((notes / table).glob("*.json")) for table in ("bronze.messages", "gold.traces")]
+        damaged = [next((notes / table).glob("*.json")) for table in ("bronze.messages", "gold.topic_stats")]
         for file, content in zip(damaged, (b"", b"\x00garbage"), strict=True):
             file.write_bytes(content)
-        for words in (("run", "--once", *QUICKLY), ("verify",), ("compact",), ("reset", "gold.traces")):
+        for words in (("run", "--once", *QUICKLY), ("verify",), ("compact",), ("reset", "gold.topic_stats")):
             refused = finished(data, *words, status=1)
             assert str(damaged[0]) in refused.stderr
             assert "`raceway pipeline reset notes`" in refused.stderr
