@@ -90,10 +90,14 @@ def test_a_good_token_never_waits_and_a_code_does() -> None:
     with pytest.raises(TooManyFailuresError):
         security.identify(f"Bearer {token('root', secret='guessed ' * 8)}", "http", "10.0.0.9")
     assert security.identify(f"Bearer {token('root')}", "http", "10.0.0.9").name == "root"
+    assert security.is_administrator(b"right", ("", "right"), "10.0.0.9"), "tokens are counted apart from codes"
+    for _ in range(3):
+        assert not security.is_administrator(b"wrong", ("right",), "10.0.0.9")
     for given in (b"right", b"wrong"):
         with pytest.raises(TooManyFailuresError):
-            security.is_code(given, b"right", "10.0.0.9")
-    assert security.is_code(b"right", b"right", "10.0.0.10")
+            security.is_administrator(given, ("right",), "10.0.0.9")
+    assert security.is_administrator(b"right", ("right",), "10.0.0.10")
+    assert not security.is_administrator(b"", ("",), "10.0.0.9"), "where there is no code nobody has it"
 
 
 def test_a_token_that_has_ended_is_no_guess() -> None:

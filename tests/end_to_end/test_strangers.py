@@ -234,3 +234,54 @@ def test_two_hosts_or_two_origins_are_a_bad_request(server: Server, door: Door, 
         with socket.create_connection(("127.0.0.1", server.port(door)), timeout=10) as connection:
             connection.sendall("\r\n".join(lines).encode())
             assert connection.recv(65536).split(b" ")[1] == b"400"
+
+
+# ---- guessing --------------------------------------------------------------------------------------------------------
+
+
+def test_whoever_guesses_must_wait_on_every_door_and_a_good_token_need_not() -> None:
+    """One address has one count, whatever the door: one of signed tokens, and one of the administrator's."""
+    bad, free = token("root", secret="a secret that is long enough, but another one"), 4
+    with running_server(
+        RACEWAY_SECURITY__ENABLED="true", RACEWAY_SECURITY__TOKEN_SECRET=SECRET, RACEWAY_SECURITY__TOKEN_ISSUER=ISSUER,
+        RACEWAY_SECURITY__SUPER_ADMINS="root", RACEWAY_SECURITY__FREE_FAILURES=free,
+        RACEWAY_SECURITY__FAILURE_WAIT_S=30, RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN=OWN_TOKEN,
+    ) as server, dial_server(server) as client:  # fmt: skip
+        for _ in range(free):
+            assert call(server, "GET", "/api/topics", authorization=f"Bearer {bad}").status == 401
+        assert call(server, "GET", "/api/topics", authorization=f"Bearer {bad}").status == 429
+        with closing(wire_of(server).channel) as channel:
+            guessing = DanubeWire(channel, [("authorization", f"Bearer {bad}")])
+            with pytest.raises(RefusedError, match="RESOURCE_EXHAUSTED"):
+                guessing.producer("/default/orders")
+        assert call(server, "GET", "/api/topics", authorization=f"Bearer {OWN_TOKEN}").status == 200
+        for _ in range(free):
+            assert client.admin("data", token="a guess").status == 403
+        assert client.admin("data", token="a guess").status == 429
+        assert client.admin("data", token=OWN_TOKEN).status == 429, "not looked at meanwhile"
+        assert call(server, "GET", "/api/topics", authorization=f"Bearer {OWN_TOKEN}").status == 429
+        # Whoever has a good token, or needs none, does not notice.
+        assert call(server, "GET", "/api/topics", authorization=f"Bearer {ROOT}").status == 200
+        assert client.admin("data", token=ROOT).status == 200
+        with closing(wire_of(server, "root").channel) as channel:
+            DanubeWire(channel, [("authorization", f"Bearer {ROOT}")]).producer("/default/orders")
+        assert server.http("/healthz")[0] == server.http("/readyz")[0] == 200
+        assert server.metric("raceway_token_failures_total") >= 2 * free
+        assert server.metric("raceway_token_failures_refused_total") >= 4
+
+
+def test_codes_of_queues_are_not_guessed_quickly() -> None:
+    settings: dict[str, Any] = {"RACEWAY_SECURITY__FREE_FAILURES": 3, "RACEWAY_SECURITY__FAILURE_WAIT_S": 0.4}
+    with running_server(**settings) as server, dial_server(server) as client, dial_server(server) as known:
+        for mq in ("vault", "other"):
+            client.create(mq, access_token="its own")
+
+        def produced(client: Client, code: str, mq: str = "vault") -> int:
+            return client.ask("produce", b"x", mq=mq, token=code).status
+
+        assert produced(known, "its own") == 200
+        assert [produced(client, f"guess {number}") for number in range(5)] == [403, 403, 403, 429, 429]
+        assert produced(client, "its own") == 429, "not looked at meanwhile"
+        assert produced(known, "its own") == 200, "who has shown it on this connection does not wait"
+        assert produced(client, "its own", "other") == 200, "another queue is another matter"
+        wait_until(lambda: produced(client, "its own") == 200, what="its turn")

@@ -1,9 +1,9 @@
 """Bad tokens, and how long whoever shows them must wait.
 
-They are counted for the address they come from, and for the principal they claim to be. After some that are free the
-next is answered only after a wait, twice as long each time. A signed token that is good is never kept waiting: nobody
-guesses a signature. Codes that are only compared, the administrator's token and those of queues, can be guessed: while
-an address waits, none from there is looked at.
+Signed ones are counted for the address they come from, and for the principal they claim to be. After some that are
+free the next is answered only after a wait, twice as long each time. A signed token that is good is never kept waiting:
+nobody guesses a signature. Codes that are only compared, the administrator's token and those of queues, can be guessed:
+they are counted for the address and what they are to open, and while that waits none is looked at.
 """
 
 from __future__ import annotations

@@ -234,7 +234,9 @@ class ZbusWire(Section, frozen=True):
     trackers: Annotated[
         tuple[str, ...], Meta(description="Trackers (host:port) to report this bus to; they must be on the allow-list.")
     ] = ()
-    tracker_token: Annotated[str, Meta(description="Sent with reports, for trackers whose admin is guarded.")] = ""
+    tracker_token: Annotated[
+        str, Meta(description="Sent with reports to trackers; with security on also taken with reports from others.")
+    ] = ""
     advertised: Annotated[
         str, Meta(description="host:port told to clients as `broker`; empty: the one listened on.")
     ] = ""

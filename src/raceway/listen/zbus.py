@@ -61,6 +61,8 @@ from raceway.model.topics import is_reserved
 
 # Reply queues this connection was handed; older ones may no longer be answered to.
 HANDED_REPLIES = 10_000
+# Queues whose tokens a connection may have shown and never wait for.
+PROVEN = 100
 NOBODY = Principal(ANONYMOUS, ZBUS.decode())
 
 M = TypeVar("M", Produce, Ask)
@@ -114,6 +116,8 @@ class ZbusSession(Session):
         # Did the token of what is being read name a principal? Then it is no queue's token.
         self.identified = False
         self._silent: set[bytes] = set()
+        # Queues whose token this connection has shown: others' guesses do not keep it waiting.
+        self._proven: set[tuple[str, bytes]] = set()
         self.handlers = {
             Produce: self._produce,
             Ask: self._ask,
@@ -197,12 +201,15 @@ class ZbusSession(Session):
         if self.identified or not token:
             self.broker.queues.find(name, None if self.identified else "")
             return
-        security.guesses.check((self.host,))
+        guesses = () if (name, token) in self._proven else (f"{self.host} queue {name}",)
+        security.guesses.check(guesses)
         try:
-            self.broker.queues.find(name, token.decode("utf-8", "replace"))
+            record = self.broker.queues.find(name, token.decode("utf-8", "replace"))
         except ForbiddenError:
-            security.guesses.fail((self.host,))
+            security.guesses.fail(guesses)
             raise
+        if record.token and len(self._proven) < PROVEN:
+            self._proven.add((name, token))
 
     # ---- produce -----------------------------------------------------------------------------------------------------
 

@@ -89,14 +89,12 @@ class Administration:
             codes.append(self._settings.tracker_token)
         if peer.identified or not any(codes):
             return True
-        given, security = event.token or b"", self._broker.security
-        if given and any(security.is_code(given, code.encode(), peer.host) for code in codes if code):
-            if security.enabled:
-                peer.principal = OWNER
-            return True
-        if given:
-            security.guesses.fail((peer.host,))
-        return not self._settings.admin_token
+        security = self._broker.security
+        if not security.is_administrator(event.token or b"", codes, peer.host):
+            return not self._settings.admin_token
+        if security.enabled:
+            peer.principal = OWNER
+        return True
 
     def leave(self, peer: AdminPeer) -> None:
         """The connection is gone."""

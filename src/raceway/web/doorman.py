@@ -15,7 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from raceway.broker.security import Security
 from raceway.broker.tokens import is_signed
-from raceway.errors import ForbiddenError, RacewayError
+from raceway.errors import ForbiddenError, RacewayError, UnauthenticatedError
 from raceway.model.envelope import HTTP
 from raceway.model.security import OWNER, Principal
 from raceway.web.answers import PRINCIPAL, address_of, refusal_of, token_of
@@ -43,8 +43,8 @@ class Doorman:
             request.scope[PRINCIPAL] = OWNER
         elif self._security.enabled:
             self._check_token(request, token, address, access)
-        else:
-            self._check_private(token, address, access)
+        elif access.is_private:
+            raise ForbiddenError("the token", "administrate this bus")
 
     async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer where no route matched."""
@@ -57,18 +57,13 @@ class Doorman:
 
     def _is_owner(self, token: str, address: str) -> bool:
         """Is this the administrator's token? Raises TooManyFailuresError."""
-        if not token or not self._admin_token or (self._security.enabled and is_signed(token)):
+        if self._security.enabled and is_signed(token):
             return False
-        return self._security.is_code(token.encode(), self._admin_token.encode(), address)
-
-    def _check_private(self, token: str, address: str, access: Access) -> None:
-        """Without security, and without the administrator's token; there may be a wrong one."""
-        if token:
-            self._security.guesses.fail((address,))
-        if access.is_private:
-            raise ForbiddenError("the token", "administrate this bus")
+        return self._security.is_administrator(token.encode(), (self._admin_token,), address)
 
     def _check_token(self, request: Request, token: str, address: str, access: Access) -> None:
+        if self._admin_token and token and not is_signed(token):  # then it was counted as a guess already
+            raise UnauthenticatedError("the token is not valid")
         principal = self._security.identify(f"Bearer {token}" if token else None, HTTP.decode(), address)
         request.scope[PRINCIPAL] = principal
         if access.scope != "known" and not self._allows(principal, access):
