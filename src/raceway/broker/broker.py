@@ -31,6 +31,7 @@ from raceway.errors import NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import (
+    SUBSCRIPTION_KINDS,
     Acknowledge,
     AskAll,
     Done,
@@ -195,7 +196,8 @@ class Broker(Bus):
 
     def _subscribe(self, peer: Peer, call: Subscribe) -> Done:
         self.security.check(peer.principal, "Consume", self._meant(call.pattern))
-        self.routing.subscribe(peer, call.kind, call.pattern, call.priority)
+        for kind in SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,):
+            self.routing.subscribe(peer, kind, call.pattern, call.priority)
         self.note_subscriptions()
         return Done()
 
@@ -221,9 +223,10 @@ class Broker(Bus):
         self.note_subscriptions()
 
     def _unsubscribe(self, peer: Peer, call: Unsubscribe) -> Done:
-        changed = self.routing.unsubscribe(peer, call.kind, call.pattern)
+        kinds = SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,)
+        ended = [self.routing.unsubscribe(peer, kind, call.pattern) for kind in kinds]
         self.note_subscriptions()
-        return Done(changed)
+        return Done(any(ended))
 
     def _watch_log(self, peer: LivePeer, call: WatchLog) -> Done:
         self.security.check(peer.principal, "Consume", LOG)
