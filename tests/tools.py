@@ -68,6 +68,27 @@ def type_checker() -> Path:
     return _packages("console_js", "typescript") / "node_modules" / "typescript" / "bin" / "tsc"
 
 
+def maven_jars(name: str) -> list[Path]:
+    """The jars that `tests/<name>/jars.txt` lists, one `group:artifact:version sha256` per line, by Maven's client."""
+    maven = installed("mvn", "maven")
+    lock = HERE / name / "jars.txt"
+    folder = _place(HERE / name, "jars.txt")
+    return [_maven_jar(maven, folder, *line.split()) for line in lock.read_text("utf-8").splitlines()]
+
+
+def _maven_jar(maven: str, folder: Path, coordinates: str, sha256: str) -> Path:
+    group, artifact, version = coordinates.split(":")
+    jar = folder / Path(*group.split("."), artifact, version, f"{artifact}-{version}.jar")
+    if not jar.exists():
+        order = ["dependency:get", f"-Dartifact={coordinates}", "-Dtransitive=false", f"-Dmaven.repo.local={folder}"]
+        command = [maven, "-q", "-B", *order]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_S, check=False)
+        if done.returncode or not jar.exists():
+            pytest.skip(f"Maven did not get {coordinates}: {(done.stdout + done.stderr)[-500:]}")
+    assert hashlib.sha256(jar.read_bytes()).hexdigest() == sha256, f"{coordinates} is another one than it was"
+    return jar
+
+
 def _packages(name: str, wanted: str) -> Path:
     """A folder with the npm packages that the lock file of `tests/<name>` lists."""
     npm = installed("npm", "npm")

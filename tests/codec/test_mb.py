@@ -310,7 +310,7 @@ def test_subscribe_takes_action_and_priority_from_its_payload_and_the_topic_from
     ("payload", "text"),
     [
         (b"{", "Invalid JSON payload"),
-        (b'{"action":"all"}', "Missing or invalid action"),
+        (b'{"action":"both"}', "Missing or invalid action"),
         (b'{"priority":null}', "Invalid priority"),
     ],
 )

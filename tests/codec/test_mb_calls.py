@@ -186,11 +186,20 @@ def test_priority_is_any_finite_number(priority: float) -> None:
 
 
 @pytest.mark.parametrize("topic", [SUBSCRIBE, UNSUBSCRIBE])
-@pytest.mark.parametrize("action", ["both", "all", "", "Publish", None, 5, ["publish"], {}])
+@pytest.mark.parametrize("action", ["both", "", "Publish", None, 5, ["publish"], {}])
 def test_unknown_action_is_refused_first(topic: str, action: Any) -> None:
     found = refusal(topic, {"action": action, "topic": 5, "priority": "x"})
     assert found == ("INVALID_REQUEST", "Missing or invalid action", {"action": action})
-    assert refusal(topic, {"topic": "a"}) == ("INVALID_REQUEST", "Missing or invalid action", {})
+    assert refusal(SUBSCRIBE, {"topic": "a"}) == ("INVALID_REQUEST", "Missing or invalid action", {})
+
+
+def test_all_is_both_and_so_is_no_action_of_an_unsubscribe() -> None:
+    assert call(SUBSCRIBE, {"action": "all", "topic": "A.b", "priority": 2}) == Subscribe("all", "a.b", 2)
+    assert call(UNSUBSCRIBE, {"action": "all", "topic": "a"}) == Unsubscribe("all", "a")
+    assert call(UNSUBSCRIBE, {"topic": "a"}) == Unsubscribe("all", "a")
+    assert refusal(UNSUBSCRIBE, {"topic": "a..b"}) == (
+        "INVALID_REQUEST", "Missing or invalid topic", {"topic": "a..b"}
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("topic", [SUBSCRIBE, UNSUBSCRIBE])

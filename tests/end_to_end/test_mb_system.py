@@ -283,17 +283,40 @@ def test_an_unknown_service_is_unavailable(peer: Peer) -> None:
 
 
 @pytest.mark.parametrize("topic", ["system.topic.subscribe", "system.topic.unsubscribe"])
-@pytest.mark.parametrize("action", ["both", "all", "Publish", "REQUEST", "", "subscribe", 1, None, ["publish"], True])
-def test_an_action_must_be_one_of_three_words(peer: Peer, topic: str, action: Any) -> None:
-    """Decision D23: `both` and `all` are refused like any other word."""
+@pytest.mark.parametrize("action", ["both", "Publish", "REQUEST", "", "subscribe", 1, None, ["publish"], True])
+def test_an_action_must_be_one_of_four_words(peer: Peer, topic: str, action: Any) -> None:
+    """Decision D23: `both` is refused like any other word."""
     reply = peer.ask(topic, {"action": action, "topic": "a.b"})
     assert_error(reply, "INVALID_REQUEST", "Missing or invalid action", {"action": action})
 
 
-def test_unsubscribing_needs_an_action(peer: Peer) -> None:
-    """Decision D23."""
-    reply = peer.ask("system.topic.unsubscribe", {"topic": "a.b"})
-    assert_error(reply, "INVALID_REQUEST", "Missing or invalid action", {})
+def test_all_is_publishes_and_requests(join: Join) -> None:
+    """Decision D23, for mb-client-js: its `subscribe('all', topic, priority, …)`."""
+    peer, other, topic = join(), join(), fresh_topic()
+    wanted = {"action": "all", "topic": topic, "priority": 3}
+    assert peer.ask("system.topic.subscribe", wanted).payload == SUCCESS
+    assert subscriptions(peer) == [
+        {"action": "publish", "topic": topic}, {"action": "request", "topic": topic, "priority": 3}
+    ]  # fmt: skip
+    other.publish(topic, "news")
+    assert peer.receive().payload == b"news"
+    message_id = new_id()
+    other.send(f"request:{topic}:1.0.0:{message_id}", "?")
+    peer.serve_one(b"answer")
+    assert other.receive().payload == b"answer"
+    assert peer.ask("system.topic.unsubscribe", {"action": "all", "topic": topic}).payload == SUCCESS
+    assert subscriptions(peer) == []
+
+
+@pytest.mark.parametrize("actions", [("publish",), ("request",), ("publish", "request")])
+def test_an_unsubscribe_without_action_ends_what_there_is(peer: Peer, actions: tuple[str, ...]) -> None:
+    """Decision D23, for mb-client-js: its `unsubscribe(topic)`."""
+    topic = fresh_topic()
+    for action in actions:
+        assert peer.ask("system.topic.subscribe", {"action": action, "topic": topic}).payload == SUCCESS
+    assert peer.ask("system.topic.unsubscribe", {"topic": topic}).payload == SUCCESS
+    assert subscriptions(peer) == []
+    assert peer.ask("system.topic.unsubscribe", {"topic": topic}).payload == FAILURE
 
 
 @pytest.mark.parametrize("call", ["system.topic.subscribe", "system.topic.unsubscribe"])

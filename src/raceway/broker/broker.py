@@ -32,6 +32,7 @@ from raceway.errors import ForbiddenError, NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal
 from raceway.model.intents import (
+    SUBSCRIPTION_KINDS,
     Acknowledge,
     AskAll,
     Done,
@@ -205,9 +206,10 @@ class Broker(Bus):
 
     def _subscribe(self, peer: Peer, call: Subscribe) -> Done:
         self.security.check(peer.principal, "Consume", self._meant(call.pattern))
-        if call.kind == "publish":
-            peer.note_subscribed(call.pattern)
-        self.routing.subscribe(peer, call.kind, call.pattern, call.priority)
+        for kind in SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,):
+            if kind == "publish":
+                peer.note_subscribed(call.pattern)
+            self.routing.subscribe(peer, kind, call.pattern, call.priority)
         self.note_subscriptions()
         return Done()
 
@@ -235,11 +237,12 @@ class Broker(Bus):
         self.note_subscriptions()
 
     def _unsubscribe(self, peer: Peer, call: Unsubscribe) -> Done:
-        if call.kind == "publish":
+        kinds = SUBSCRIPTION_KINDS if call.kind == "all" else (call.kind,)
+        if "publish" in kinds:
             peer.note_unsubscribed(call.pattern)
-        changed = self.routing.unsubscribe(peer, call.kind, call.pattern)
+        ended = [self.routing.unsubscribe(peer, kind, call.pattern) for kind in kinds]
         self.note_subscriptions()
-        return Done(changed)
+        return Done(any(ended))
 
     def _watch_log(self, peer: LivePeer, call: WatchLog) -> Done:
         self.security.check(peer.principal, "Consume", LOG)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, Literal, NoReturn
 
 import msgspec
 import re2
@@ -173,22 +173,28 @@ def _read_subscribe(members: Members) -> Subscribe | Done:
 
 
 def _read_unsubscribe(members: Members) -> Unsubscribe | Done:
-    kind, pattern = _read_subscription(members)
+    """Without an action whatever there is of that pattern ends, as mb-client-js means it by `unsubscribe(topic)`."""
+    kind, pattern = _read_subscription({"action": "all", **members})
     topic = pattern.lower()
     if topic.startswith(SYSTEM) and topic not in UNSUBSCRIBABLE and not has_wildcard(topic):
         raise _invalid("Unable to unsubscribe from restricted topic", members, "topic")
     return Unsubscribe(kind, topic) if kind else Done(changed=False)
 
 
-def _read_subscription(members: Members) -> tuple[SubscriptionKind | None, str]:
-    """Kind and pattern. The kind `response` is admitted but never subscribed to: None."""
-    kinds: dict[Any, SubscriptionKind | None] = {"publish": "publish", "request": "request", "response": None}
+_KINDS: dict[str, SubscriptionKind | Literal["all"] | None] = {
+    "publish": "publish", "request": "request", "all": "all", "response": None
+}  # fmt: skip
+
+
+def _read_subscription(members: Members) -> tuple[SubscriptionKind | Literal["all"] | None, str]:
+    """Kind and pattern. `all` is mb-client-js's word for publishes and requests. `response` is admitted but never
+    subscribed to: None."""
     action, topic = members.get("action"), members.get("topic")
-    if not isinstance(action, str) or action not in kinds:
+    if not isinstance(action, str) or action not in _KINDS:
         raise _invalid("Missing or invalid action", members, "action")
     if not isinstance(topic, str) or not is_mb_pattern(topic):
         raise _invalid("Missing or invalid topic", members, "topic")
-    return kinds[action], topic
+    return _KINDS[action], topic
 
 
 def _read_watch_log(members: Members) -> WatchLog:

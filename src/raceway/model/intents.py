@@ -16,6 +16,8 @@ from raceway.errors import RacewayError
 from raceway.model.envelope import Batch
 
 SubscriptionKind = Literal["publish", "request"]
+# What a peer may name at once.
+SUBSCRIPTION_KINDS: tuple[SubscriptionKind, ...] = ("publish", "request")
 
 
 class _Record(msgspec.Struct, frozen=True, gc=False):
@@ -114,17 +116,17 @@ class Register(_Record, frozen=True):
 
 
 class Subscribe(_Record, frozen=True):
-    """Send me what matches `pattern`: publishes, or requests to answer. A repeat replaces the priority."""
+    """Send me what matches `pattern`: publishes, requests to answer, or both. A repeat replaces the priority."""
 
-    kind: SubscriptionKind
+    kind: SubscriptionKind | Literal["all"]
     pattern: str
     priority: float = 0
 
 
 class Unsubscribe(_Record, frozen=True):
-    """End the subscription that names exactly this pattern."""
+    """End the subscription, or both, that name exactly this pattern."""
 
-    kind: SubscriptionKind
+    kind: SubscriptionKind | Literal["all"]
     pattern: str
 
 
