@@ -210,7 +210,7 @@ def test_a_long_backlog_is_read_from_the_journal(bench: SubscribingBench, p: int
 
 
 def test_a_row_that_cannot_be_read_is_stepped_over(
-    bench: SubscribingBench, p: int, monkeypatch: pytest.MonkeyPatch
+    bench: SubscribingBench, p: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     consumer = bench.member()
     consumer.leave()
@@ -220,6 +220,10 @@ def test_a_row_that_cannot_be_read_is_stepped_over(
     consumer = bench.open(consumer.id)
     assert consumer.payloads == payloads(50, 50)
     assert bench.counted("bus.subscription_skipped") == 50
+    told = capsys.readouterr().out
+    assert "rows are gone that a reader had not come to" in told
+    assert "first=0" in told
+    assert "last=49" in told
     bench.ack(*range(50, 100))
     assert bench.kept_cursor() == 100
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tracemalloc
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -123,3 +124,30 @@ def test_a_one_row_block_costs_some_forty_bytes() -> None:
     used, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert used < 45 * blocks
+
+
+def test_the_extent_is_read_without_the_rest() -> None:
+    index = filled([(100, 3, [("a", 5, 2)]), (103, 2, [("a", 7, 2)])])
+    extent = Index.maybe_extent(index.encode())
+    assert extent is not None
+    assert (extent.first, extent.last, extent.covered, extent.is_whole) == (index.first, 104, index.covered, True)
+    assert (extent.begin, extent.position) == (103, index.positions[-1])
+
+
+def test_the_extent_of_an_index_with_missing_rows_is_not_whole() -> None:
+    between = Index.maybe_extent(filled([(100, 3, []), (104, 2, [])]).encode())
+    assert between is not None
+    assert not between.is_whole
+    index = filled([(100, 3, [])])
+    index.is_broken = True
+    noted = Index.maybe_extent(index.encode())
+    assert noted is not None
+    assert not noted.is_whole
+    again = Index.maybe_decode(index.encode())
+    assert again is not None
+    assert again.is_broken
+
+
+@pytest.mark.parametrize("size", [0, 40, 80])
+def test_of_too_few_bytes_there_is_no_extent(size: int) -> None:
+    assert Index.maybe_extent(filled([(100, 3, [("a", 5, 2)])]).encode()[:size]) is None

@@ -38,13 +38,15 @@ def test_a_snapshot_holds_everything(sections: dict[str, dict[str, Any]]) -> Non
     state = State()
     state.next_offsets = {"a": 7, "Größe": 0}
     state.time_us = 99
+    state.skip(5)
     for section, entries in sections.items():
         for key, value in entries.items():
             state.put(section, key, value)
     found = maybe_decode_snapshot(state.encode_snapshot(41, "source"))
     assert found is not None
     sequence, source, again = found
-    assert (sequence, source, again.next_offsets, again.time_us) == (41, "source", state.next_offsets, 99)
+    assert (sequence, source, again.next_offsets, again.time_us) == (41, "source", {"a": 12, "Größe": 5}, 99)
+    assert (again.next_offset("a"), again.next_offset("never heard of")) == (12, 5)
     for section, entries in sections.items():
         assert dict(again.section(section)) == entries
 
@@ -61,3 +63,12 @@ def test_a_damaged_snapshot_is_mended_or_none() -> None:
         assert found[2].get("s", "k") == "value"
     for worse in (b"", bytes(len(data)), data[:-3], data[:20]):
         assert maybe_decode_snapshot(worse) is None
+
+
+def test_offsets_only_go_forward() -> None:
+    state = State()
+    state.reached("a", 7)
+    state.reached("a", 3)
+    assert (state.next_offset("a"), state.next_offset("b")) == (7, 0)
+    state.skip(10)
+    assert (state.next_offset("a"), state.next_offset("b")) == (17, 10)

@@ -38,3 +38,5 @@ def replay(
     else:
         what = "the queue" if subscription is None else f"subscription {subscription}"
         typer.echo(f"{what} of {topic} goes on from {found['from']}")
+        for gap in found.get("gaps", ()):
+            output.note(f"offsets {gap['from']} to {gap['next'] - 1} of {gap['topic']} are lost and will not come")

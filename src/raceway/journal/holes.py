@@ -58,8 +58,10 @@ def take_reports(segment: Segment, damage: DamageLog) -> None:
 
 
 def _read(segment: Segment, following: int, damage: DamageLog) -> None:
+    # Of blocks the heads tell; in Parquet each column has pages of its own.
+    columns = ["sequence"] if isinstance(segment, BlockSegment) else None
     try:
-        for _ in segment.read(segment.first, following, ["sequence"]):
+        for _ in segment.read(segment.first, following, columns):
             pass
         take_reports(segment, damage)
         report_end(segment, following, damage)

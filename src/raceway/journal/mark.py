@@ -83,7 +83,8 @@ class Mark:
     def write(self, sequence: int, *, sync: bool = False) -> None:
         data = [encode_mark(sequence)]
         for descriptor in self._descriptors:
-            write_all(self._files, descriptor, data, 0)
+            if self._files.write(descriptor, data, 0) != _MARK.size:
+                write_all(self._files, descriptor, data, 0)
             if sync:
                 self._files.truncate(descriptor, _MARK.size)
                 self._files.sync(descriptor)

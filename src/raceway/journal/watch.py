@@ -44,6 +44,7 @@ class Watch:
         self._looked_s = -settings.watch_s
         self._written = 0
         self.free_bytes = self.disk_bytes = 0
+        self.reserve = 0  # bytes that publishes must leave free
         self.is_low = False
 
     def check(self, active: ActiveSegment, written: int = 0) -> None:
@@ -51,7 +52,8 @@ class Watch:
         if not active.is_linked():
             raise LostFilesError(f"{active.name} was removed while the bus was writing to it")
         self._written += written
-        if self._clock() - self._looked_s >= self._settings.watch_s or 4 * self._written >= self.reserve:
+        is_much = self.reserve and 4 * self._written >= self.reserve
+        if is_much or self._clock() - self._looked_s >= self._settings.watch_s:
             self.look(active)
 
     def look(self, active: ActiveSegment) -> None:
@@ -61,13 +63,9 @@ class Watch:
         if lost is not None:
             raise LostFilesError(f"{lost} was removed, renamed or replaced while the bus was running")
         self.free_bytes, self.disk_bytes = self._files.space(self._folder)
+        self.reserve = min(self._settings.reserve_bytes, self.disk_bytes // _LARGEST_RESERVE)
         enough = self.reserve + (self.reserve // _RELIEF if self.is_low else 0)
         self.is_low = self.free_bytes < enough
-
-    @property
-    def reserve(self) -> int:
-        """Bytes that publishes must leave free."""
-        return min(self._settings.reserve_bytes, self.disk_bytes // _LARGEST_RESERVE)
 
     @property
     def used(self) -> float:
