@@ -17,7 +17,7 @@ from starlette.routing import Route
 from raceway import __version__
 from raceway.broker.broker import Broker
 from raceway.broker.registry import CONTEXT, References
-from raceway.errors import RacewayError, SchemaInvalidError, UnknownSchemaError
+from raceway.errors import RacewayError, SchemaInvalidError
 from raceway.model.schemas import Access, SchemaVersion
 from raceway.web.answers import check_admin, committed, definition_read, read_json
 from raceway.web.registry_form import (
@@ -330,10 +330,7 @@ class _Handlers:
     def _find(self, request: Request, deleted: bool = False) -> SchemaVersion:
         subject, text = self._subject(request), request.path_params["version"]
         if text in ("latest", "-1"):
-            try:
-                return self._schemas.latest(subject)
-            except UnknownSchemaError:
-                return self._schemas.latest(subject, deleted)
+            return self._schemas.latest(subject, deleted)
         number = _maybe_number(text)
         if not number:
             self._schemas.latest(subject, deleted)
