@@ -36,6 +36,7 @@ def fits(definition: Any, value: Any) -> bool:
 def test_a_schema_is_found_by_its_name_and_relative_to_the_address_of_the_document(document: Any) -> None:
     order = read(document, address_json=ADDRESS)
     assert fits(order, {"to": {"city": "Ulm", "flat": 7}})
+    wrong: dict[str, Any]
     for wrong in ({"to": {}}, {"to": {"city": 7}}, {"to": {"city": "Ulm", "flat": "x"}}):
         assert not fits(order, wrong)
 
