@@ -159,6 +159,37 @@ def test_a_version_is_deleted_when_that_is_meant(server: Server, subject: str, t
     assert run(server, "delete", subject, "1", stdin=b"n\n").exit_code != 0
     assert as_json(server, "delete", subject, "1", "--yes")["version"] == 1
     assert run(server, "show", subject).exit_code == ExitCode.FAILED
+    assert "deleted" in run(server, "show", subject, "--deleted").stdout
+    assert subject not in [row["subject"] for row in as_json(server, "list")["subjects"]]
+    assert {"subject": subject, "deleted": True}.items() <= next(
+        row for row in as_json(server, "list", "--deleted")["subjects"] if row["subject"] == subject
+    ).items()
+    assert run(server, "delete", subject, "1", "--yes").exit_code == ExitCode.FAILED
+    assert "for good" in run(server, "delete", subject, "1", "--permanent", "--yes").stderr
+    assert as_json(server, "register", subject, write(tmp_path, SECOND))["version"] == 1
+
+
+def test_a_definition_uses_another_one(server: Server, subject: str, tmp_path: Path) -> None:
+    used = f"{subject}:used"
+    as_json(server, "register", used, write(tmp_path, FIRST))
+    file = write(tmp_path, {"type": "object", "properties": {"order": {"$ref": "http://x/order.json"}}}, "outer.json")
+    reference = ("--reference", f"http://x/order.json={used}:1")
+    assert run(server, "register", subject, file).exit_code == ExitCode.FAILED
+    row = as_json(server, "register", subject, file, *reference)
+    assert row["references"] == [{"name": "http://x/order.json", "subject": used, "version": 1}]
+    assert as_json(server, "check", subject, file, *reference)["is_compatible"]
+    assert f"uses http://x/order.json: version 1 of {used}" in run(server, "show", subject).stderr
+    assert f"used by {subject} 1" in run(server, "show", used).stderr
+    assert run(server, "delete", used, "1", "--yes").exit_code == ExitCode.FAILED
+    for wrong in ("x", "x=y", "=y:1", "x=y:z"):
+        assert run(server, "register", subject, file, "--reference", wrong).exit_code == ExitCode.USAGE
+
+
+@pytest.mark.parametrize("mode", ["backward_transitive", "forward_transitive", "full_transitive"])
+def test_transitive_modes(server: Server, subject: str, tmp_path: Path, mode: str) -> None:
+    as_json(server, "register", subject, write(tmp_path, FIRST))
+    assert as_json(server, "mode", subject, mode)["mode"] == mode
+    assert as_json(server, "check", subject, write(tmp_path, SECOND), "--mode", mode)["is_compatible"]
 
 
 def test_without_a_bus_nothing_is_asked(tmp_path: Path) -> None:

@@ -237,6 +237,31 @@ def test_versions_that_do_not_go_together_are_said_to(visitor: Visitor, port: Ai
     expect(page.locator(".notice.good")).to_have_text("Readers of version 1 can read data of version 2.")
 
 
+def test_deleted_versions_references_and_levels_are_shown(visitor: Visitor, port: Airport) -> None:
+    register(port.server, "belt", {"type": "integer"})
+    definition = json.dumps({"type": "object", "properties": {"belt": {"$ref": "belt.json"}}})
+    sent = {"type": "json_schema", "definition": definition,
+            "references": [{"name": "belt.json", "subject": "belt", "version": 1}]}  # fmt: skip
+    assert call(port.server, "POST", "/api/schemas/bag/versions", sent).status == 201
+    assert call(port.server, "PUT", "/api/schemas/bag/mode", {"mode": "full_transitive"}).status == 200
+    page = visitor.go("schemas/bag")
+    expect(page.get_by_role("link", name="belt 1")).to_be_visible()
+    expect(page.locator("main")).to_contain_text("full_transitive")
+    page.get_by_role("button", name="Begin with the latest").click()
+    expect(page.get_by_label("Definition")).to_have_value(re.compile("belt"))
+    page.get_by_role("button", name="Check").click()
+    expect(page.locator(".notice.good", has_text="Yes: it goes with version 1")).to_be_visible()
+    expect(visitor.go("schemas/belt").locator("main")).to_contain_text("bag 1")
+    assert call(port.server, "DELETE", "/api/schemas/bag/versions/1").status == 200
+    expect(visitor.go("schemas/bag").get_by_role("table", name="Versions")).to_contain_text("deleted")
+    page = visitor.go("schemas")
+    subjects = page.get_by_role("table", name="Subjects")
+    expect(subjects.get_by_role("link", name="belt", exact=True)).to_be_visible()
+    expect(subjects.get_by_role("link", name="bag", exact=True)).to_have_count(0)
+    page.get_by_label("Deleted ones too").check()
+    expect(subjects.locator("tr", has_text="bag")).to_contain_text("deleted")
+
+
 def test_a_rejected_message_is_sent_again(visitor: Visitor, port: Airport) -> None:
     assert call(port.server, "POST", "/topics/gate.boarding", b'{"seat": 4711}').status == 422
     page = visitor.go("rejected?source=rejected")

@@ -80,6 +80,31 @@ def test_a_descriptor_finds_the_schema_that_was_registered_as_text(server: Serve
     assert "repeated .shop.Order parts = 2;" in fresh["schema"]
 
 
+def test_payloads_name_nested_messages_by_their_place_in_the_descriptor(server: Server) -> None:
+    """Maps are nested messages as well: the text that is kept has all of them in their order."""
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+
+    file = FileDescriptorProto(name="x.proto", syntax="proto3")
+    outer, kinds = file.message_type.add(name="Outer"), FieldDescriptorProto
+    entry = outer.nested_type.add(name="PartsEntry")
+    entry.options.map_entry = True
+    for number, name in enumerate(("key", "value"), 1):
+        entry.field.add(name=name, number=number, type=kinds.TYPE_STRING, label=kinds.LABEL_OPTIONAL)
+    inner = outer.nested_type.add(name="Inner")
+    inner.field.add(name="n", number=1, type=kinds.TYPE_INT32, label=kinds.LABEL_OPTIONAL)
+    outer.field.add(name="parts", number=1, type=kinds.TYPE_MESSAGE, type_name=".Outer.PartsEntry",
+                    label=kinds.LABEL_REPEATED)  # fmt: skip
+    sent = {"schemaType": "PROTOBUF", "schema": base64.b64encode(file.SerializeToString()).decode()}
+    number = call(server, "POST", "/subjects/places-value/versions", sent).json()["id"]
+    indices = b"\x04\x00\x02"  # two of them: 0, 1
+    framed = b"\x00" + number.to_bytes(4, "big") + indices
+    with dial_server(server) as zbus:
+        queue = zbus.create("places")
+        bind(server, queue, "places-value", "enforce")
+        zbus.produce(queue, framed + b"\x08\x07")
+        assert zbus.ask("produce", framed + b"\x0a\x01x", mq=queue).status == 422
+
+
 @pytest.mark.timeout(3 * INSTALL_S + RUN_S)
 def test_the_registry_client_of_node_with_references_and_transitive_levels(server: Server) -> None:
     folder, node = confluent_js(), installed("node", "nodejs")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from raceway import config
+from raceway.broker.broker import Broker
 from raceway.journal.reader import Reader
 from raceway.model.schemas import SchemaVersion
 from raceway.pipeline.schema_book import SchemaBook
-from tests.journal_rig import Rig, numbered
+from tests.doubles import ManualLoop
+from tests.journal_rig import START_US, Rig, numbered
 from tests.pipeline.schemas import V1, V2, avro
 
 
@@ -79,6 +83,32 @@ def test_a_version_deleted_before_anybody_looked_is_found_in_the_rows(rig: Rig, 
     book = SchemaBook(tmp_path / "book.json")
     book.follow(rig.folder)
     assert numbers(book) == [1, 2]
+
+
+def test_subjects_that_share_a_definition_are_all_known_also_when_deleted(rig: Rig, tmp_path: Path) -> None:
+    """As the registry of a bus keeps them: a counter says how many there ever were."""
+    broker = Broker(config.Broker(linger_ms=0), rig.journal, ManualLoop(), lambda: START_US)
+    for subject in ("a", "b", "c"):
+        broker.schemas.register(subject, "avro", json.dumps(V1).encode())
+    rig.commit()
+    broker.schemas.delete_subject("a")
+    broker.schemas.forget_subject("a")
+    broker.schemas.delete_subject("b")
+    rig.commit()
+    talk(rig)
+    talk(rig)
+    rig.close()
+    book = SchemaBook(tmp_path / "book.json")
+    book.follow(rig.folder)
+    assert sorted((each.subject, each.registry_id) for each in book.versions) == [("a", 1), ("b", 1), ("c", 1)]
+    again = SchemaBook(tmp_path / "book.json")
+    assert len(again.versions) == 3
+
+
+def test_a_book_of_a_former_release_is_read(tmp_path: Path) -> None:
+    row = msgspec.to_builtins(avro(7, 1, V1))
+    (tmp_path / "book.json").write_bytes(msgspec.json.encode({"position": 3, "versions": {"7": row}}))
+    assert SchemaBook(tmp_path / "book.json").versions == (avro(7, 1, V1),)
 
 
 def test_a_damaged_snapshot_is_passed_over(rig: Rig, tmp_path: Path) -> None:

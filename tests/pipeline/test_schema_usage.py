@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+from raceway.model.schemas import SchemaReference
 from raceway.pipeline.tables import REJECTED_MESSAGES
 from raceway.pipeline.transforms import messages, schema_usage
 from raceway.pipeline.transforms.rejected import rejected
@@ -42,6 +44,28 @@ def stream() -> list[Row]:
         message(9, source="import:" + "a" * 64, schema_id=1, schema_version=1, payload=one),
         message(HOUR, **typed, schema_version=2, payload=two),
     ]
+
+
+def test_deleted_versions_and_those_that_use_others_are_still_read(spark: SparkSession) -> None:
+    """The workers have the definitions that a definition uses, whatever became of them in the registry."""
+    leaf = version(4, 3, 1, "avro", b'{"type": "record", "name": "L", "fields": [{"name": "n", "type": "int"}]}')
+    array = version(5, 4, 1, "avro", b'{"type": "array", "items": "L"}')
+    made = [
+        msgspec.structs.replace(leaf, deleted=True),
+        msgspec.structs.replace(array, references=(SchemaReference("L", "subject-3", 1),), deleted=True),
+    ]
+    rows = [
+        message(0, payload=framed(5, b"\x04\x02\x04\x00")),
+        message(1, schema_id=4, schema_version=1, payload=b"\x02\x06\x00"),
+        message(2, payload=framed(4, b"\x08")),
+    ]
+    clean = messages.transform(inputs(spark, rows, made))
+    values = {row["sequence"]: (row["subject"], json.loads(row["value"])) for row in clean.collect()}
+    assert values == {
+        0: ("subject-4", [{"n": 1}, {"n": 2}]),
+        1: ("subject-4", [{"n": 3}]),
+        2: ("subject-3", {"n": 4}),
+    }
 
 
 def test_values_and_their_counts_by_hour(spark: SparkSession) -> None:

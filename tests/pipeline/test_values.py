@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pytest
 
+from raceway.model.schemas import SchemaReference, SchemaVersion
 from raceway.pipeline.transforms.values import Known, Typed
 from tests.pipeline.rows import START_US
 from tests.pipeline.schemas import JSON_SCHEMA, PROTO, V1, V2, avro, datum, framed, version
@@ -75,7 +77,55 @@ def test_a_prefix_that_fits_nothing_is_the_fault_that_is_told() -> None:
     assert (found.schema_version, found.value) == (1, None)
     assert found.fault
     nameless = read(framed(3, b"\x81"), 2, 1)
-    assert nameless.fault == "the prefix names no message type"
+    assert nameless.fault
+    assert nameless.subject == "subject-2"
+
+
+def test_a_prefix_without_a_message_type_means_the_first() -> None:
+    assert said(read(framed(3, b"\x08\x05"))) == (1, {"n": 5}), "as the client of Node writes it"
+
+
+def test_of_subjects_that_share_a_definition_the_named_one_is_meant() -> None:
+    known = Known([avro(1, 1, V1), version(1, 9, 4, "avro", json.dumps(V1).encode(), LATER_US)])
+    assert known.read(9, 4, LATER_US, "mb", framed(1, ONE))[:3] == (9, 4, "subject-9")
+    assert known.read(None, None, LATER_US, "mb", framed(1, ONE))[:3] == (1, 1, "subject-1"), "the first"
+
+
+def test_a_number_that_was_given_again_means_what_it_meant_at_the_time() -> None:
+    known = Known([avro(1, 1, V1), avro(2, 1, V2, LATER_US)])
+    assert said(known.read(1, 1, LATER_US - 1, "danube", ONE)) == (1, {"id": 7})
+    assert said(known.read(1, 1, LATER_US, "danube", TWO)) == (1, {"id": 7, "note": "x"})
+
+
+def test_definitions_that_use_others_are_read_with_them() -> None:
+    """Each type in its own way, over two steps; also where what is used was deleted."""
+    leaf, outer = b'{"type": "record", "name": "L", "fields": [{"name": "n", "type": "int"}]}', SchemaReference
+    made = [
+        version(1, 1, 1, "avro", leaf),
+        uses(version(2, 2, 1, "avro", b'{"type": "record", "name": "M", "fields": [{"name": "l", "type": "L"}]}'),
+             outer("L", "subject-1", 1)),
+        uses(version(3, 3, 1, "avro", b'{"type": "array", "items": "M"}'), outer("M", "subject-2", 1)),
+        version(4, 4, 1, "json_schema", b'{"type": "integer"}'),
+        uses(version(5, 5, 1, "json_schema", b'{"properties": {"n": {"$ref": "n.json"}}}'),
+             outer("n.json", "subject-4", 1)),
+        version(6, 6, 1, "protobuf", b'syntax = "proto3"; package p; message L { int32 n = 1; }'),
+        uses(version(7, 7, 1, "protobuf", b'syntax = "proto3"; import "l.proto"; message M { p.L l = 1; }'),
+             outer("l.proto", "subject-6", 1)),
+    ]  # fmt: skip
+    known = Known([msgspec.structs.replace(each, deleted=True) for each in made])
+
+    def value(number: int, body: bytes) -> Any:
+        found = known.read(None, None, START_US, "mb", framed(number, body))
+        return None if found.value is None else json.loads(found.value)
+
+    assert value(3, b"\x02\x06\x00") == [{"l": {"n": 3}}]
+    assert value(5, b'{"n": 3}') == {"n": 3}
+    assert value(5, b'{"n": "x"}') is None
+    assert value(7, b"\x00\x0a\x02\x08\x03") == {"l": {"n": 3}}
+
+
+def uses(version: SchemaVersion, *references: SchemaReference) -> SchemaVersion:
+    return msgspec.structs.replace(version, references=references)
 
 
 def test_numbers_that_nobody_gave_are_a_fault() -> None:

@@ -221,13 +221,21 @@ def test_whoever_watches_over_the_bus_needs_no_token(app: Starlette, path: str) 
     assert asked(app, path).status == 200
 
 
-@pytest.mark.parametrize("path", ["/api/topics", "/subjects", "/api/queues", "/nothing"])
+@pytest.mark.parametrize("path", ["/api/topics", "/api/queues", "/nothing"])
 def test_everything_else_is_denied_to_strangers(app: Starlette, path: str) -> None:
     answer = asked(app, path)
     assert answer.status == 403
     assert answer.json() in ({"error_code": 40301, "message": ANY}, {"error": {"code": "forbidden", "message": ANY}})
     answer = asked(app, path, "nonsense")
     assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+
+
+def test_strangers_are_denied_in_the_registrys_own_form_at_its_addresses(app: Starlette) -> None:
+    answer = asked(app, "/subjects")
+    assert (answer.status, answer.json()["error_code"]) == (403, 40301)
+    answer = asked(app, "/schemas/ids/1", "nonsense")
+    assert (answer.status, answer.json()["error_code"]) == (401, 40101)
+    assert answer.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize("path", ["/api/topics", "/subjects"])

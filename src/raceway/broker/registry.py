@@ -112,8 +112,8 @@ class Registry:
         return self.latest(subject) if version is None else self.find(subject, version)
 
     def latest(self, subject: str, deleted: bool = False) -> SchemaVersion:
-        """`deleted`: also one that is. Raises UnknownSchemaError."""
-        versions = self._known(subject, deleted)
+        """`deleted`: one that is, if all are. Raises UnknownSchemaError."""
+        versions = self._versions.of(subject) or self._known(subject, deleted)
         return versions[max(versions)]
 
     def find(self, subject: str, version: int, deleted: bool = False) -> SchemaVersion:
@@ -133,7 +133,7 @@ class Registry:
         for subject in sorted(self._versions):
             is_live = bool(self._versions.of(subject))
             if is_live or deleted:
-                latest = self.latest(subject, deleted=not is_live)
+                latest = self.latest(subject, deleted)
                 rows.append(SubjectRow(
                     subject, latest.schema_id, self.mode(subject), latest.schema_type, latest.version, latest.tags,
                     not is_live,

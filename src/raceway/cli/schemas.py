@@ -38,7 +38,16 @@ Type = Annotated[
     ),
 ]
 Version = Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Default: the latest.")]
-Mode = Literal["none", "backward", "forward", "full"]
+Mode = Literal["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]
+References = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--reference",
+        metavar="NAME=SUBJECT:VERSION",
+        help="Another version that the definition uses under this name: a type, a $ref, an import. May be repeated.",
+    ),
+]
+Deleted = Annotated[bool, typer.Option("--deleted", help="Deleted ones too.")]
 Policy = Literal["none", "warn", "enforce"]
 Validate = Annotated[
     bool | None,
@@ -54,6 +63,7 @@ def register(
     subject: Subject,
     file: DefinitionFile,
     schema_type: Type = None,
+    reference: References = None,
     description: Annotated[str, typer.Option(help="What this version is about.")] = "",
     tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="May be repeated.")] = None,
     token: Admin = "",
@@ -62,7 +72,7 @@ def register(
     as_json: options.Json = False,
 ) -> None:
     """Register a definition as the next version of a subject. One that is there already is not registered again."""
-    document = _definition(file, schema_type) | {
+    document = _definition(file, schema_type, reference) | {
         "description": description, "created_by": getpass.getuser(), "tags": tag or []
     }  # fmt: skip
     row = _ask(url, data, f"{_path(subject)}/versions", "POST", token, document)
@@ -70,20 +80,33 @@ def register(
         output.print_json(row)
         return
     what = "is" if row["is_new_version"] else "was already"
-    output.note(f"{file} {what} version {row['version']} of {subject} (schema id {row['schema_id']})")
+    numbers = f"schema id {row['schema_id']}, registry id {row['registry_id']}"
+    output.note(f"{file} {what} version {row['version']} of {subject} ({numbers})")
 
 
 @schema_app.command("list")
-def list_subjects(url: options.ConsoleUrl = None, data: options.Data = None, as_json: options.Json = False) -> None:
+def list_subjects(
+    deleted: Deleted = False,
+    url: options.ConsoleUrl = None,
+    data: options.Data = None,
+    as_json: options.Json = False,
+) -> None:
     """List subjects and the topics bound to them."""
-    rows = _ask(url, data, "/api/schemas")["subjects"]
+    rows = _ask(url, data, f"/api/schemas?deleted={str(deleted).lower()}")["subjects"]
     topics = _ask(url, data, "/api/topic-schemas")["topics"]
     if as_json:
         output.print_json({"subjects": rows, "topics": topics})
         return
     columns = ["subject", "id", "type", "latest version", "compatibility", "tags"]
     cells = [
-        (r["subject"], r["schema_id"], r["schema_type"], r["latest_version"], r["mode"], ", ".join(r["tags"]))
+        (
+            r["subject"] + (" (deleted)" if r["deleted"] else ""),
+            r["schema_id"],
+            r["schema_type"],
+            r["latest_version"],
+            r["mode"],
+            ", ".join(r["tags"]),
+        )
         for r in rows
     ]
     output.print_table("Subjects", columns, cells, ["id", "latest version"])
@@ -95,19 +118,21 @@ def list_subjects(url: options.ConsoleUrl = None, data: options.Data = None, as_
 def show(
     subject: Subject,
     version: Version = None,
+    deleted: Deleted = False,
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
     """Show the versions of a subject, and the definition of one. With --json it is exactly what was registered."""
-    found = _ask(url, data, f"{_path(subject)}/versions/{version or 'latest'}")
+    query = f"?deleted={str(deleted).lower()}"
+    found = _ask(url, data, f"{_path(subject)}/versions/{version or 'latest'}{query}")
     if as_json:
         output.print_json(found)
         return
-    every = _ask(url, data, f"{_path(subject)}/versions")["versions"]
+    every = _ask(url, data, f"{_path(subject)}/versions{query}")["versions"]
     cells = [
         (row["version"], row["registry_id"], row["schema_type"], output.moment(row["created_at_ms"] * 1000),
-         row["created_by"], row["description"], row["fingerprint"][:19])
+         row["created_by"], "deleted" if row["deleted"] else row["description"], row["fingerprint"][:19])
         for row in every
     ]  # fmt: skip
     output.print_table(
@@ -116,6 +141,10 @@ def show(
         cells,
         ["version", "registry id"],
     )
+    for each in found["references"]:
+        output.note(f"uses {each['name']}: version {each['version']} of {each['subject']}")
+    for each in found["referenced_by"]:
+        output.note(f"used by {each}")
     for line in _lines(found):
         print(output.printable(line))
 
@@ -154,6 +183,7 @@ def check(
     subject: Subject,
     file: DefinitionFile,
     schema_type: Type = None,
+    reference: References = None,
     mode: Annotated[Mode | None, typer.Option(help="Default: the subject's own.")] = None,
     version: Version = None,
     url: options.ConsoleUrl = None,
@@ -161,7 +191,7 @@ def check(
     as_json: options.Json = False,
 ) -> None:
     """Say whether a definition could be registered, without doing it. Ends with status 1 if not."""
-    document = _definition(file, schema_type) | {"mode": mode, "version": version}
+    document = _definition(file, schema_type, reference) | {"mode": mode, "version": version}
     found = _ask(url, data, f"{_path(subject)}/check", "POST", document=document)
     if as_json:
         output.print_json(found)
@@ -195,20 +225,28 @@ def set_mode(
 def delete(
     subject: Subject,
     version: Annotated[int, typer.Argument(min=1, help="The version.")],
+    permanent: Annotated[
+        bool, typer.Option("--permanent", help="For good, a version that was deleted before.")
+    ] = False,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     token: Admin = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Delete one version. Its number is not used again; messages stored with it can no longer be read by it."""
+    """Delete one version: nothing can be published with it any more, what was can still be read.
+
+    Afterwards --permanent makes the bus forget its definition, and its number may be given again.
+    """
+    for_good = " for good" if permanent else ""
     if not yes:
-        typer.confirm(f"Delete version {version} of {output.printable(subject)}?", abort=True, err=True)
-    found = _ask(url, data, f"{_path(subject)}/versions/{version}", "DELETE", token)
+        typer.confirm(f"Delete version {version} of {output.printable(subject)}{for_good}?", abort=True, err=True)
+    path = f"{_path(subject)}/versions/{version}?permanent={str(permanent).lower()}"
+    found = _ask(url, data, path, "DELETE", token)
     if as_json:
         output.print_json(found)
     else:
-        output.note(f"version {version} of {subject} is deleted")
+        output.note(f"version {version} of {subject} is deleted{for_good}")
 
 
 @schema_app.command()
@@ -272,7 +310,7 @@ def _topic_path(topic: str) -> str:
     return f"/api/topic-schemas/{quote(topic, safe='')}"
 
 
-def _definition(file: Path, schema_type: str | None) -> dict[str, Any]:
+def _definition(file: Path, schema_type: str | None, references: list[str] | None) -> dict[str, Any]:
     kind = schema_type or TYPES_BY_ENDING.get(file.suffix.lower())
     if kind is None:
         output.fail(f"{file} does not end in {', '.join(TYPES_BY_ENDING)}: say --type", ExitCode.USAGE)
@@ -280,7 +318,17 @@ def _definition(file: Path, schema_type: str | None) -> dict[str, Any]:
         content = typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
         output.fail(f"{file} cannot be read: {error.strerror}", ExitCode.USAGE)
-    return {"type": kind, "definition_base64": b64encode(content).decode()}
+    used = [_reference(text) for text in references or ()]
+    return {"type": kind, "definition_base64": b64encode(content).decode(), "references": used}
+
+
+def _reference(text: str) -> dict[str, Any]:
+    """The name may have colons, the subject too: it ends at the last one."""
+    name, _, target = text.rpartition("=")
+    subject, _, version = target.rpartition(":")
+    if not name or not subject or not version.isdecimal():
+        output.fail(f"{text!r} is no reference: NAME=SUBJECT:VERSION", ExitCode.USAGE)
+    return {"name": name, "subject": subject, "version": int(version)}
 
 
 def _tell_topic(found: dict[str, Any], as_json: bool) -> None:

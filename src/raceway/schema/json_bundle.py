@@ -7,7 +7,6 @@ pointer there. So all that checks, measures and compares documents has one to lo
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urljoin
 
 from raceway.errors import SchemaInvalidError
 from raceway.schema.definition import Resolved
@@ -42,12 +41,12 @@ class _Names:
         self._place = place
         self._base = document.get("$id", "") if isinstance(document, dict) else ""
         self._base = self._base if isinstance(self._base, str) else ""
-        self._places = {urljoin(self._base, name): found for name, found in places.items()} | places
+        self._places = {_against(self._base, name): found for name, found in places.items()} | places
         self._anchors = dict(_anchors(document, "")) if place else {}
 
     def rewritten(self, reference: str) -> str:
         base, _, fragment = reference.partition("#")
-        found = self._places.get(base) or self._places.get(urljoin(self._base, base))
+        found = self._places.get(base) or self._places.get(_against(self._base, base))
         if base and found is not None:
             if fragment and not fragment.startswith("/"):
                 raise SchemaInvalidError("definition", f"the reference {reference!r} must end in a path, not in a name")
@@ -97,6 +96,18 @@ def _refuse_dynamic(node: Any, name: str) -> None:
     elif isinstance(node, list):
         for value in node:
             _refuse_dynamic(value, name)
+
+
+def _against(base: str, name: str) -> str:
+    """An address that is said relative to another one."""
+    scheme, separator, rest = base.partition("://")
+    if not separator or "://" in name or name.startswith("urn:"):
+        return name
+    host = rest.partition("/")[0]
+    if name.startswith("/"):
+        return f"{scheme}://{host}{name}"
+    folder = rest.rpartition("/")[0] or host
+    return f"{scheme}://{folder}/{name}"
 
 
 def _entry(name: str) -> str:

@@ -83,34 +83,57 @@ class _Printer:
         if depth > MAX_NESTING:
             raise SchemaInvalidError("definition", f"nested more than {MAX_NESTING} deep")
         nested = {each.name: each for each in message.nested_type}
-        groups = {field.type_name.rpartition(".")[2] for field in [*message.field, *message.extension]
-                  if field.type == FieldDescriptorProto.TYPE_GROUP}  # fmt: skip
         yield from _statements(message.options, "map_entry")
         for enum in message.enum_type:
             yield from _enum(enum)
-        for each in message.nested_type:
-            if not each.options.map_entry and each.name not in groups:
-                yield from self._message(each, depth + 1)
-        yield from self._fields(message, nested, depth)
+        yield from self._members(message, nested, depth)
         yield from self._extensions(message.extension, nested)
         yield from _ranges("reserved", [(each.start, each.end) for each in message.reserved_range], MAX_RANGE)
         yield from _ranges("extensions", [(each.start, each.end) for each in message.extension_range], MAX_RANGE)
         if message.reserved_name:
             yield f"reserved {', '.join(map(_quoted, message.reserved_name))};"
 
-    def _fields(self, message: DescriptorProto, nested: dict[str, DescriptorProto], depth: int) -> Iterator[str]:
-        """Choices of a oneof stand where its first one does; a oneof of one optional field is not written."""
+    def _members(self, message: DescriptorProto, nested: dict[str, DescriptorProto], depth: int) -> Iterator[str]:
+        """Fields and nested messages, both in their order: payloads name a message by its place among the nested ones.
+
+        Maps and groups are such messages, too, that are written as fields: those before one are written before it.
+        """
+        with_field = {_maybe_own_type(field, nested) for field in [*message.field, *message.extension]}
+        waiting = list(message.nested_type)
         told: set[int] = set()
         for field in message.field:
-            if not field.HasField("oneof_index") or field.proto3_optional:
-                yield from self._field(field, nested, depth)
-            elif field.oneof_index not in told:
-                told.add(field.oneof_index)
-                yield f"oneof {message.oneof_decl[field.oneof_index].name} {{"
-                for each in message.field:
-                    if each.HasField("oneof_index") and each.oneof_index == field.oneof_index:
-                        yield from _indented(self._field(each, nested, depth, in_oneof=True))
-                yield "}"
+            own = _maybe_own_type(field, nested)
+            while own is not None and waiting:
+                first = waiting.pop(0)
+                if first.name == own:
+                    break
+                yield from self._nested(first, with_field, depth)
+            yield from self._field_or_oneof(field, message, nested, depth, told)
+        for each in waiting:
+            yield from self._nested(each, with_field, depth)
+
+    def _nested(self, message: DescriptorProto, with_field: set[str | None], depth: int) -> Iterator[str]:
+        if message.name not in with_field:
+            yield from self._message(message, depth + 1)
+
+    def _field_or_oneof(
+        self,
+        field: FieldDescriptorProto,
+        message: DescriptorProto,
+        nested: dict[str, DescriptorProto],
+        depth: int,
+        told: set[int],
+    ) -> Iterator[str]:
+        """Choices of a oneof stand where its first one does; a oneof of one optional field is not written."""
+        if not field.HasField("oneof_index") or field.proto3_optional:
+            yield from self._field(field, nested, depth)
+        elif field.oneof_index not in told:
+            told.add(field.oneof_index)
+            yield f"oneof {message.oneof_decl[field.oneof_index].name} {{"
+            for each in message.field:
+                if each.HasField("oneof_index") and each.oneof_index == field.oneof_index:
+                    yield from _indented(self._field(each, nested, depth, in_oneof=True))
+            yield "}"
 
     def _field(
         self, field: FieldDescriptorProto, nested: dict[str, DescriptorProto], depth: int, in_oneof: bool = False
@@ -138,6 +161,13 @@ class _Printer:
             yield f"extend {field.extendee} {{"
             yield from _indented(self._field(field, nested, 1))
             yield "}"
+
+
+def _maybe_own_type(field: FieldDescriptorProto, nested: dict[str, DescriptorProto]) -> str | None:
+    """The nested message that is written as this field: a map's entry, or a group."""
+    inner = nested.get(field.type_name.rpartition(".")[2])
+    is_group = field.type == FieldDescriptorProto.TYPE_GROUP
+    return inner.name if inner is not None and (is_group or inner.options.map_entry) else None
 
 
 def _enum(enum: EnumDescriptorProto) -> Iterator[str]:

@@ -201,15 +201,18 @@ class _Reader:
             self._at += 1
             if token.kind == "sign":
                 depth += (token.text == "{") - (token.text == "}")
-        inside = self._tokens[begin : self._at]
-        return " ".join(token.text.rpartition(".")[2] if token.kind == "name" else token.text for token in inside)
+        return self._said_since(begin)
+
+    def _said_since(self, begin: int) -> str:
+        tokens = self._tokens[begin : self._at]
+        return " ".join(token.text.rpartition(".")[2] if token.kind == "name" else token.text for token in tokens)
 
     def _extend(self) -> None:
         """Extensions are other fields of somebody else's message: a reader without them keeps their bytes."""
         begin = self._at
         self._next("name", "a message name")
         self._body(DescriptorProto(), self._field_of)
-        self._note("extend", " ".join(token.text for token in self._tokens[begin : self._at]))
+        self._note("extend", self._said_since(begin))
 
     # ---- messages ----------------------------------------------------------------------------------------------------
 

@@ -53,8 +53,8 @@ class _Schemas(dict[str, Any]):
 
     room = SCHEMA_BYTES
 
-    def add(self, key: str, version: SchemaVersion) -> None:
-        self[key] = schema_of(version)
+    def add(self, key: str, version: SchemaVersion, document: Any = None) -> None:
+        self[key] = schema_of(version, document)
         self.room -= len(version.definition)
 
 
@@ -129,7 +129,7 @@ class AsyncApi:
         }  # fmt: skip
         key = _component(version)
         if key not in schemas and schemas.room >= len(version.definition):
-            schemas.add(key, version)
+            schemas.add(key, version, self._maybe_whole(version))
         if key in schemas:
             message["payload"] = {"$ref": _pointer("components", "schemas", key)}
         return message
@@ -144,6 +144,16 @@ class AsyncApi:
         if self._broker.has_responder(topic.name):
             receive |= {"summary": "From publishers, and from those who ask.", "reply": {"channel": {"$ref": channel}}}
         return {f"publish {topic.name}": receive} | operations
+
+    def _maybe_whole(self, version: SchemaVersion) -> Any:
+        """A JSON Schema that uses others, joined with them."""
+        if version.schema_type != "json_schema" or not version.references:
+            return None
+        from raceway.schema.json_schema import JsonSchema
+
+        read = self._broker.schemas.ready(version)
+        assert isinstance(read, JsonSchema)
+        return read.document
 
 
 def _server_name(door: str) -> str:
@@ -173,14 +183,14 @@ def _content_type(version: SchemaVersion) -> str:
     return _CONTENT_TYPES.get(version.schema_type, "application/octet-stream")
 
 
-def schema_of(version: SchemaVersion) -> dict[str, Any]:
-    """A schema in the form that its own language has in AsyncAPI."""
+def schema_of(version: SchemaVersion, document: Any = None) -> dict[str, Any]:
+    """A schema in the form that its own language has in AsyncAPI. `document`: a JSON Schema with all that it uses."""
     if version.schema_type in _PLAIN:
         return dict(_PLAIN[version.schema_type][0])
     text = version.definition.decode("utf-8", "replace")
     if version.schema_type == "protobuf":
         return {"schemaFormat": "application/vnd.google.protobuf;version=3", "schema": text}
-    definition = msgspec.json.decode(version.definition)
+    definition = msgspec.json.decode(version.definition) if document is None else document
     if version.schema_type == "avro":
         return {"schemaFormat": "application/vnd.apache.avro;version=1.9.0", "schema": definition}
     return {"schemaFormat": f"application/schema+json;version={_draft(definition)}", "schema": definition}

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from raceway import __version__
 from raceway.broker.broker import Broker
 from raceway.broker.registry import CONTEXT, References
-from raceway.errors import RacewayError, SchemaInvalidError, UnknownSchemaError
+from raceway.errors import RacewayError, SchemaInvalidError
 from raceway.model.schemas import Access as SubjectAccess
 from raceway.model.schemas import SchemaVersion
 from raceway.web.answers import committed, definition_read, read_json
@@ -344,10 +344,7 @@ class _Handlers:
     def _find(self, request: Request, deleted: bool = False) -> SchemaVersion:
         subject, text = self._subject(request), request.path_params["version"]
         if text in ("latest", "-1"):
-            try:
-                return self._schemas.latest(subject)
-            except UnknownSchemaError:
-                return self._schemas.latest(subject, deleted)
+            return self._schemas.latest(subject, deleted)
         number = _maybe_number(text)
         if not number:
             self._schemas.latest(subject, deleted)

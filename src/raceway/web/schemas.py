@@ -194,9 +194,9 @@ class _Handlers:
         self._broker.journal.check_writable()
 
     def _find(self, subject: str, version: str, deleted: bool = False) -> SchemaVersion:
-        """`deleted`: also one that is, if it is named by its number."""
+        """`deleted`: also one that is."""
         if version == "latest":
-            return self._schemas.latest(subject)
+            return self._schemas.latest(subject, deleted)
         if not (version.isascii() and version.isdigit() and len(version) < 10):
             raise MalformedError(f"{version!r} is no version: a number, or latest")
         return self._schemas.find(subject, int(version), deleted)

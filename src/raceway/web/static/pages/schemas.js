@@ -16,7 +16,7 @@ export async function show(view) {
 /** @param {import("../app.js").View} view */
 async function showAll(view) {
   const subjects = new Table([
-    { title: "Subject", cell: (row) => h("a", { href: link("schemas", row.subject) }, row.subject), fixed: true, class: "wide" },
+    { title: "Subject", cell: (row) => h("span", {}, h("a", { href: link("schemas", row.subject) }, row.subject), row.deleted ? [" ", badge("deleted", "warn")] : null), fixed: true, class: "wide" },
     { title: "Type", cell: (row) => row.schema_type },
     { title: "Latest version", number: true, cell: (row) => count(row.latest_version) },
     { title: "Compatibility", cell: (row) => row.mode },
@@ -28,13 +28,15 @@ async function showAll(view) {
     { title: "Policy", cell: (row) => badge(row.policy, row.policy === "enforce" ? "good" : row.policy === "warn" ? "warn" : "") },
     { title: "Payloads checked", cell: (row) => (row.validate_payload ? "yes" : "no") },
   ], (row) => row.topic, empty("No topic is bound to a schema", "Bind one: ", h("code", {}, "raceway schema bind orders.created orders --policy enforce")), "Bound topics");
+  const deleted = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", name: "deleted", checked: view.query.deleted === "true" }));
   replace(view.root, heading("Schemas", "What payloads must look like, and which topics hold senders to it."),
-    h("div", { class: "card" }, h("h2", {}, "Subjects"), subjects.element), h("div", { class: "card" }, h("h2", {}, "Topics"), topics.element));
+    h("div", { class: "card" }, h("h2", {}, "Subjects"), h("form", { class: "filters" }, h("label", { class: "row" }, deleted, "Deleted ones too")), subjects.element), h("div", { class: "card" }, h("h2", {}, "Topics"), topics.element));
   const load = async () => {
-    const [found, bound] = await Promise.all([get("/api/schemas", {}, view.signal), get("/api/topic-schemas", {}, view.signal)]);
+    const [found, bound] = await Promise.all([get("/api/schemas", { deleted: deleted.checked }, view.signal), get("/api/topic-schemas", {}, view.signal)]);
     subjects.update(found.subjects);
     topics.update(bound.topics);
   };
+  deleted.addEventListener("change", load);
   await load();
   view.live(load, 5);
 }
@@ -43,15 +45,17 @@ async function showAll(view) {
 async function showOne(view) {
   const subject = view.argument;
   const base = `/api/schemas/${encodeURIComponent(subject)}`;
-  const found = await get(`${base}/versions`, {}, view.signal);
+  const found = await get(`${base}/versions`, { deleted: true }, view.signal);
   const numbers = found.versions.map((/** @type {any} */ each) => each.version);
   const versions = new Table([
-    { title: "Version", cell: (row) => count(row.version) },
+    { title: "Version", cell: (row) => h("span", {}, count(row.version), row.deleted ? [" ", badge("deleted", "warn")] : null) },
     { title: "Type", cell: (row) => row.schema_type },
     { title: "Registered", cell: (row) => time(row.created_at_ms * 1000).slice(0, 19) },
     { title: "By", cell: (row) => row.created_by, optional: true },
     { title: "What for", cell: (row) => row.description, optional: true },
     { title: "Registry id", number: true, cell: (row) => row.registry_id },
+    { title: "Uses", cell: (row) => commas(row.references.map((/** @type {any} */ each) => h("a", { href: link("schemas", each.subject), title: each.name }, `${each.subject} ${each.version}`))), optional: true },
+    { title: "Used by", cell: (row) => row.referenced_by.join(", "), optional: true },
   ], (row) => row.version, empty("No version left"), "Versions");
   versions.update([...found.versions].reverse());
   const old = pick("old", numbers, Number(view.query.old) || numbers[Math.max(0, numbers.length - 2)]);
@@ -83,18 +87,19 @@ function pick(name, numbers, chosen) {
 
 /** @param {string} base @param {any} found */
 function checkCard(base, found) {
-  const latest = found.versions[found.versions.length - 1];
+  const latest = found.versions.filter((/** @type {any} */ each) => !each.deleted).at(-1) ?? found.versions.at(-1);
+  const references = latest?.references ?? [];
   const text = /** @type {HTMLTextAreaElement} */ (h("textarea", { name: "definition", spellcheck: "false", placeholder: "A definition that might become the next version" }));
   const type = /** @type {HTMLSelectElement} */ (h("select", { name: "type" }, [...new Set([latest?.schema_type ?? TYPES[0], ...TYPES])].map((each) => h("option", { value: each }, each))));
   const result = h("div", { role: "status" });
   const load = async () => {
-    text.value = comparable((await get(`${base}/versions/latest`)).definition ?? "");
+    text.value = comparable((await get(`${base}/versions/latest`, { deleted: true })).definition ?? "");
   };
-  return h("div", { class: "card" }, h("h2", {}, "Could this be the next version?"), h("form", {
+  return h("div", { class: "card" }, h("h2", {}, "Could this be the next version?"), references.length ? h("p", {}, `With the references of version ${latest.version}.`) : null, h("form", {
     onsubmit: async (/** @type {Event} */ event) => {
       event.preventDefault();
       try {
-        const checked = await send("POST", `${base}/check`, { type: type.value, definition: text.value });
+        const checked = await send("POST", `${base}/check`, { type: type.value, definition: text.value, references });
         replace(result, verdict(checked.reasons, `Yes: it goes with version ${checked.version} (${checked.mode}). Register it with raceway schema register.`, `No, not after version ${checked.version} (${checked.mode}):`));
       } catch (error) {
         replace(result, h("div", { class: "notice bad" }, /** @type {Error} */ (error).message));
@@ -114,4 +119,9 @@ function canRead(reader, data, reasons) {
 function verdict(reasons, yes, no) {
   if (!reasons.length) return h("div", { class: "notice good" }, yes);
   return h("div", { class: "notice bad" }, no, h("ul", {}, reasons.map((reason) => h("li", {}, reason))));
+}
+
+/** @param {Node[]} links */
+function commas(links) {
+  return h("span", {}, links.flatMap((each, place) => (place ? [", ", each] : [each])));
 }
