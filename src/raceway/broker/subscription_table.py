@@ -91,6 +91,7 @@ class SubscriptionTable:
         self.letters = letters
         self.recent = RecentRows(bus.journal, settings.recent_bytes)
         self.counts = bus.meter.counts
+        self.credits, self.behind_bytes = bus.credits, settings.behind_bytes
         self._default_policy = FailurePolicy(**msgspec.structs.asdict(settings.failure))
         self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
         self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self.remove)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from raceway import config
-from raceway.web.answers import ABORT
+from raceway.web.answers import ABORT, UNSENT
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -42,6 +42,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]  # a key of our own
+        self.scope[UNSENT] = self.transport.get_write_buffer_size  # type: ignore[literal-required]  # the same
         self._await_head()
         self._in_head = True
 

@@ -93,7 +93,9 @@ class BusCollector:
         yield violations
         yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
         yield GaugeMetricFamily(
-            "raceway_subscribers_behind", "Subscribers that read from the journal now.", value=broker.lanes.count
+            "raceway_subscribers_behind",
+            "Subscribers that read from the journal now.",
+            value=broker.lanes.count + len(broker.credits.behind),
         )
         yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
         yield GaugeMetricFamily(
