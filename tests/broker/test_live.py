@@ -46,14 +46,70 @@ def test_acknowledgements_are_taken_and_mean_nothing(bench: SubscribingBench, p:
     assert bench.kept_cursor() is None
 
 
-def test_a_full_stream_loses_messages_and_that_is_counted(bench: SubscribingBench, p: int) -> None:
+def test_a_full_stream_gets_the_rest_when_it_has_room_in_order_and_once(bench: SubscribingBench, p: int) -> None:
     consumer = bench.member(sink=RecordingSink(room=600))
     bench.sent(p, *(b"%d" % number for number in range(5)))
     assert consumer.payloads == [b"0", b"1", b"2"]
-    assert (bench.status().dropped, bench.counted("bus.live_dropped")) == (2, 2)
-    consumer.make_room()
     bench.sent(p, b"5")
-    assert consumer.payloads[3:] == [b"5"]
+    assert (bench.status().dropped, bench.counted("bus.live_dropped")) == (0, 0)
+    consumer.make_room()
+    bench.settle()
+    assert consumer.payloads[3:] == [b"3", b"4", b"5"]
+    bench.sent(p, b"6")
+    assert consumer.payloads[6:] == [b"6"]
+
+
+def test_what_waits_for_a_consumer_that_leaves_is_gone(bench: SubscribingBench, p: int) -> None:
+    consumer = bench.member(sink=RecordingSink(room=0))
+    bench.sent(p, b"lost")
+    consumer.leave()
+    consumer = bench.open(consumer.id)
+    bench.sent(p, b"kept")
+    assert consumer.payloads == [b"kept"]
+
+
+def test_one_that_is_far_behind_holds_publishers_back_and_no_longer_when_it_had_its_time() -> None:
+    bench = SubscribingBench(behind_bytes=10_000)
+    p, credits = bench.producer(reliable=False), bench.broker.credits
+    consumer = bench.member(sink=RecordingSink(room=0))
+    bench.sent(p, b"x" * 20_000)
+    (full,) = credits.full
+    publisher = Publisher()
+    credits.hold(publisher, full)
+    assert publisher.waits
+    bench.loop.advance(1.1)
+    assert not publisher.waits
+    assert (bench.counted("bus.detached"), credits.behind, credits.full) == (1, {full}, set())
+    bench.sent(p, b"y" * 20_000)
+    assert not credits.full, "nobody waits for it again before it has caught up"
+    consumer.make_room()
+    bench.settle()
+    assert [payload[:1] for payload in consumer.payloads] == [b"x", b"y"]
+    assert (bench.counted("bus.rejoined"), credits.behind) == (1, set())
+
+
+def test_a_full_owner_of_keys_does_not_hold_up_the_others(bench: SubscribingBench, p: int) -> None:
+    east = bench.member("key_shared", "east", filters=("e*",), sink=RecordingSink(room=0))
+    west = bench.member("key_shared", "west", filters=("w*",))
+    for number in range(3):
+        bench.sent(p, b"e%d" % number, key=b"e1")
+        bench.sent(p, b"w%d" % number, key=b"w1")
+    assert west.payloads == [b"w0", b"w1", b"w2"]
+    east.make_room()
+    bench.settle()
+    bench.sent(p, b"e3", key=b"e1")
+    assert east.payloads == [b"e0", b"e1", b"e2", b"e3"]
+    assert bench.status().dropped == 0
+
+
+class Publisher:
+    waits = False
+
+    def pause(self) -> None:
+        self.waits = True
+
+    def resume(self) -> None:
+        self.waits = False
 
 
 def test_where_consumers_share_the_one_with_room_gets_it(bench: SubscribingBench, p: int) -> None:

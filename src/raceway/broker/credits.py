@@ -87,6 +87,8 @@ class Credits:
         self.fed: set[Holder] = set()
         # Full subscriptions that are given rows after their commit, by topic.
         self.full_on: dict[Topic, set[Holder]] = {}
+        # Off the live path without a lane of their own.
+        self.behind: set[Holder] = set()
         self._fed_of = 1
         self._timers = timers
         self._hold_s, self._window_s = hold_s, window_s
@@ -127,7 +129,20 @@ class Credits:
 
     def note_topic(self, topic: Topic) -> None:
         """A run of this topic was stored; who is told of it after the commit is fed too."""
-        self.fed |= self.full_on.get(topic, set())
+        self.fed |= self.full_on.get(topic, set()) & self.full
+
+    def fill_on(self, topic: Topic, holder: Holder) -> None:
+        """The same for one that is given rows of a topic after their commit."""
+        self.fill(holder)
+        self.full_on.setdefault(topic, set()).add(holder)
+
+    def drain_on(self, topic: Topic, holder: Holder) -> None:
+        self.drain(holder)
+        full = self.full_on.get(topic)
+        if full is not None:
+            full.discard(holder)
+            if not full:
+                del self.full_on[topic]
 
     # ---- publishers --------------------------------------------------------------------------------------------------
 

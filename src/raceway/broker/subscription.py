@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
 from raceway.broker.consumers import Consumer, Consumers, Delivery, Sink
+from raceway.broker.credits import Credits
 from raceway.broker.letters import Letters
 from raceway.broker.recent import Piece, RecentRows
 from raceway.broker.topics import Topic
@@ -31,6 +32,12 @@ class Host(Protocol):
     def recent(self) -> RecentRows: ...
     @property
     def letters(self) -> Letters: ...
+    @property
+    def credits(self) -> Credits: ...
+    @property
+    def behind_bytes(self) -> int:
+        """How far a live subscription may be behind before publishers wait for it."""
+
     @property
     def counts(self) -> dict[str, int]:
         """The counters of the bus."""

@@ -157,6 +157,9 @@ class Subscriptions(Section, frozen=True):
     recent_bytes: Annotated[
         Positive, Meta(description="Rows kept in memory for consumers, all topics together; others are read back.")
     ] = 64 * MIB
+    behind_bytes: Annotated[
+        Positive, Meta(description="A non-reliable subscription that is so far behind holds publishers back.")
+    ] = 16 * MIB
     dedup_s: Annotated[Seconds, Meta(description="How long an `x-dedup-id` is remembered.")] = 600.0
     dedup_ids: Annotated[Positive, Meta(description="How many of them are remembered for one producer.")] = 100_000
     limits: TopicLimits = TopicLimits()

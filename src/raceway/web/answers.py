@@ -58,6 +58,8 @@ T = TypeVar("T")
 PRINCIPAL = "raceway.principal"
 # Ends the connection at once; put there by the connection itself.
 ABORT = "raceway.abort"
+# How many bytes the peer has not taken yet.
+UNSENT = "raceway.unsent"
 
 
 class TooSlowError(PeerError):

@@ -16,9 +16,13 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from raceway import config
+<<<<<<< HEAD
 from raceway.broker.broker import Broker
 from raceway.errors import MalformedError
 from raceway.web.answers import ABORT
+=======
+from raceway.web.answers import ABORT, UNSENT
+>>>>>>> f-live
 
 
 class BoundedConnection(HttpToolsProtocol):
@@ -78,6 +82,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]  # a key of our own
+        self.scope[UNSENT] = self.transport.get_write_buffer_size  # type: ignore[literal-required]  # the same
         self._await_head()
         self._in_head, self._line_bytes = True, 0
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
@@ -25,7 +25,7 @@ from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
 from raceway.errors import BusyError, RacewayError, TrimmedError, UnavailableError
 from raceway.model.envelope import PUBLISH, Batch
-from raceway.web.answers import ABORT, committed
+from raceway.web.answers import ABORT, UNSENT, committed
 from raceway.web.topic_rows import Form, encode_line, place_of, read_rows, shown
 
 # One read of a stream that is behind: others wait for the same thread.
@@ -234,7 +234,7 @@ class EventResponse(Response):
         leaving = asyncio.create_task(self._watch(receive))
         try:
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._run(send)
+            await self._run(send, scope[UNSENT])
         except TimeoutError:
             self._streams.note_stalled()
             scope[ABORT]()  # a close would wait for what nobody takes
@@ -242,7 +242,7 @@ class EventResponse(Response):
             leaving.cancel()
             self._streams.remove(self._stream)
 
-    async def _run(self, send: Send) -> None:
+    async def _run(self, send: Send, unsent: Callable[[], int]) -> None:
         stall_s = self._streams.settings.stall_ms / 1000
         async for data in self._streams.chunks(self._stream):
             try:
@@ -250,10 +250,24 @@ class EventResponse(Response):
             except RacewayError:
                 break
             if data:
-                await asyncio.wait_for(send({"type": "http.response.body", "body": data, "more_body": True}), stall_s)
+                await _sent(send({"type": "http.response.body", "body": data, "more_body": True}), unsent, stall_s)
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _watch(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self._stream.close()
+
+
+async def _sent(sending: Awaitable[None], unsent: Callable[[], int], stall_s: float) -> None:
+    """Wait until it has left, as long as some of it does. Raises TimeoutError when nothing was taken for `stall_s`."""
+    task = asyncio.ensure_future(sending)
+    try:
+        left = unsent()
+        while not (await asyncio.wait((task,), timeout=stall_s))[0]:
+            before, left = left, unsent()
+            if left == before:
+                raise TimeoutError
+        task.result()
+    finally:
+        task.cancel()
