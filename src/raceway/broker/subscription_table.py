@@ -87,12 +87,8 @@ class SubscriptionTable:
         self.letters = letters
         self.recent = RecentRows(bus.journal, settings.recent_bytes)
         self.counts = bus.meter.counts
-<<<<<<< HEAD
         self.settings = SubscriptionSettings(bus, settings)
-=======
         self.credits, self.behind_bytes = bus.credits, settings.behind_bytes
-        self._default_policy = FailurePolicy(**msgspec.structs.asdict(settings.failure))
->>>>>>> f-live
         self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
         self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self.remove)
         self._kept: dict[Subscription, SubscriptionRecord] = {}

@@ -16,13 +16,9 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from raceway import config
-<<<<<<< HEAD
 from raceway.broker.broker import Broker
 from raceway.errors import MalformedError
-from raceway.web.answers import ABORT
-=======
 from raceway.web.answers import ABORT, UNSENT
->>>>>>> f-live
 
 
 class BoundedConnection(HttpToolsProtocol):

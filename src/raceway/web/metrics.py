@@ -107,16 +107,12 @@ class BusCollector:
         )
         yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
         yield GaugeMetricFamily(
-<<<<<<< HEAD
             "raceway_unfinished_bytes", "Input of messages that are not whole.", value=broker.unfinished.total
         )
         yield GaugeMetricFamily(
-            "raceway_subscribers_behind", "Subscribers that read from the journal now.", value=broker.lanes.count
-=======
             "raceway_subscribers_behind",
             "Subscribers that read from the journal now.",
             value=broker.lanes.count + len(broker.credits.behind),
->>>>>>> f-live
         )
         yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
         yield GaugeMetricFamily(
