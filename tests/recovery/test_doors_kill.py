@@ -37,7 +37,8 @@ from tests.zbus_wire import ClosedByServer, dial_server
 TOPIC, DANUBE_TOPIC = "doors", "/default/doors"
 TYPES = {"exclusive": 0, "shared": 1, "failover": 2, "key_shared": 3}
 STRAGGLER = 7
-SLOW = "RACEWAY_BROKER__SUBSCRIPTIONS__FAILURE__ACK_TIMEOUT_MS"
+WINDOW = "RACEWAY_BROKER__SUBSCRIPTIONS__"
+SLOW = WINDOW + "FAILURE__ACK_TIMEOUT_MS"
 AWAY = (OSError, EOFError, HTTPException, RefusedError, ClosedByServer, PeerClosed, grpc.RpcError)
 
 
@@ -176,7 +177,7 @@ def lag(server: Server) -> float:
 def test_no_answered_acknowledgement_comes_back_and_nothing_stored_is_lost(tmp_path: Path) -> None:
     chosen, over = seeded("doors"), threading.Event()
     # More stragglers than the window holds would stop a subscription; so would their time-outs.
-    window = {"RACEWAY_BROKER__SUBSCRIPTIONS__MAX_UNACKED": 10_000, SLOW: 3_600_000}
+    window = {WINDOW + "MAX_UNACKED": 10_000, WINDOW + "FIRST_IN_FLIGHT": 10_000, SLOW: 3_600_000}
     with running_server(tmp_path / "data", **window) as server:
         with danube_wire(server) as wire:
             wire.producer(DANUBE_TOPIC)
