@@ -18,7 +18,7 @@ STATUSES = {
     "too_large": Status.INVALID_ARGUMENT,
     "schema_invalid": Status.INVALID_ARGUMENT,
     "unauthenticated": Status.UNAUTHENTICATED,
-    "too_many_failures": Status.RESOURCE_EXHAUSTED,
+    "too_many_failures": Status.UNAUTHENTICATED,
     "forbidden": Status.PERMISSION_DENIED,
     "schema_refused": Status.PERMISSION_DENIED,
     "unknown": Status.NOT_FOUND,
