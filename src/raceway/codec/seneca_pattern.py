@@ -134,7 +134,8 @@ class _Reader:
             else:
                 pieces.append(text[at])
                 at += 1
-        if at >= len(text):
+        # The real language looks only at the last character: an escaped quote there ends the text as well.
+        if at >= len(text) and (not pieces or text[-1] != quote):
             raise self._error("a quoted text has no end")
         return _paired("".join(pieces)), at + 1
 
