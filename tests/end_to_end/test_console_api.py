@@ -35,7 +35,7 @@ SLOW_S = 1.0
 # Rows of a search that comes in pieces.
 MANY = 200_000 if SOAKING else 40_000
 # Confluent's, whose clients expect errors in Confluent's form.
-OF_CONFLUENT = ("/subjects", "/schemas", "/config", "/mode", "/compatibility")
+OF_CONFLUENT = ("/subjects", "/schemas", "/config", "/mode", "/compatibility", "/contexts", "/v1/metadata")
 
 
 @pytest.fixture(scope="module")
