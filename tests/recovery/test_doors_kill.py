@@ -166,6 +166,8 @@ def figures(doors: list[Door], consumers: list[Consumer]) -> list[int]:
 
 
 def have_got_on(doors: list[Door], consumers: list[Consumer], before: list[int], wanted: int) -> bool:
+    for door in doors:
+        assert door.failure is None, f"{door.name}: {door.failure!r}"
     return all(now >= then + wanted for now, then in zip(figures(doors, consumers), before, strict=True))
 
 
