@@ -32,7 +32,7 @@ TELLING: dict[str, tuple[Verdict, str]] = {
     "raceway_journal_missing_rows": ("bad", "rows are gone"),
     "raceway_journal_repairs": ("warning", "flipped bits were mended; look at the disk"),
     "raceway_journal_refusals": ("warning", "times the journal took no writes"),
-    "raceway_slow_peers_closed_total": ("warning", "peers were closed because they did not read"),
+    "raceway_slow_peers_closed_total": ("warning", "peers were closed because they took nothing"),
     "raceway_unspelled_messages_total": ("warning", "copies were not made: a subscriber's wire cannot say the name"),
 }
 
