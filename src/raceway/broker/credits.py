@@ -94,7 +94,8 @@ class Credits:
         self._hold_s, self._window_s = hold_s, window_s
         self._waits: dict[Waiter, _Wait] = {}
         self._windows: dict[Holder, Window] = {}
-        self._taken: dict[Holder, int] = {}
+        # Since when each full one is watched, and what it had taken then.
+        self._taken: dict[Holder, tuple[float, int]] = {}
         self._ticked: float | None = None
 
     # ---- subscribers -------------------------------------------------------------------------------------------------
@@ -103,7 +104,7 @@ class Credits:
         """It is above its mark. May be repeated."""
         if holder not in self.full:
             self.full.add(holder)
-            self._taken[holder] = holder.taken()
+            self._taken[holder] = (self._timers.time(), holder.taken())
 
     def drain(self, holder: Holder) -> None:
         """It is below its mark, or nobody shall wait for it any more. May be repeated."""
@@ -206,11 +207,14 @@ class Credits:
         now = self._timers.time()
         elapsed = now - (self._ticked or now)
         self._ticked = None
-        slow = self._slow(elapsed)
+        slow = self._slow(now)
         holding: dict[Holder, None] = {}
-        for wait in self._waits.values():
+        for waiter, wait in self._waits.items():
             few = len(wait.holders) <= max(1, wait.fed // FEW)
-            holding.update((holder, None) for holder in wait.holders if few or holder in slow)
+            # One that waits for itself holds up nobody else, as long as it drains.
+            holding.update(
+                (each, None) for each in wait.holders if each in slow or (few and not _is_same(each, waiter))
+            )
         for holder in holding:
             self._window(holder).add(now, elapsed)
             if self._is_spent(holder):
@@ -219,14 +223,16 @@ class Credits:
         if self._waits:
             self._schedule()
 
-    def _slow(self, elapsed: float) -> set[Holder]:
-        """Full ones that took next to nothing since the last tick."""
+    def _slow(self, now: float) -> set[Holder]:
+        """Full ones that take next to nothing. Bytes leave in lumps, so this is not measured over a single tick."""
         slow = set()
         for holder in self.full:
-            taken = holder.taken()
-            if taken - self._taken.get(holder, taken) < LEAST_RATE * elapsed:
+            since, before = self._taken[holder]
+            watched, taken = now - since, holder.taken()
+            if taken - before >= LEAST_RATE * max(watched, self._hold_s):
+                self._taken[holder] = (now, taken)
+            elif watched > self._hold_s / 2:
                 slow.add(holder)
-            self._taken[holder] = taken
         return slow
 
     def _window(self, holder: Holder) -> Window:
@@ -241,3 +247,8 @@ class Credits:
             window.forget(now)
             if not window.total and holder not in self.full:
                 del self._windows[holder]
+
+
+def _is_same(one: object, other: object) -> bool:
+    """A connection may be both a subscriber and a publisher."""
+    return one is other
