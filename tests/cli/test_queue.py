@@ -14,6 +14,7 @@ from raceway.cli.app import app
 from raceway.cli.output import ExitCode, exit_code_of
 from raceway.client import sync
 from raceway.errors import ConnectionLostError, RemoteError, RequestTimeoutError
+from tests import http_door
 from tests.server import Server, running_server
 from tests.zbus_wire import zbus_port
 
@@ -201,3 +202,25 @@ def test_request_prints_the_answer_of_a_service(server: Server, zbus: sync.SyncZ
         assert exit_code_of(refused.value) == ExitCode.ERROR_ANSWER
     with pytest.raises(RequestTimeoutError):
         run("request", queue, "x", "--timeout-ms", "50", "--url", url_of(server))
+
+
+@pytest.mark.parametrize(("start", "first"), [("first", b"0"), ("1", b"1"), ("2001-01-01T00:00:00Z", b"0")])
+def test_a_queue_begins_where_it_is_told_to(
+    server: Server, zbus: sync.SyncZbusClient, start: str, first: bytes
+) -> None:
+    name = f"cli{next(numbers)}"
+    for payload in (b"0", b"1"):
+        http_door.post(server, f"/topics/{name}", payload)
+    assert on_folder(server, "queue", "create", name, "--start", start).exit_code == 0
+    with zbus.consume(name) as consumer:
+        assert consumer.get(10).payload == first  # type: ignore[union-attr]
+
+
+def test_a_start_that_cannot_be_is_refused(server: Server, zbus: sync.SyncZbusClient) -> None:
+    name = f"cli{next(numbers)}"
+    with pytest.raises(RemoteError, match="yesterday"):
+        on_folder(server, "queue", "create", name, "--start", "yesterday")
+    assert on_folder(server, "queue", "create", name, "--pubsub", "--start", "first").exit_code == ExitCode.USAGE
+    with pytest.raises(RemoteError, match="start"):
+        zbus.create_queue(name, 2, start="first")
+    assert all(row.name != name for row in zbus.queues())

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from starlette.applications import Starlette
 
+from raceway.model.subscriptions import ConsumerWanted
 from raceway.web.app import build_app
 from raceway.web.openapi import described
 from raceway.web.operations import OPERATIONS, Differences
@@ -74,13 +75,16 @@ def test_all_references_lead_somewhere(document: Any) -> None:
 WITHOUT_PARTS = sorted(
     path for (method, path), each in OPERATIONS.items() if method == "GET" and each.answer and "{" not in path
 )
+# What a question must say.
+QUESTIONS = {"/api/subscriptions/policy": "?topic=orders&name=billing"}
 
 
 @pytest.fixture(scope="module")
 def used() -> Starlette:
-    """Over a bus that has a topic with messages, and a schema with two versions."""
+    """Over a bus that has a topic with messages and a subscription, and a schema with two versions."""
     bench = Bench()
     bench.publish(bench.peer(), Message(b"orders"), Message(b"orders"))
+    bench.broker.danube.create_subscription(ConsumerWanted("orders", "", "billing"), None)
     for definition in (b'{"type": "object"}', b'{"type": "object", "required": ["id"]}'):
         bench.broker.schemas.prepare_mode("order", "none")
         bench.broker.schemas.register("order", "json_schema", definition)
@@ -90,7 +94,7 @@ def used() -> Starlette:
 
 @pytest.mark.parametrize("path", WITHOUT_PARTS)
 def test_answers_are_what_the_document_says(used: Starlette, path: str) -> None:
-    msgspec.convert(ask(used, path).json(), OPERATIONS["GET", path].answer)
+    msgspec.convert(ask(used, path + QUESTIONS.get(path, "")).json(), OPERATIONS["GET", path].answer)
 
 
 @pytest.mark.parametrize(

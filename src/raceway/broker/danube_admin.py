@@ -182,6 +182,32 @@ class DanubeAdmin:
         self._subscriptions.settings.set_policy(name, subscription, policy)
         self._subscriptions.apply_settings(name, subscription)
 
+    def has_failure_policy(self, topic: str, subscription: str) -> bool:
+        """False: the policy of the bus holds. Raises UnknownTopicError, UnknownSubscriptionError."""
+        return self._subscriptions.settings.has_policy(self._known(topic, subscription), subscription)
+
+    @property
+    def usual_failure_policy(self) -> FailurePolicy:
+        """The policy of subscriptions that have none of their own."""
+        return self._subscriptions.settings.default
+
+    def set_delivery(self, topic: str, subscription: str, policy: FailurePolicy | None, in_flight: int | None) -> None:
+        """Failure policy and messages in flight at once; None is what the settings of the bus say. As a failure policy.
+
+        Raises UnknownTopicError, InvalidValueError.
+        """
+        name = self._named(topic, subscription)
+        self._subscriptions.settings.set_delivery(name, subscription, policy, in_flight)
+        self._subscriptions.apply_settings(name, subscription)
+
+    def forget_delivery(self, topic: str, subscription: str) -> None:
+        """What the settings of the bus say holds again. Raises UnknownTopicError, UnknownSubscriptionError."""
+        name = self._known(topic, subscription)
+        self.set_delivery(name, subscription, None, None)
+        is_there = subscription in self._subscriptions.of_topic(self._topic(topic))
+        if not is_there and subscription not in self.settings_of(name):
+            self._subscriptions.settings.forget(name, subscription)
+
     def dispatch_limit(self, topic: str, subscription: str) -> int:
         """Raises UnknownTopicError, UnknownSubscriptionError."""
         return self._subscriptions.settings.max_unacked(self._known(topic, subscription), subscription)

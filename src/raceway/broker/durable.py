@@ -50,7 +50,7 @@ KEPT_REQUESTS = 10_000
 HANGS = 10
 
 # What an operator may do about a message that blocks its subscription.
-WAYS_OUT = "raceway replay TOPIC SUBSCRIPTION --from PLACE to go past it, or another failure policy"
+WAYS_OUT = "raceway replay TOPIC SUBSCRIPTION --from PLACE to go past it, or raceway subscription policy"
 
 log = structlog.get_logger("raceway.broker")
 
@@ -151,8 +151,17 @@ class DurableSubscription(Subscription):
             states.count(OUT), states.count(WAITING) + states.count(COPYING), states.count(POISON),
             tuple(consumer.name for consumer in self.consumers), tuple(each.name for each in self.consumers.active),
             self.delivered, self.redelivered, self.dropped, self.dead_letters, self.undeliverable,
-            blocker.offset if blocker else None, blocker.reason if blocker else "",
+            blocker.offset if blocker else None, blocker.reason if blocker else "", self._in_flight_limit(),
         )  # fmt: skip
+
+    def _in_flight_limit(self) -> int:
+        """The windows of its consumers together; before one was handed anything, what it begins with."""
+        first = self._in_flight or self._first_in_flight
+        windows = [
+            line.window if (line := self._handed.get(consumer)) is not None else consumer.in_flight or first
+            for consumer in self.consumers.active
+        ]
+        return min(sum(windows) or first, self.max_unacked)
 
     # ---- rows come in ------------------------------------------------------------------------------------------------
 

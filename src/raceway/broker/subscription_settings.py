@@ -44,7 +44,15 @@ class SubscriptionSettings:
 
     def names(self, topic: str) -> list[str]:
         """For whom something is set."""
-        return sorted(self._given.get(topic, ()))
+        return sorted(name for name, given in self._given.get(topic, {}).items() if given != NOTHING)
+
+    @property
+    def default(self) -> FailurePolicy:
+        """The policy of the bus."""
+        return self._default
+
+    def has_policy(self, topic: str, name: str) -> bool:
+        return self._get(topic, name).policy is not None
 
     def policy(self, topic: str, name: str) -> FailurePolicy:
         return self._get(topic, name).policy or self._default
@@ -61,12 +69,16 @@ class SubscriptionSettings:
 
     def set_policy(self, topic: str, name: str, policy: FailurePolicy) -> None:
         """Raises InvalidValueError, NameReservedError."""
-        policy.check()
-        if policy.dead_letter_topic == topic:
-            raise InvalidValueError("dead_letter_topic", "a topic cannot take its own dead letters")
-        if policy.dead_letter_topic is not None:
-            refuse_reserved(policy.dead_letter_topic)
+        _check_policy(topic, policy)
         self._set(topic, name, policy=policy)
+
+    def set_delivery(self, topic: str, name: str, policy: FailurePolicy | None, in_flight: int | None) -> None:
+        """Both or neither; None is what the settings of the bus say. Raises InvalidValueError, NameReservedError."""
+        if policy is not None:
+            _check_policy(topic, policy)
+        if in_flight is not None:
+            checked("in_flight", in_flight)
+        self._set(topic, name, policy=policy, in_flight=in_flight)
 
     def set_max_unacked(self, topic: str, name: str, count: int) -> None:
         """Raises InvalidValueError."""
@@ -84,7 +96,7 @@ class SubscriptionSettings:
             self._given.pop(topic, None)
 
     def forget_topic(self, topic: str) -> None:
-        for name in self.names(topic):
+        for name in list(self._given.get(topic, ())):
             self.forget(topic, name)
 
     def _get(self, topic: str, name: str) -> Given:
@@ -94,6 +106,14 @@ class SubscriptionSettings:
         given = msgspec.structs.replace(self._get(topic, name), **facts)
         self._bus.set_state(SETTINGS, f"{topic}:{name}", msgspec.to_builtins(given))
         self._given.setdefault(topic, {})[name] = given
+
+
+def _check_policy(topic: str, policy: FailurePolicy) -> None:
+    policy.check()
+    if policy.dead_letter_topic == topic:
+        raise InvalidValueError("dead_letter_topic", "a topic cannot take its own dead letters")
+    if policy.dead_letter_topic is not None:
+        refuse_reserved(policy.dead_letter_topic)
 
 
 def checked(what: str, count: int) -> int:

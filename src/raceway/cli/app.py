@@ -21,6 +21,7 @@ from raceway.cli.replay import replay
 from raceway.cli.schemas import schema_app
 from raceway.cli.seneca import seneca_app
 from raceway.cli.serve import serve
+from raceway.cli.subscriptions import subscription_app
 from raceway.cli.trace import trace
 from raceway.cli.track import track
 from raceway.cli.up import up
@@ -48,6 +49,7 @@ app.command()(topics)
 app.command()(trace)
 app.command()(replay)
 app.add_typer(queue_app)
+app.add_typer(subscription_app)
 app.add_typer(seneca_app)
 app.add_typer(schema_app)
 app.add_typer(rejected_app)

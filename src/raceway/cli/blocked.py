@@ -23,6 +23,6 @@ def _sentence(topic: str, name: str, offset: int, reason: str) -> str:
     why = f" ({reason})" if reason else ""
     return (
         f"subscription {name} of {topic} is blocked by the message at offset {offset}, which failed too often{why}: "
-        f"`raceway replay {topic} {name} --from {offset + 1}` goes past it, another failure policy drops it or "
-        "copies it to a topic of dead letters"
+        f"`raceway replay {topic} {name} --from {offset + 1}` goes past it, "
+        f"`raceway subscription policy {topic} {name} --then drop` drops it, or `--dead-letter-topic TOPIC` copies it"
     )

@@ -33,6 +33,14 @@ Token = Annotated[
 AdminToken = Annotated[
     str, typer.Option("--admin-token", metavar="TOKEN", help="The bus's own token (listen.zbus.admin_token), if set.")
 ]
+Start = Annotated[
+    str,
+    typer.Option(
+        "--start",
+        metavar="PLACE",
+        help="Where in its topic a new one begins: first, last, an offset, or a time such as 2026-01-31T12:00:00Z.",
+    ),
+]
 ConsoleUrl = Annotated[
     str | None,
     typer.Option("--url", metavar="URL", help="The bus's console port, as http://HOST:PORT. Default: by data folder."),

@@ -34,17 +34,20 @@ def create(
     name: Name,
     pubsub: Annotated[bool, typer.Option("--pubsub", help="Copies for all subscribers; nothing is kept.")] = False,
     token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="Whoever uses the queue must know it.")] = "",
+    start: options.Start = "last",
     admin_token: options.AdminToken = "",
     url: Url = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a queue. One of the same kind that exists stays as it is, its token too."""
+    """Make a queue. One of the same kind that exists stays as it is, its token and its place too."""
+    if pubsub and start != "last":
+        output.fail("a publish/subscribe queue keeps nothing, so it has no --start", ExitCode.USAGE)
 
     async def make(client: Any) -> None:
         from raceway.client import PUBSUB, QUEUE
 
-        await client.create_queue(name, PUBSUB if pubsub else QUEUE, token)
+        await client.create_queue(name, PUBSUB if pubsub else QUEUE, token, start=start)
 
     _ask(url, data, admin_token, make)
     if as_json:

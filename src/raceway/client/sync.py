@@ -195,8 +195,8 @@ class SyncZbusClient(_Blocking[ZbusClient | TrackedClient]):
         """`handler` is called in a thread of a pool; it may use this client."""
         return SyncServing(self._run(self._client.serve(queue, _in_thread(handler), at_once=at_once)), self._run)
 
-    def create_queue(self, name: str, mode: int = QUEUE, token: str = "") -> None:
-        self._run(self._client.create_queue(name, mode, token))
+    def create_queue(self, name: str, mode: int = QUEUE, token: str = "", *, start: str | int = "last") -> None:
+        self._run(self._client.create_queue(name, mode, token, start=start))
 
     def queues(self) -> list[QueueRow]:
         return self._run(self._client.queues())

@@ -207,12 +207,14 @@ class TrackedClient:
         self._users.add(service)
         return service
 
-    async def create_queue(self, name: str, mode: int = QUEUE, token: str = "", *, broker: str | None = None) -> None:
+    async def create_queue(
+        self, name: str, mode: int = QUEUE, token: str = "", *, start: str | int = "last", broker: str | None = None
+    ) -> None:
         """On the broker with the fewest queues, unless one has it; returns when the trackers know of it."""
         table = self.table
         fewest = [*self._maybe_having(name), *sorted(table, key=lambda address: (len(table[address]), address))]
         client = await self._first_reachable([broker] if broker else fewest)
-        await client.create_queue(name, mode, token)
+        await client.create_queue(name, mode, token, start=start)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(KNOWN_S):
                 while not self._maybe_having(name):

@@ -244,11 +244,17 @@ class ZbusClient:
 
     # ---- the broker itself ------------------------------------------------------------------------------------------
 
-    async def create_queue(self, name: str, mode: int = QUEUE, token: str = "") -> None:
+    async def create_queue(self, name: str, mode: int = QUEUE, token: str = "", *, start: str | int = "last") -> None:
         """A repeat for a queue of the same kind changes nothing, its token included. Raises RemoteError (400: it is of
-        the other kind)."""
-        body = msgspec.json.encode({"mqName": name, "mqMode": mode, "accessToken": token})
-        await self._administrate(b"create_mq", body)
+        the other kind).
+
+        One that is new begins at `start` of its topic: `first`, `last`, an offset, or a time such as
+        2026-01-31T12:00:00Z. Only Raceway knows of it; a publish/subscribe queue has no beginning.
+        """
+        wanted = {"mqName": name, "mqMode": mode, "accessToken": token}
+        if start != "last":
+            wanted["start"] = str(start)
+        await self._administrate(b"create_mq", msgspec.json.encode(wanted))
 
     async def queues(self) -> list[QueueRow]:
         answer = await self._administrate(b"data")

@@ -17,11 +17,13 @@ _MAX_MODE_DIGITS = 9
 
 
 class CreateQueue(msgspec.Struct, frozen=True):
-    """`mode` are bits: publish/subscribe, temporary; the others say nothing to us."""
+    """`mode` are bits: publish/subscribe, temporary; the others say nothing to us. `start`, which is ours, says where
+    a queue begins that is kept: `first`, `last`, an offset, a time."""
 
     name: str
     mode: int
     token: str = ""
+    start: str = ""
 
     @property
     def is_pubsub(self) -> bool:
@@ -36,15 +38,16 @@ def read_create_queue(admin: Admin) -> CreateQueue | Refused:
     """From the JSON body; without one from the keys."""
     if not admin.body:
         keys = admin.keys
-        return _create_queue(admin, keys.get("mq_name", keys.get("mq")), keys.get("mq_mode"), keys.get("access_token"))
+        name, token = keys.get("mq_name", keys.get("mq")), keys.get("access_token")
+        return _create_queue(admin, name, keys.get("mq_mode"), token, keys.get("start"))
     try:
         body = msgspec.json.decode(admin.body, type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _bad(admin, "json")
-    return _create_queue(admin, body.get("mqName"), body.get("mqMode"), body.get("accessToken"))
+    return _create_queue(admin, body.get("mqName"), body.get("mqMode"), body.get("accessToken"), body.get("start"))
 
 
-def _create_queue(admin: Admin, name: Any, mode: Any, token: Any) -> CreateQueue | Refused:
+def _create_queue(admin: Admin, name: Any, mode: Any, token: Any, start: Any) -> CreateQueue | Refused:
     if not isinstance(name, str) or not name:
         return _bad(admin, "mqName")
     if isinstance(mode, str) and mode.isascii() and mode.isdigit() and len(mode) <= _MAX_MODE_DIGITS:
@@ -53,7 +56,9 @@ def _create_queue(admin: Admin, name: Any, mode: Any, token: Any) -> CreateQueue
         return _bad(admin, "mqMode")
     if token is not None and not isinstance(token, str):
         return _bad(admin, "accessToken")
-    return CreateQueue(name, mode, token or "")
+    if start is not None and (not isinstance(start, str) or mode & (PUBSUB | TEMPORARY)):
+        return _bad(admin, "start")
+    return CreateQueue(name, mode, token or "", start or "")
 
 
 def _bad(admin: Admin, what: str) -> Refused:

@@ -25,6 +25,7 @@ from raceway.errors import QueueKindError, RacewayError
 from raceway.listen.zbus_page import render_page, render_tracker_page
 from raceway.listen.zbus_tracker import Tracker
 from raceway.model.security import OWNER, Permission, Principal
+from raceway.model.subscriptions import parse_start
 
 # What methods need while security is on; making a queue needs ManageTopic on its name.
 NEEDED: dict[str, Permission] = {
@@ -136,7 +137,8 @@ class Administration:
             return zbus.refusal_reply(wanted)
         try:
             self._broker.security.check(peer.principal, "ManageTopic", wanted.name)
-            self._broker.queues.create(peer, peer.address, wanted.name, wanted.mode, wanted.token)
+            start = parse_start(wanted.start)
+            self._broker.queues.create(peer, peer.address, wanted.name, wanted.mode, wanted.token, start)
         except QueueKindError:
             return zbus.refusal_reply(kind_mismatch(event))
         except RacewayError as error:

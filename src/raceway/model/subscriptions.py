@@ -162,7 +162,8 @@ class TopicRow(_Record, frozen=True):
 
 class SubscriptionStatus(_Record, frozen=True):
     """How a subscription is. `lag` counts publishes that nobody has acknowledged yet; `blocked_at` is the offset of the
-    first message that failed too often and stops what is behind it, `blocked_by` what it failed of."""
+    first message that failed too often and stops what is behind it, `blocked_by` what it failed of. `in_flight_limit`:
+    messages that its consumers may have at once now; 0 where nothing is held for them."""
 
     topic: str
     name: str
@@ -182,3 +183,4 @@ class SubscriptionStatus(_Record, frozen=True):
     undeliverable: int = 0
     blocked_at: int | None = None
     blocked_by: str = ""
+    in_flight_limit: int = 0

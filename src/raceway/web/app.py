@@ -40,6 +40,7 @@ from raceway.web.routing import OPEN, Route, checked
 from raceway.web.schemas import schema_routes
 from raceway.web.seneca import ServiceTable, seneca_routes
 from raceway.web.session import session_routes
+from raceway.web.subscription_policies import subscription_policy_routes
 from raceway.web.subscriptions import subscription_routes
 from raceway.web.topics import topic_routes
 from raceway.web.traces import Traces
@@ -101,6 +102,7 @@ def build_app(
         *pipeline_routes(data, broker.journal, desk),
         *health_routes(broker, data, desk),
         *subscription_routes(broker),
+        *subscription_policy_routes(broker),
         *replay_routes(broker, doorman),
         *policy_routes(broker),
         *queue_routes(broker, doorman),

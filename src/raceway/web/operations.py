@@ -24,6 +24,7 @@ from raceway.web.replay import Replay, Replayed
 from raceway.web.schemas import Definition, TopicSettings
 from raceway.web.seneca import Attach
 from raceway.web.session import Session
+from raceway.web.subscription_policies import DeliveryPolicy, PolicyQuery, RemovedPolicy, WantedPolicy
 from raceway.web.subscriptions import MadeSubscription, NewSubscription
 from raceway.web.topics import TopicDetail, TopicPage, TopicQuery
 
@@ -297,6 +298,25 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         answer=MadeSubscription,
         body=NewSubscription,
         statuses=(200, 201),
+    ),
+    ("GET", "/api/subscriptions/policy"): Operation(
+        summary="What becomes of messages that a subscription's consumers do not acknowledge, and how many they have.",
+        tag="topics",
+        answer=DeliveryPolicy,
+        query=PolicyQuery,
+    ),
+    ("PUT", "/api/subscriptions/policy"): Operation(
+        summary="Set it, at once or for a subscription to come; what is left out is as the bus's settings say.",
+        tag="topics",
+        answer=DeliveryPolicy,
+        query=PolicyQuery,
+        body=WantedPolicy,
+    ),
+    ("DELETE", "/api/subscriptions/policy"): Operation(
+        summary="Take it back: what the bus's settings say holds again.",
+        tag="topics",
+        answer=RemovedPolicy,
+        query=PolicyQuery,
     ),
     ("POST", "/api/queues"): Operation(
         summary="Make a queue that begins at a place.",
