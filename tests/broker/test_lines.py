@@ -134,7 +134,7 @@ class Worker:
                 self.done.append(offset)
 
 
-@pytest.mark.parametrize(("work_s", "count", "most"), [(3.0, 151, 15), (0.5, 400, 40), (25.0, 20, 10)])
+@pytest.mark.parametrize(("work_s", "count", "most"), [(3.0, 151, 15), (0.5, 400, 40), (4.9, 60, 12)])
 def test_a_slow_consumer_does_its_work_once_and_nothing_is_poisoned(work_s: float, count: int, most: int) -> None:
     bench = SubscribingBench(first_in_flight=10)
     producer, member = bench.producer(), bench.member("shared")
@@ -145,6 +145,30 @@ def test_a_slow_consumer_does_its_work_once_and_nothing_is_poisoned(work_s: floa
     assert worker.most <= most, "what is out follows what is acknowledged"
     status = bench.status()
     assert (status.redelivered, status.poisoned, status.lag, bench.kept_cursor()) == (0, 0, 0, count)
+
+
+def test_a_consumer_that_takes_most_of_the_timeout_does_its_work_once() -> None:
+    bench = SubscribingBench(first_in_flight=10)
+    producer, member = bench.producer(), bench.member("shared")
+    bench.sent(producer, *(b"%d" % number for number in range(200)))
+    worker = Worker(bench, member, 25.0)
+    worker.work(25.0 * 200 + 60)
+    assert worker.done == list(range(200))
+    assert (bench.status().redelivered, bench.status().poisoned) == (0, 0)
+
+
+def test_a_consumer_may_collect_many_messages_before_it_acknowledges_any() -> None:
+    bench = SubscribingBench(first_in_flight=10)
+    producer, member = bench.producer(), bench.member("shared")
+    bench.sent(producer, *(b"%d" % number for number in range(160)))
+    assert len(member.offsets) == 10
+    bench.loop.advance(15.1)
+    assert len(member.offsets) == 80, "twice as many after each sixth of the timeout"
+    for offset in member.offsets[:60]:
+        bench.ack(offset)
+    assert len(member.offsets) >= 120, "known from now on"
+    bench.loop.advance(14)
+    assert bench.status().redelivered == 0
 
 
 def test_a_consumer_slower_than_the_timeout_is_not_poisoned_either() -> None:

@@ -346,6 +346,8 @@ class DurableSubscription(Subscription):
             self.redelivered += 1
             self._host.counts["bus.redelivered"] += 1
         rooms[consumer] -= size
+        if line.is_full:
+            self._wake(line.grows_at_ms(self.policy.ack_timeout_ms, self.max_unacked))
         if rooms[consumer] <= 0 or line.is_full:
             del rooms[consumer]
         return True
@@ -521,10 +523,17 @@ class DurableSubscription(Subscription):
             else:
                 self._out -= 1
                 self._make_ready(held)
+        self._grow_windows(now_ms)
         waiting = [self._due_ms(held) for held in self._held.values() if held.state in (OUT, WAITING)]
         if waiting:
             self._wake(min(waiting))
         self.settle()
+
+    def _grow_windows(self, now_ms: float) -> None:
+        for line in self._handed.values():
+            if line.grows_at_ms(self.policy.ack_timeout_ms, self.max_unacked) <= now_ms:
+                line.grow(now_ms, self.max_unacked)
+            self._wake(line.grows_at_ms(self.policy.ack_timeout_ms, self.max_unacked))
 
     def _due(self, now_ms: float) -> Iterator[Held]:
         return (held for held in self._held.values() if self._due_ms(held) <= now_ms)

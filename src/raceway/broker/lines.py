@@ -9,6 +9,9 @@ client's buffer while nobody works on it. Hence two rules:
               was acknowledged within a quarter of the timeout makes room for one more, one that took more than half of
               it for one less, and one that was not acknowledged in time halves it. A window that was asked for by the
               client or set by an administrator stays as it is.
+    growth    A consumer may collect many messages before it acknowledges any. One that has all it may have and
+              acknowledges none for a part of the timeout may have twice as many, unless its last two acknowledgements
+              lay so far apart that it is known to be slow.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from typing import Protocol
 # A message acknowledged within this part of the timeout lets the window grow; one that took longer than the other part
 # lets it shrink.
 QUICK, SLOW = 1 / 4, 1 / 2
+# A full line without an acknowledgement for this part of the timeout grows: three times before the timeout is over, so
+# that a consumer that collects 80 messages gets them in time. One whose acknowledgements lie half of it apart is slow.
+PATIENCE = 1 / 6
 # Acknowledgements that are remembered before it is worth thinking about.
 FEW = 16
 
@@ -33,12 +39,16 @@ class Handed(Protocol):
 
 
 class Line:
-    __slots__ = ("_acknowledged", "_fixed", "_number", "_out", "window")
+    __slots__ = ("_acknowledged", "_moved_ms", "_fixed", "_gap_ms", "_last_ms", "_number", "_out", "window")
 
     def __init__(self, first: int, fixed: int | None) -> None:
         self.set_window(first, fixed)
         self._out: dict[int, Handed] = {}
         self._number = 0
+        # The last time that something was handed out or acknowledged; the last acknowledgement, and how long it was after
+        # the one before.
+        self._moved_ms = self._gap_ms = 0.0
+        self._last_ms: float | None = None
         # (place, time) of acknowledgements, both rising: of what was handed out before a message the last one counts.
         self._acknowledged: deque[tuple[int, float]] = deque()
 
@@ -60,6 +70,18 @@ class Line:
         self._number += 1
         held.place, held.since_ms = self._number, now_ms
         self._out[held.offset] = held
+        self._moved_ms = now_ms
+
+    def grows_at_ms(self, timeout_ms: float, most: int) -> float:
+        """When the window should grow if nothing is acknowledged; infinity if it should not."""
+        patience_ms = timeout_ms * PATIENCE
+        is_slow = self._gap_ms >= patience_ms / 2
+        if self._fixed or is_slow or not self.is_full or self.window >= most:
+            return float("inf")
+        return self._moved_ms + patience_ms
+
+    def grow(self, now_ms: float, most: int) -> None:
+        self.window, self._moved_ms = min(2 * self.window, most), now_ms
 
     def take_back(self, held: Handed) -> None:
         """It is no longer out; nothing is known of how the consumer got on."""
@@ -72,6 +94,8 @@ class Line:
             return
         waited_ms, busy = now_ms - held.since_ms, 2 * len(self._out) >= self.window
         del self._out[held.offset]
+        self._gap_ms = now_ms - (held.since_ms if self._last_ms is None else self._last_ms)
+        self._last_ms = self._moved_ms = now_ms
         self._note(held.place, now_ms)
         if self._fixed:
             return

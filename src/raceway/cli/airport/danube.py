@@ -58,7 +58,9 @@ class Airside:
 
     async def reader(self, topic: str, subscription: str) -> DanubeConsumer:
         await self.gates.producer(topic, "sorter")
-        return await self.gates.subscribe(topic, subscription, type="shared", name=f"{subscription}-1")
+        return await self.gates.subscribe(
+            topic, subscription, type="shared", name=f"{subscription}-1", in_flight=2 * ACKS
+        )
 
     async def publish_many(self, topic: str, payloads: list[dict[str, Any]]) -> None:
         self._tally.published[topic, "danube"] += await self.gates.publish_many(topic, payloads)
