@@ -182,12 +182,12 @@ def test_a_buffer_far_above_its_mark_goes_on_from_the_journal_without_gap_or_rep
         tick(bench, "hk", *numbered(number, 4))
         bench.settle()
     assert len(seat.waiting) <= 12, "twice the mark, and what came at once"
-    assert (bench.counted("bus.detached"), bench.broker.lanes.count) == (1, 1)
+    assert (bench.counted("bus.detached"), bench.broker.catch_ups.count) == (1, 1)
     for _ in range(40):
         bench.arm(slow, "ticks")
         bench.settle()
     assert slow.payloads == numbered(0, 40)
-    assert (bench.counted("bus.rejoined"), bench.broker.lanes.count) == (1, 0)
+    assert (bench.counted("bus.rejoined"), bench.broker.catch_ups.count) == (1, 0)
     tick(bench, "hk", b"live")
     assert slow.payloads[-1] == b"live"
 
@@ -198,7 +198,7 @@ def test_topics_added_while_behind_hold_for_what_is_accepted_from_then_on(bench:
         tick(bench, "hk", *numbered(number, 4))
         tick(bench, "sse", b"not wanted yet")
         bench.settle()
-    assert bench.broker.lanes.count == 1
+    assert bench.broker.catch_ups.count == 1
     bench.arm(slow, "ticks", topics="sse")
     tick(bench, "sse", b"wanted")
     bench.settle()
@@ -213,10 +213,10 @@ def test_a_subscriber_that_leaves_while_behind_is_counted_no_more(bench: QueueBe
     for number in range(0, 20, 4):
         tick(bench, "hk", *numbered(number, 4))
         bench.settle()
-    assert bench.broker.lanes.count == 1
+    assert bench.broker.catch_ups.count == 1
     bench.broker.queues.leave(slow, slow)
     bench.settle()
-    assert (bench.broker.lanes.count, bench.broker.credits.full) == (0, set())
+    assert (bench.broker.catch_ups.count, bench.broker.credits.full) == (0, set())
 
 
 def test_a_buffered_message_does_not_keep_the_batch_it_came_in(bench: QueueBench) -> None:

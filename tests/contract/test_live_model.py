@@ -97,7 +97,7 @@ class LiveModel:
         self.number = 0
         # Reads of the journal that have not come back yet.
         self.reads: deque[Callable[[], None]] = deque()
-        self.desk.broker.lanes.offload = lambda work, then: self.reads.append(lambda: then(work()))
+        self.desk.broker.catch_ups.offload = lambda work, then: self.reads.append(lambda: then(work()))
         self.settle()
 
     def read(self) -> None:
@@ -152,13 +152,13 @@ class LiveModel:
             while self.reads:
                 self.read()
                 self.settle()
-            if not self.desk.broker.lanes.count and not self.desk.broker.credits.full:
+            if not self.desk.broker.catch_ups.count and not self.desk.broker.credits.full:
                 break
         self.settle()
         for seat in self.seats:
             assert seat.got() == seat.expected
         assert self.publisher.transport.reading
-        assert (self.desk.broker.lanes.count, self.desk.broker.credits.full) == (0, set())
+        assert (self.desk.broker.catch_ups.count, self.desk.broker.credits.full) == (0, set())
         assert self.desk.counted("bus.detached") == self.desk.counted("bus.rejoined")
 
 

@@ -14,10 +14,10 @@ import structlog
 
 from raceway import config
 from raceway.broker.bus import NO_SECURITY, Bus, Clock
+from raceway.broker.catch_up import CatchUps
 from raceway.broker.danube import Danube
 from raceway.broker.danube_admin import DanubeAdmin
 from raceway.broker.exchanges import Exchanges
-from raceway.broker.lanes import Lanes
 from raceway.broker.letters import Letters
 from raceway.broker.peers import LivePeer, Peer
 from raceway.broker.producers import Producers
@@ -90,8 +90,8 @@ class Broker(Bus):
     ) -> None:
         super().__init__(settings, journal, loop, clock_us, security)
         self.topic_records = TopicRecords(self, settings.subscriptions.limits)
-        self.lanes = Lanes(self, settings.aside_bytes)
-        self.queues = QueueTable(self, self.lanes)
+        self.catch_ups = CatchUps(self, settings.aside_bytes)
+        self.queues = QueueTable(self, self.catch_ups)
         self.schemas = Schemas(self, settings.schemas)
         publishing = Publishing(self, self.topic_records)
         exchanges = Exchanges(self, self.queues, publishing.schema_door)

@@ -87,7 +87,7 @@ class Credits:
         self.fed: set[Holder] = set()
         # Full subscriptions that are given rows after their commit, by topic.
         self.full_on: dict[Topic, set[Holder]] = {}
-        # Off the live path without a lane of their own.
+        # Off the live path without a catch-up of their own.
         self.behind: set[Holder] = set()
         self._fed_of = 1
         self._timers = timers

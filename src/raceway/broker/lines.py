@@ -39,7 +39,7 @@ class Handed(Protocol):
 
 
 class Line:
-    __slots__ = ("_acknowledged", "_moved_ms", "_fixed", "_gap_ms", "_last_ms", "_number", "_out", "window")
+    __slots__ = ("_acknowledged", "_fixed", "_gap_ms", "_last_ms", "_moved_ms", "_number", "_out", "window")
 
     def __init__(self, first: int, fixed: int | None) -> None:
         self.set_window(first, fixed)

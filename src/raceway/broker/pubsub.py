@@ -11,7 +11,7 @@ from collections import deque
 from typing import NamedTuple, Protocol
 
 from raceway.broker.bus import Bus
-from raceway.broker.lanes import Lane, Lanes
+from raceway.broker.catch_up import CatchUp, CatchUps
 from raceway.broker.peers import Encoder, no_copies
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
@@ -53,21 +53,21 @@ class _Subscriber:
         self.window = 0
         self.open = True
         self._leaving = False
-        # What it asked for, as of the place where its lane reads.
+        # What it asked for, as of the place where its catch-up reads.
         self.wanted: set[str] = set()
-        self.lane: Lane | None = None
+        self.catch_up: CatchUp | None = None
         self._queue, self._consumer = queue, consumer
         self._taken = 0
 
     def add_topics(self, topics: tuple[str, ...]) -> None:
         self.topics.update(topics)
-        if self.lane is not None and not self.wanted.issuperset(topics):
-            self.lane.change(lambda: self.wanted.update(topics))
+        if self.catch_up is not None and not self.wanted.issuperset(topics):
+            self.catch_up.change(lambda: self.wanted.update(topics))
 
     def offer(self, run: Run) -> None:
         """Live copies, or a hint that there are more to be read."""
-        if self.lane is not None:
-            self.lane.offer(run, b"")
+        if self.catch_up is not None:
+            self.catch_up.offer(run, b"")
         else:
             self._take(run, self.topics)
 
@@ -89,8 +89,8 @@ class _Subscriber:
 
     def leave(self) -> None:
         self.open = False
-        if self.lane is not None:
-            self.lane.close()
+        if self.catch_up is not None:
+            self.catch_up.close()
         self._queue.credits.forget(self)
 
     def _take(self, run: Run, topics: set[str]) -> None:
@@ -112,31 +112,31 @@ class _Subscriber:
         """Above its mark, below it, or far above?"""
         credits = self._queue.credits
         share = self._queue.share(len(self.waiting), self.size)
-        if share > 1 and self.lane is None:
+        if share > 1 and self.catch_up is None:
             credits.fill(self)
             if share > HARD and not self._leaving:  # not now: more of this very batch may be for it
                 self._leaving = True
                 self._queue.call_soon(self._leave_live)
         elif share <= 0.5:
             credits.drain(self)
-            if self.lane is not None:
-                self.lane.wake()
+            if self.catch_up is not None:
+                self.catch_up.wake()
 
     def _leave_live(self) -> None:
         self._leaving = False
         if self in self._queue.credits.full:
             self._queue.credits.detach(self)
 
-    # ---- as credits and lanes see it ---------------------------------------------------------------------------------
+    # ---- as credits and catch-ups see it -----------------------------------------------------------------------------
 
     def taken(self) -> int:
         return self._taken
 
     def detach(self) -> bool:
-        if self.lane is not None or not self.open:
+        if self.catch_up is not None or not self.open:
             return False
         self.wanted = set(self.topics)
-        self.lane = self._queue.lanes.open(self)
+        self.catch_up = self._queue.catch_ups.open(self)
         return True
 
     def has_room(self) -> bool:
@@ -149,24 +149,24 @@ class _Subscriber:
         self._take(run, self.wanted)
 
     def join(self, aside: list[tuple[Run, bytes]]) -> None:
-        self.lane = None
+        self.catch_up = None
         for run, _ in aside:
             self._take(run, self.topics)
 
     def tell_gap(self, first: int, stop: int) -> None:
-        self._queue.lanes.tell_gap(self._queue.topic.name, first, stop)
+        self._queue.catch_ups.tell_gap(self._queue.topic.name, first, stop)
 
 
 class PubSubQueue:
     """A `Subscriber` of its topic that hands copies on."""
 
-    def __init__(self, topic: Topic, bus: Bus, lanes: Lanes) -> None:
+    def __init__(self, topic: Topic, bus: Bus, catch_ups: CatchUps) -> None:
         self.id = random_id().decode()
         self.encoder: Encoder = no_copies  # they are encoded per consumer: each carries the id of a consume
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.topic = topic
         self.consumers: dict[PubSubConsumer, _Subscriber] = {}
-        self.lanes, self.credits = lanes, bus.credits
+        self.catch_ups, self.credits = catch_ups, bus.credits
         self.call_soon = bus.loop.call_soon
         self._bus = bus
         settings = bus.settings

@@ -16,8 +16,8 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from raceway.broker.bus import Bus
+from raceway.broker.catch_up import CatchUps
 from raceway.broker.gaps import tell_gap
-from raceway.broker.lanes import Lanes
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.places import find_offset
 from raceway.broker.pubsub import PubSubConsumer, PubSubQueue
@@ -86,8 +86,8 @@ class QueueResponder:
 
 
 class QueueTable:
-    def __init__(self, bus: Bus, lanes: Lanes) -> None:
-        self._bus, self._lanes = bus, lanes
+    def __init__(self, bus: Bus, catch_ups: CatchUps) -> None:
+        self._bus, self._catch_ups = bus, catch_ups
         self._records: dict[str, QueueRecord] = {}
         self._queues: dict[str, Queue] = {}
         self._pubsubs: dict[str, PubSubQueue] = {}
@@ -177,7 +177,7 @@ class QueueTable:
         self._records[name] = record
         self._gone.discard(name)
         if record.is_pubsub:
-            self._pubsubs[name] = PubSubQueue(topic, self._bus, self._lanes)
+            self._pubsubs[name] = PubSubQueue(topic, self._bus, self._catch_ups)
             return
         end = self._bus.journal.offsets(topic.name)[1]
         kept = self._maybe_kept_cursor(topic.name)

@@ -94,7 +94,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
-    broker.lanes.offload = partial(_offload, loop)
+    broker.catch_ups.offload = partial(_offload, loop)
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     is_own = partial(_is_own, settings.listen, set(chosen.values()))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.lanes import Lane
+from raceway.broker.catch_up import CatchUp
 from raceway.broker.peers import Encoder, LivePeer, Pending
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
@@ -85,8 +85,8 @@ class MbSession(Session, LivePeer):
         self._is_fed = False
         # Bytes of answers of this turn that nobody asked for, about.
         self._unasked = 0
-        self._lane: Lane | None = None
-        # What it is subscribed to at the place where its lane reads.
+        self._catch_up: CatchUp | None = None
+        # What it is subscribed to at the place where its catch-up reads.
         self._wanted: set[str] = set()
         self._forbidden: set[str] = set()
         self.handlers = {
@@ -104,9 +104,9 @@ class MbSession(Session, LivePeer):
         self._say(mb.initialize)
 
     def stop(self, reason: str) -> None:
-        if self._lane is not None:
-            self._lane.close()
-            self._lane = None
+        if self._catch_up is not None:
+            self._catch_up.close()
+            self._catch_up = None
         super().stop(reason)
 
     def close(self, reason: str) -> None:
@@ -212,10 +212,10 @@ class MbSession(Session, LivePeer):
         return is_mb_topic(name)
 
     def deliver(self, run: Run, data: bytes) -> None:
-        if self._lane is None:
+        if self._catch_up is None:
             self._hand_over(run, data)
         else:
-            self._lane.offer(run, data)
+            self._catch_up.offer(run, data)
 
     def _hand_over(self, run: Run, data: bytes) -> None:
         self.write(data)
@@ -266,23 +266,23 @@ class MbSession(Session, LivePeer):
 
     @property
     def is_behind(self) -> bool:
-        return self._lane is not None
+        return self._catch_up is not None
 
     def detach(self) -> bool:
-        if self._lane is not None or not self._is_fed or not self.open:
+        if self._catch_up is not None or not self._is_fed or not self.open:
             return False
         self._wanted = {pattern for kind, pattern in self.subscriptions if kind == "publish"}
-        self._lane = self.broker.lanes.open(self)
+        self._catch_up = self.broker.catch_ups.open(self)
         self._set_limits(self._least_mark)
         return True
 
     def relieve(self) -> None:
         super().relieve()
-        if self._lane is not None:
-            self._lane.wake()
+        if self._catch_up is not None:
+            self._catch_up.wake()
 
     def crowd(self) -> None:
-        if self._lane is None:
+        if self._catch_up is None:
             super().crowd()
         else:
             self._is_full = True
@@ -293,14 +293,14 @@ class MbSession(Session, LivePeer):
         self._change(lambda: self._wanted.add(fold(pattern)))
 
     def note_unsubscribed(self, pattern: str, *, forbidden: bool = False) -> None:
-        if forbidden and self._lane is not None:
+        if forbidden and self._catch_up is not None:
             self._forbidden.add(fold(pattern))
-            self._lane.forget_verdicts()
+            self._catch_up.forget_verdicts()
         self._change(lambda: self._wanted.discard(fold(pattern)))
 
     def _change(self, apply: Callable[[], None]) -> None:
-        """Subscriptions change for what is accepted from now on; the lane is not there yet."""
-        if self._lane is not None and not self._lane.change(apply):
+        """Subscriptions change for what is accepted from now on; the catch-up is not there yet."""
+        if self._catch_up is not None and not self._catch_up.change(apply):
             self.cut("too many changes of subscriptions while it catches up", "bus.slow_closed")
 
     def has_room(self) -> bool:
@@ -314,13 +314,13 @@ class MbSession(Session, LivePeer):
         self.flush()
 
     def join(self, aside: list[tuple[Run, bytes]]) -> None:
-        self._lane = None
+        self._catch_up = None
         self._forbidden.clear()
         for run, data in aside:
             self._hand_over(run, data)
 
     def tell_gap(self, first: int, stop: int) -> None:
-        self.broker.lanes.tell_gap(self.id, first, stop)
+        self.broker.catch_ups.tell_gap(self.id, first, stop)
 
     # ---- replies -----------------------------------------------------------------------------------------------------
 

@@ -112,7 +112,7 @@ class BusCollector:
         yield GaugeMetricFamily(
             "raceway_subscribers_behind",
             "Subscribers that read from the journal now.",
-            value=broker.lanes.count + len(broker.credits.behind),
+            value=broker.catch_ups.count + len(broker.credits.behind),
         )
         yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
         yield GaugeMetricFamily(

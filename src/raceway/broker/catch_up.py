@@ -1,6 +1,6 @@
 """Reading on from the journal for a subscriber that left the live path, until it has caught up.
 
-A lane knows the position behind the last copy that its subscriber was given. It reads committed rows from there, in
+A catch-up knows the position behind the last copy that its subscriber was given. It reads committed rows from there, in
 another thread and in small pieces, and gives those that were meant for the subscriber when they were accepted. Near the
 end it chooses a position J: copies of everything accepted from now on are put aside, rows before J are still read. When
 all of those are given, what was put aside follows, and the subscriber is live again: no gap, no repeat, although live
@@ -30,13 +30,13 @@ from raceway.errors import RacewayError, TrimmedError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes
 
-# One read: other lanes wait for the same threads, and what was read waits for one subscriber.
+# One read: other catch-ups wait for the same threads, and what was read waits for one subscriber.
 READ_ROWS, READ_BYTES = 4096, 1024 * 1024
-# So near to the end a lane tries to join the live path.
+# So near to the end a catch-up tries to join the live path.
 NEAR_ROWS = READ_ROWS
-# Reads of all lanes at a time.
+# Reads of all catch-ups at a time.
 READS = 2
-# Changes of subscriptions that a lane remembers: each was a call of its peer's.
+# Changes of subscriptions that a catch-up remembers: each was a call of its peer's.
 MAX_CHANGES = 100_000
 
 T = TypeVar("T")
@@ -44,19 +44,19 @@ log = structlog.get_logger("raceway.broker")
 
 
 class Outlet(Protocol):
-    """A subscriber, as its lane sees it."""
+    """A subscriber, as its catch-up sees it."""
 
     def has_room(self) -> bool:
-        """May more be given? If not, it calls `Lane.wake` when it has."""
+        """May more be given? If not, it calls `CatchUp.wake` when it has."""
 
     def wants(self, topic: Topic) -> bool:
-        """Were publishes of this topic meant for it, as of the lane's place?"""
+        """Were publishes of this topic meant for it, as of the catch-up's place?"""
 
     def emit(self, run: Run) -> None:
         """Hand over rows from the journal, in the way of live ones."""
 
     def join(self, aside: list[tuple[Run, bytes]]) -> None:
-        """The lane has ended: hand these over, and be live again."""
+        """The catch-up has ended: hand these over, and be live again."""
 
     def tell_gap(self, first: int, stop: int) -> None:
         """Rows between these positions are gone that it might have been given."""
@@ -70,8 +70,8 @@ class _Piece(NamedTuple):
     unknown: tuple[str, ...] = ()
 
 
-class Lanes:
-    """All lanes of a bus. `offload` runs work elsewhere and then hands over its result, or the error."""
+class CatchUps:
+    """All catch-ups of a bus. `offload` runs work elsewhere and then hands over its result, or the error."""
 
     def __init__(self, bus: Bus, max_aside: int) -> None:
         self._bus = bus
@@ -79,15 +79,15 @@ class Lanes:
         self.count = 0
         self.offload: Callable[[Callable[[], Any], Callable[[Any], None]], None] = self._do_here
         self._reading = 0
-        self._queued: deque[Lane] = deque()
+        self._queued: deque[CatchUp] = deque()
 
-    def open(self, outlet: Outlet) -> Lane:
-        """A lane from here on: everything accepted so far was handed over live."""
-        lane = Lane(self, self._bus, outlet, self._bus.journal.next_sequence)
+    def open(self, outlet: Outlet) -> CatchUp:
+        """A catch-up from here on: everything accepted so far was handed over live."""
+        catch_up = CatchUp(self, self._bus, outlet, self._bus.journal.next_sequence)
         self.count += 1
         self._bus.meter.counts["bus.detached"] += 1
-        self._bus.after_commit(lane.settled)
-        return lane
+        self._bus.after_commit(catch_up.settled)
+        return catch_up
 
     def tell_gap(self, subscriber: str, first: int, stop: int) -> None:
         """A subscriber reads from the journal, and retention was there before it."""
@@ -96,22 +96,22 @@ class Lanes:
         text = f"subscriber {subscriber} missed what was stored from {first} to {stop - 1}: retention removed it"
         self._bus.logs.emit("warn", text, module="broker")
 
-    def read(self, lane: Lane) -> None:
+    def read(self, catch_up: CatchUp) -> None:
         """As soon as it is its turn."""
-        self._queued.append(lane)
+        self._queued.append(catch_up)
         self._read_next()
 
     def _read_next(self) -> None:
         while self._queued and self._reading < READS:
-            lane = self._queued.popleft()
-            if lane.open:
+            catch_up = self._queued.popleft()
+            if catch_up.open:
                 self._reading += 1
-                self.offload(lane.work(), lambda found, lane=lane: self._found(lane, found))  # type: ignore[misc]
+                self.offload(catch_up.work(), lambda found, catch_up=catch_up: self._found(catch_up, found))  # type: ignore[misc]
 
-    def _found(self, lane: Lane, found: _Piece | Exception) -> None:
+    def _found(self, catch_up: CatchUp, found: _Piece | Exception) -> None:
         self._reading -= 1
         try:
-            lane.take(found)
+            catch_up.take(found)
         finally:
             self._read_next()
 
@@ -126,13 +126,13 @@ class Lanes:
         self._bus.loop.call_soon(run)
 
 
-class Lane:
+class CatchUp:
     """`position` is the next row to be looked at; `J` the one from which on copies are put aside."""
 
-    def __init__(self, lanes: Lanes, bus: Bus, outlet: Outlet, position: int) -> None:
+    def __init__(self, catch_ups: CatchUps, bus: Bus, outlet: Outlet, position: int) -> None:
         self.position = position
         self.open = True
-        self._lanes, self._bus, self._outlet = lanes, bus, outlet
+        self._catch_ups, self._bus, self._outlet = catch_ups, bus, outlet
         self._verdicts: dict[str, bool] = {}
         self._changes: deque[tuple[int, Callable[[], None]]] = deque()
         self._busy = False
@@ -149,11 +149,11 @@ class Lane:
             return
         self._aside.append((run, data))
         self._aside_bytes += len(data) or _size(run)
-        if self._aside_bytes > self._lanes.max_aside:
+        if self._aside_bytes > self._catch_ups.max_aside:
             self._give_up()
 
     def change(self, apply: Callable[[], None]) -> bool:
-        """Subscriptions change: `apply` is called when the lane comes to this place. False if there were too many."""
+        """Subscriptions change: `apply` is called when the catch-up comes to this place. False if there were too many."""
         if len(self._changes) >= MAX_CHANGES:
             return False
         self._changes.append((self._bus.journal.next_sequence, apply))
@@ -164,7 +164,7 @@ class Lane:
         self._verdicts.clear()
 
     def settled(self, error: RacewayError | None) -> None:
-        """Everything that was accepted when the lane was opened is stored, or was not."""
+        """Everything that was accepted when the catch-up was opened is stored, or was not."""
         if error is not None:
             self._go_back()
 
@@ -176,7 +176,7 @@ class Lane:
     def close(self) -> None:
         """The subscriber is gone. May be repeated."""
         if self.open:
-            self._lanes.count -= 1
+            self._catch_ups.count -= 1
         self.open = False
         self._aside.clear()
         self._changes.clear()
@@ -202,7 +202,7 @@ class Lane:
         elif self.position <= journal.committed:
             self._apply_changes()
             self._busy = True
-            self._lanes.read(self)
+            self._catch_ups.read(self)
 
     def _is_over(self) -> bool:
         """Nothing before J is left to be committed, nor to be read."""
@@ -234,7 +234,7 @@ class Lane:
             self._changes.popleft()[1]()
         aside, self._aside = self._aside, []
         self.open = False
-        self._lanes.count -= 1
+        self._catch_ups.count -= 1
         self._bus.meter.counts["bus.rejoined"] += 1
         self._outlet.join(aside)
 
