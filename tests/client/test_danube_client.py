@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 import trustme
 
-from raceway.client import DanubeClient, connect, sync
+from raceway.client import DanubeClient, FailurePolicy, connect, sync
 from raceway.client.danube_consumer import DanubeMessage
-from raceway.errors import ConfigError, ConnectionLostError, NameInvalidError, RemoteError
+from raceway.errors import ConfigError, ConnectionLostError, InvalidValueError, NameInvalidError, RemoteError
 from raceway.model.hashing import fnv1a64
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.server import Server, running_server
@@ -344,3 +344,83 @@ def test_a_closed_consumer_leaves_nothing_behind(server: Server, topic: str) -> 
         assert len(bus._consumers) == 0
 
     on_the_bus(server, scene)
+
+
+# ---- policies --------------------------------------------------------------------------------------------------------
+
+
+def test_a_policy_is_set_before_its_subscription_and_sends_failures_to_the_dead_letters(
+    server: Server, topic: str
+) -> None:
+    async def scene(bus: DanubeClient) -> None:
+        policy = FailurePolicy(
+            max_redelivery_count=1, base_redelivery_delay_ms=10, poison="dead_letter",
+            dead_letter_topic=f"{topic}.failed",
+        )  # fmt: skip
+        await bus.publish(topic, b"before")
+        await bus.set_failure_policy(topic, "s", policy)
+        assert await bus.failure_policy(topic, "s") == policy
+        letters = await bus.subscribe(f"{topic}.failed", "all", create_topic=True)
+        consumer = await bus.subscribe(topic, "s")
+        await bus.publish(topic, b"poison")
+        for _ in range(2):
+            await consumer.nack(await consumer.get(10), delay_ms=0, reason="no such order")
+        letter = await letters.get(10)
+        assert (letter.payload, letter.attributes["x-failure-reason"]) == (b"poison", "no such order")
+        await bus.set_failure_policy(topic, "s", None)
+        assert await bus.failure_policy(topic, "s") == FailurePolicy(base_redelivery_delay_ms=10), "that of the bus"
+
+    on_the_bus(server, scene)
+
+
+def test_messages_in_flight_are_set_for_all_consumers_and_by_one(server: Server, topic: str) -> None:
+    async def scene(bus: DanubeClient) -> None:
+        await bus.publish_many(topic, [b"x"] * 9)
+        await bus.set_in_flight(topic, "s", 2)
+        assert await bus.in_flight(topic, "s") == 2
+        first = await bus.subscribe(topic, "s", type="shared", start="first")
+        second = await bus.subscribe(topic, "s", type="shared", in_flight=3)
+        for consumer, count in ((first, 2), (second, 3)):
+            for _ in range(count):
+                await consumer.get(10)
+            with pytest.raises(TimeoutError):
+                await consumer.get(0.2)
+        await bus.set_in_flight(topic, "s", None)
+        assert await bus.in_flight(topic, "s") is None
+
+    on_the_bus(server, scene)
+
+
+def test_a_policy_that_cannot_be_is_refused(server: Server, topic: str) -> None:
+    async def scene(bus: DanubeClient) -> None:
+        await bus.publish(topic)
+        for call in (
+            bus.failure_policy(topic, "s"),
+            bus.set_failure_policy(topic, "s", None),
+            bus.in_flight(topic, "s"),
+        ):
+            with pytest.raises(RemoteError, match="not found"):
+                await call
+        for wrong in (FailurePolicy(poison="dead_letter"), FailurePolicy(max_redelivery_count=1 << 32)):
+            with pytest.raises(InvalidValueError):
+                await bus.set_failure_policy(topic, "s", wrong)
+        with pytest.raises(RemoteError, match="in_flight"):
+            await bus.set_in_flight(topic, "s", 1_000_000)
+        own = FailurePolicy(poison="dead_letter", dead_letter_topic=topic)
+        with pytest.raises(RemoteError, match="its own dead letters"):
+            await bus.set_failure_policy(topic, "s", own)
+
+    on_the_bus(server, scene)
+
+
+def test_policies_without_asyncio(server: Server, topic: str) -> None:
+    with sync.connect(url(server)) as bus:
+        bus.publish(topic)
+        policy = FailurePolicy(max_redelivery_count=2, poison="drop", backoff="fixed")
+        bus.set_failure_policy(topic, "s", policy)
+        bus.set_in_flight(topic, "s", 4)
+        bus.set_failure_policy(topic, "s", None)
+        assert bus.in_flight(topic, "s") == 4, "what was not taken back stays"
+        bus.set_in_flight(topic, "s", None)
+        with pytest.raises(RemoteError, match="not found"):
+            bus.failure_policy(topic, "s")

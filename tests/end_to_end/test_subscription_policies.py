@@ -168,6 +168,7 @@ def test_policies_and_their_removal_outlast_a_restart() -> None:
         ({"poison": "dead_letter"}, "dead_letter_topic"),
         ({"poison": "explode"}, "explode"),
         ({"max_redelivery_count": -1}, "max_redelivery_count"),
+        ({"max_redelivery_count": 1 << 32}, "max_redelivery_count"),
         ({"ack_timeout_ms": 0}, "ack_timeout_ms"),
         ({"in_flight": 0, "poison": "drop"}, "in_flight"),
         ({"max_redeliveries": 3}, "max_redeliveries"),

@@ -180,7 +180,7 @@ class DanubeAdmin:
         """Holds at once, or from the moment the subscription is made. Raises UnknownTopicError, InvalidValueError."""
         name = self._named(topic, subscription)
         self._subscriptions.settings.set_policy(name, subscription, policy)
-        self._subscriptions.apply_settings(name, subscription)
+        self._apply(name, subscription)
 
     def has_failure_policy(self, topic: str, subscription: str) -> bool:
         """False: the policy of the bus holds. Raises UnknownTopicError, UnknownSubscriptionError."""
@@ -198,15 +198,15 @@ class DanubeAdmin:
         """
         name = self._named(topic, subscription)
         self._subscriptions.settings.set_delivery(name, subscription, policy, in_flight)
-        self._subscriptions.apply_settings(name, subscription)
+        self._apply(name, subscription)
 
     def forget_delivery(self, topic: str, subscription: str) -> None:
         """What the settings of the bus say holds again. Raises UnknownTopicError, UnknownSubscriptionError."""
-        name = self._known(topic, subscription)
-        self.set_delivery(name, subscription, None, None)
-        is_there = subscription in self._subscriptions.of_topic(self._topic(topic))
-        if not is_there and subscription not in self.settings_of(name):
-            self._subscriptions.settings.forget(name, subscription)
+        self.set_delivery(self._known(topic, subscription), subscription, None, None)
+
+    def remove_failure_policy(self, topic: str, subscription: str) -> None:
+        """The policy of the bus holds again. Raises UnknownTopicError, UnknownSubscriptionError."""
+        self.set_delivery(topic, subscription, None, self.in_flight(topic, subscription))
 
     def dispatch_limit(self, topic: str, subscription: str) -> int:
         """Raises UnknownTopicError, UnknownSubscriptionError."""
@@ -216,7 +216,7 @@ class DanubeAdmin:
         """As a failure policy. Raises UnknownTopicError, InvalidValueError."""
         name = self._named(topic, subscription)
         self._subscriptions.settings.set_max_unacked(name, subscription, max_unacked)
-        self._subscriptions.apply_settings(name, subscription)
+        self._apply(name, subscription)
 
     def in_flight(self, topic: str, subscription: str) -> int | None:
         """None: what is out to a consumer follows what it acknowledges. Raises as `dispatch_limit`."""
@@ -227,11 +227,19 @@ class DanubeAdmin:
         InvalidValueError."""
         name = self._named(topic, subscription)
         self._subscriptions.settings.set_in_flight(name, subscription, count)
-        self._subscriptions.apply_settings(name, subscription)
+        self._apply(name, subscription)
 
     def settings_of(self, topic: str) -> list[str]:
         """Names for which something is set, whether there is such a subscription or not. Raises UnknownTopicError."""
         return self._subscriptions.settings.names(self._topic(topic).name)
+
+    def _apply(self, topic: str, subscription: str) -> None:
+        """Settings changed. Nothing is kept for a subscription that is not there and for which nothing is set."""
+        self._subscriptions.apply_settings(topic, subscription)
+        settings = self._subscriptions.settings
+        is_there = subscription in self._subscriptions.of_topic(self._topic(topic))
+        if not is_there and subscription not in settings.names(topic):
+            settings.forget(topic, subscription)
 
     def _named(self, topic: str, subscription: str) -> str:
         """The topic's name, if something may be set for the subscription."""

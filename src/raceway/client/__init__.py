@@ -30,11 +30,12 @@ from raceway.client.subscription import Subscription
 from raceway.client.tracked import TrackedClient, TrackedConsumer
 from raceway.client.zbus import PUBSUB, QUEUE, TEMPORARY, QueueRow, ZbusClient
 from raceway.errors import ConfigError
+from raceway.model.subscriptions import FailurePolicy
 
 __all__ = [
     "PUBSUB", "QUEUE", "TEMPORARY", "ActionMessage", "Answer", "Consumer", "DanubeClient", "DanubeConsumer",
-    "DanubeMessage", "Delivery", "MbClient", "Message", "Options", "Producer", "QueueRow", "QueueService",
-    "SenecaClient", "SenecaHost", "SenecaService", "Service", "Serving", "Subscriber",
+    "DanubeMessage", "Delivery", "FailurePolicy", "MbClient", "Message", "Options", "Producer", "QueueRow",
+    "QueueService", "SenecaClient", "SenecaHost", "SenecaService", "Service", "Serving", "Subscriber",
     "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient", "TrackedConsumer", "ZbusClient", "connect",
 ]  # fmt: skip
 

@@ -22,13 +22,26 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Self
 from weakref import WeakSet
 
+import msgspec
+
 from raceway.client.address import Address
 from raceway.client.chain import PARENT_ATTRIBUTE, with_parent
 from raceway.client.channel import Channel
 from raceway.client.danube_consumer import DanubeConsumer
 from raceway.client.messages import Payload, encode_payload, fresh_ids, parts
 from raceway.client.options import Options
-from raceway.codec.danube_pb.danube_admin_pb2 import SubscriptionRequest, SubscriptionResponse
+from raceway.codec.danube_pb.danube_admin_pb2 import (
+    GetSubscriptionDispatchConfigRequest,
+    GetSubscriptionDispatchConfigResponse,
+    GetSubscriptionFailurePolicyRequest,
+    GetSubscriptionFailurePolicyResponse,
+    SetSubscriptionDispatchConfigRequest,
+    SetSubscriptionFailurePolicyRequest,
+    SubscriptionDispatchConfig,
+    SubscriptionFailurePolicy,
+    SubscriptionRequest,
+    SubscriptionResponse,
+)
 from raceway.codec.danube_pb.danube_api_pb2 import (
     ConsumerRequest,
     DispatchStrategy,
@@ -44,14 +57,20 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     TopicPartitionsResponse,
 )
 from raceway.codec.danube_pb.schema_registry_pb2 import GetLatestSchemaRequest, GetSchemaResponse
+from raceway.codec.danube_policies import failure_policy_message, read_failure_policy
 from raceway.errors import ConfigError, RemoteError
 from raceway.model.hashing import fnv1a64
+from raceway.model.subscriptions import FailurePolicy
 from raceway.model.topics import canonical_name, danube_topic, parse_danube_topic
 
 SEND = b"/danube.ProducerService/SendMessage"
 CREATE = b"/danube.ProducerService/CreateProducer"
 PARTITIONS = b"/danube.Discovery/TopicPartitions"
 UNSUBSCRIBE = b"/danube_admin.TopicAdmin/Unsubscribe"
+GET_POLICY = b"/danube_admin.TopicAdmin/GetSubscriptionFailurePolicy"
+SET_POLICY = b"/danube_admin.TopicAdmin/SetSubscriptionFailurePolicy"
+GET_DISPATCH = b"/danube_admin.TopicAdmin/GetSubscriptionDispatchConfig"
+SET_DISPATCH = b"/danube_admin.TopicAdmin/SetSubscriptionDispatchConfig"
 LATEST = b"/danube_schema.SchemaRegistry/GetLatestSchema"
 
 # The name under which `publish` sends. One for all: the bus remembers every producer's name.
@@ -260,3 +279,48 @@ class DanubeClient:
         """End a subscription that nobody consumes from any more; otherwise it waits for its consumers for ever."""
         request = SubscriptionRequest(topic=wire_name(topic), subscription=subscription)
         await self._channel.call(UNSUBSCRIBE, request, SubscriptionResponse)
+
+    # ---- what becomes of messages that fail --------------------------------------------------------------------------
+
+    async def failure_policy(self, topic: str, subscription: str) -> FailurePolicy:
+        """What becomes of messages that are not acknowledged. Raises RemoteError (NOT_FOUND: no such subscription)."""
+        request = GetSubscriptionFailurePolicyRequest(topic=wire_name(topic), subscription=subscription)
+        answer = await self._channel.call(GET_POLICY, request, GetSubscriptionFailurePolicyResponse)
+        return read_failure_policy(answer.failure_policy)
+
+    async def set_failure_policy(self, topic: str, subscription: str, policy: FailurePolicy | None) -> None:
+        """Holds at once, or from the moment the subscription is made; None: what the settings of the bus say.
+
+        Raises RemoteError, InvalidValueError for a policy that cannot be.
+        """
+        request = SetSubscriptionFailurePolicyRequest(topic=wire_name(topic), subscription=subscription)
+        if policy is None:
+            request.remove = True
+        else:
+            request.failure_policy.CopyFrom(_checked_message(policy))
+        await self._channel.call(SET_POLICY, request, SubscriptionResponse)
+
+    async def in_flight(self, topic: str, subscription: str) -> int | None:
+        """How many messages one consumer has at once, if it was set. Raises RemoteError."""
+        request = GetSubscriptionDispatchConfigRequest(topic=wire_name(topic), subscription=subscription)
+        answer = await self._channel.call(GET_DISPATCH, request, GetSubscriptionDispatchConfigResponse)
+        return answer.dispatch_config.in_flight or None
+
+    async def set_in_flight(self, topic: str, subscription: str, count: int | None) -> None:
+        """For all consumers that do not say it themselves (`subscribe`); None: as their acknowledgements say.
+
+        Raises RemoteError.
+        """
+        config = SubscriptionDispatchConfig(in_flight=count or 0)
+        request = SetSubscriptionDispatchConfigRequest(
+            topic=wire_name(topic), subscription=subscription, dispatch_config=config
+        )
+        await self._channel.call(SET_DISPATCH, request, SubscriptionResponse)
+
+
+def _checked_message(policy: FailurePolicy) -> SubscriptionFailurePolicy:
+    policy.check()
+    if policy.dead_letter_topic is not None:
+        letters = parse_danube_topic(wire_name(policy.dead_letter_topic))
+        policy = msgspec.structs.replace(policy, dead_letter_topic=letters)
+    return failure_policy_message(policy)

@@ -31,6 +31,7 @@ from raceway.client.services import Serving
 from raceway.client.subscription import Subscription
 from raceway.client.tracked import TrackedClient, TrackedConsumer
 from raceway.client.zbus import QUEUE, QueueRow, ZbusClient
+from raceway.model.subscriptions import FailurePolicy
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -314,6 +315,18 @@ class SyncDanubeClient(_Blocking[DanubeClient]):
 
     def unsubscribe(self, topic: str, subscription: str) -> None:
         self._run(self._client.unsubscribe(topic, subscription))
+
+    def failure_policy(self, topic: str, subscription: str) -> FailurePolicy:
+        return self._run(self._client.failure_policy(topic, subscription))
+
+    def set_failure_policy(self, topic: str, subscription: str, policy: FailurePolicy | None) -> None:
+        self._run(self._client.set_failure_policy(topic, subscription, policy))
+
+    def in_flight(self, topic: str, subscription: str) -> int | None:
+        return self._run(self._client.in_flight(topic, subscription))
+
+    def set_in_flight(self, topic: str, subscription: str, count: int | None) -> None:
+        self._run(self._client.set_in_flight(topic, subscription, count))
 
 
 class _Held(Generic[C]):

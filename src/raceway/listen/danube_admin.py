@@ -31,7 +31,6 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     SetSubscriptionDispatchConfigRequest,
     SetSubscriptionFailurePolicyRequest,
     SubscriptionDispatchConfig,
-    SubscriptionFailurePolicy,
     SubscriptionListResponse,
     SubscriptionRequest,
     SubscriptionResponse,
@@ -41,19 +40,17 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     TopicRequest,
     TopicResponse,
 )
+from raceway.codec.danube_policies import failure_policy_message, read_failure_policy
 from raceway.errors import InvalidValueError, UnknownSchemaError, UnknownTopicError
 from raceway.listen.danube_calls import Caller, Calls, Handlers, is_reliable
 from raceway.listen.grpc import Methods
-from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Backoff, FailurePolicy, Poison, Policies, TopicRow
+from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Policies, TopicRow
 from raceway.model.topics import danube_topic, parse_danube_topic, parse_namespace
 
 # The one broker's name.
 BROKER_ID = "1"
 
 _policies_decoder = msgspec.json.Decoder(Policies)
-
-BACKOFFS: tuple[Backoff, ...] = ("fixed", "exponential")
-POISONS: tuple[Poison, ...] = ("dead_letter", "block", "drop")
 
 LASTING = {
     "CreateNamespace", "DeleteNamespace", "CreateTopic", "CreatePartitionedTopic", "DeleteTopic", "Unsubscribe",
@@ -222,43 +219,42 @@ class AdminCalls:
         return SubscriptionResponse(success=True)
 
     def _set_failure_policy(self, caller: Caller, request: SetSubscriptionFailurePolicyRequest) -> SubscriptionResponse:
-        policy = _failure_policy(request.failure_policy)
-        if policy.dead_letter_topic is not None:  # what cannot be sent there cannot be put there in this way either
+        policy = None if request.remove else read_failure_policy(request.failure_policy)
+        if policy is not None and policy.dead_letter_topic is not None:
+            # What cannot be sent there cannot be put there in this way either.
             self._calls.check(caller, "Produce", policy.dead_letter_topic)
         for part in self._parts(caller, request.topic):
-            self._admin.set_failure_policy(part, request.subscription, policy)
+            if policy is None:
+                self._admin.remove_failure_policy(part, request.subscription)
+            else:
+                self._admin.set_failure_policy(part, request.subscription, policy)
         return SubscriptionResponse(success=True)
 
     def _get_failure_policy(
         self, caller: Caller, request: GetSubscriptionFailurePolicyRequest
     ) -> GetSubscriptionFailurePolicyResponse:
         policy, kind = self._admin.failure_policy(self._parts(caller, request.topic)[0], request.subscription)
-        shown = SubscriptionFailurePolicy(
-            max_redelivery_count=policy.max_redelivery_count,
-            ack_timeout_ms=policy.ack_timeout_ms,
-            base_redelivery_delay_ms=policy.base_redelivery_delay_ms,
-            max_redelivery_delay_ms=policy.max_redelivery_delay_ms,
-            backoff_strategy=BACKOFFS.index(policy.backoff),  # type: ignore[arg-type]  # enums are numbers
-            dead_letter_topic=danube_topic(policy.dead_letter_topic) if policy.dead_letter_topic else None,
-            poison_policy=POISONS.index(policy.poison),  # type: ignore[arg-type]  # the same
-        )
         return GetSubscriptionFailurePolicyResponse(
-            failure_policy=shown, subscription_type=SUBSCRIPTION_TYPES.index(kind)
+            failure_policy=failure_policy_message(policy), subscription_type=SUBSCRIPTION_TYPES.index(kind)
         )
 
     def _set_dispatch(self, caller: Caller, request: SetSubscriptionDispatchConfigRequest) -> SubscriptionResponse:
-        limit = request.dispatch_config.max_unacked_messages
+        wanted = request.dispatch_config
         for part in self._parts(caller, request.topic):
-            self._admin.set_dispatch_limit(part, request.subscription, limit)
+            if wanted.HasField("in_flight"):
+                self._admin.set_in_flight(part, request.subscription, wanted.in_flight or None)
+            if wanted.max_unacked_messages or not wanted.HasField("in_flight"):
+                self._admin.set_dispatch_limit(part, request.subscription, wanted.max_unacked_messages)
         return SubscriptionResponse(success=True)
 
     def _get_dispatch(
         self, caller: Caller, request: GetSubscriptionDispatchConfigRequest
     ) -> GetSubscriptionDispatchConfigResponse:
-        limit = self._admin.dispatch_limit(self._parts(caller, request.topic)[0], request.subscription)
-        return GetSubscriptionDispatchConfigResponse(
-            dispatch_config=SubscriptionDispatchConfig(max_unacked_messages=limit)
-        )
+        part = self._parts(caller, request.topic)[0]
+        limit = self._admin.dispatch_limit(part, request.subscription)
+        in_flight = self._admin.in_flight(part, request.subscription)
+        config = SubscriptionDispatchConfig(max_unacked_messages=limit, in_flight=in_flight)
+        return GetSubscriptionDispatchConfigResponse(dispatch_config=config)
 
 
 def _infos(rows: list[TopicRow]) -> TopicInfoListResponse:
@@ -278,21 +274,3 @@ def _policies(text: str) -> Policies:
         return _policies_decoder.decode(text)
     except msgspec.DecodeError as error:
         raise InvalidValueError("policies", str(error)) from error
-
-
-def _failure_policy(sent: SubscriptionFailurePolicy) -> FailurePolicy:
-    """Raises InvalidValueError, NameInvalidError."""
-    if not 0 <= sent.backoff_strategy < len(BACKOFFS):
-        raise InvalidValueError("backoff_strategy", f"there is no strategy {sent.backoff_strategy}")
-    if not 0 <= sent.poison_policy < len(POISONS):
-        raise InvalidValueError("poison_policy", f"there is no policy {sent.poison_policy}")
-    dead_letters = sent.dead_letter_topic if sent.HasField("dead_letter_topic") else ""
-    return FailurePolicy(
-        max_redelivery_count=sent.max_redelivery_count,
-        ack_timeout_ms=sent.ack_timeout_ms,
-        base_redelivery_delay_ms=sent.base_redelivery_delay_ms,
-        max_redelivery_delay_ms=sent.max_redelivery_delay_ms,
-        backoff=BACKOFFS[sent.backoff_strategy],
-        dead_letter_topic=parse_danube_topic(dead_letters) if dead_letters else None,
-        poison=POISONS[sent.poison_policy],
-    )

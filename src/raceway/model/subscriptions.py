@@ -19,6 +19,8 @@ Poison = Literal["block", "drop", "dead_letter"]
 SUBSCRIPTION_TYPES: tuple[SubscriptionType, ...] = get_args(SubscriptionType)
 MAX_UNACKED = 10_000
 LARGEST = (1 << 63) - 1
+# Danube's messages say it in 32 bits.
+MOST_REDELIVERIES = (1 << 32) - 1
 
 
 class _Record(msgspec.Struct, frozen=True, gc=False):
@@ -102,7 +104,9 @@ class FailurePolicy(_Record, frozen=True):
             raise InvalidValueError("dead_letter_topic", "the poison policy dead_letter needs one")
         if not self.ack_timeout_ms:
             raise InvalidValueError("ack_timeout_ms", "at least 1")
-        for name in ("max_redelivery_count", "ack_timeout_ms", "base_redelivery_delay_ms", "max_redelivery_delay_ms"):
+        if not 0 <= self.max_redelivery_count <= MOST_REDELIVERIES:
+            raise InvalidValueError("max_redelivery_count", f"from 0 to {MOST_REDELIVERIES}")
+        for name in ("ack_timeout_ms", "base_redelivery_delay_ms", "max_redelivery_delay_ms"):
             if not 0 <= getattr(self, name) <= LARGEST:
                 raise InvalidValueError(name, f"from 0 to {LARGEST}")
 

@@ -848,8 +848,11 @@ class SetSubscriptionFailurePolicyRequest(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     SUBSCRIPTION_FIELD_NUMBER: _builtins.int
     FAILURE_POLICY_FIELD_NUMBER: _builtins.int
+    REMOVE_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     subscription: _builtins.str
+    remove: _builtins.bool
+    """Ours, far from Danube's numbers: instead of a policy, what the settings of the bus say holds again."""
     @_builtins.property
     def failure_policy(self) -> Global___SubscriptionFailurePolicy: ...
     def __init__(
@@ -858,10 +861,11 @@ class SetSubscriptionFailurePolicyRequest(_message.Message):
         topic: _builtins.str = ...,
         subscription: _builtins.str = ...,
         failure_policy: Global___SubscriptionFailurePolicy | None = ...,
+        remove: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["failure_policy", b"failure_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure_policy", b"failure_policy", "subscription", b"subscription", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["failure_policy", b"failure_policy", "remove", b"remove", "subscription", b"subscription", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -919,17 +923,25 @@ class SubscriptionDispatchConfig(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     MAX_UNACKED_MESSAGES_FIELD_NUMBER: _builtins.int
+    IN_FLIGHT_FIELD_NUMBER: _builtins.int
     max_unacked_messages: _builtins.int
+    in_flight: _builtins.int
+    """Ours, far from Danube's numbers: messages that one consumer has at once; 0: as its acknowledgements say. A request
+    that says it may leave out the number above, which stays as it is.
+    """
     def __init__(
         self,
         *,
         max_unacked_messages: _builtins.int = ...,
+        in_flight: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight", "in_flight", b"in_flight"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_unacked_messages", b"max_unacked_messages"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight", "in_flight", b"in_flight", "max_unacked_messages", b"max_unacked_messages"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__in_flight: _TypeAlias = _typing.Literal["in_flight"]  # noqa: Y015
+    _WhichOneofArgType__in_flight: _TypeAlias = _typing.Literal["_in_flight", b"_in_flight"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__in_flight) -> _WhichOneofReturnType__in_flight | None: ...
 
 Global___SubscriptionDispatchConfig: _TypeAlias = SubscriptionDispatchConfig  # noqa: Y015
 

@@ -5,6 +5,7 @@ import { count, outOf, rate } from "../format.js";
 import { link } from "../route.js";
 import { Table } from "../table.js";
 import { messageTable } from "./messages.js";
+import { inFlight, newCard, Policies } from "./subscriptions.js";
 
 const PAGE = 100;
 
@@ -51,43 +52,38 @@ async function showAll(view) {
   });
   replace(view.root, heading("Topics", "Every name that was published to or asked, with what waits there."),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
-      h("label", {}, "Find", filter), h("label", {}, "Order", order)), note), table.element, more));
+      h("label", {}, "Find", filter), h("label", {}, "Order", order)), note), table.element, more), newCard("", load));
   await load();
   view.live(load, 2);
-}
-
-/** A message that failed too often stops a subscription: which, and the two ways out. @param {string} topic @param {any} row */
-function blocked(topic, row) {
-  return h("div", { class: "notice bad", role: "alert" }, `Subscription ${row.name} is blocked by the message at offset ${row.blocked_at}, which failed too often`,
-    row.blocked_by ? ` (${row.blocked_by})` : "", ". Go past it: ", h("code", {}, `raceway replay ${topic} ${row.name} --from ${row.blocked_at + 1}`),
-    ". Or give the subscription another failure policy: then the message is dropped, or copied to a topic of dead letters.");
 }
 
 /** @param {import("../app.js").View} view */
 async function showOne(view) {
   const name = view.argument;
   const about = h("div", {});
-  const stuck = h("div", {});
+  const policies = new Policies(() => load());
   const subscriptions = new Table([
     { title: "Subscription", cell: (row) => row.name, class: "wide" },
     { title: "Type", cell: (row) => row.type },
     { title: "Lag", number: true, cell: (row) => flagged(row.lag, "warn") },
-    { title: "In flight", number: true, cell: (row) => count(row.in_flight) },
+    { title: "In flight", number: true, cell: (row) => inFlight(row) },
     { title: "To repeat", number: true, cell: (row) => count(row.waiting) },
     { title: "Poisoned", number: true, cell: (row) => flagged(row.poisoned, "bad") },
     { title: "Delivered", number: true, cell: (row) => count(row.delivered) },
     { title: "Dead letters", number: true, cell: (row) => count(row.dead_letters) },
     { title: "Consumers", cell: (row) => row.consumers.join(", ") || "none" },
-  ], (row) => row.name, empty("No subscription by name", "Danube consumers make them; other wires listen while they are connected."), "Subscriptions");
+    { title: "", fixed: true, class: "tight", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Policy of ${row.name}`, onclick: () => policies.open(row) }, "Policy") },
+  ], (row) => row.name, empty("No subscription by name", "Danube consumers make them, and the form below; other wires listen while they are connected."), "Subscriptions");
   const consumers = new Table([
     { title: "Who", cell: (row) => row.name || row.id, class: "wide" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Does", cell: (row) => row.role },
   ], (row) => `${row.id} ${row.role}`, empty("Nobody listens or answers by pattern", "Listen with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
   const latest = messageTable(empty("No message is kept", "Retention removed what there was, or only answers came under this name."), true);
-  replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")), stuck,
+  replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")), policies.stuck, policies.said,
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),
-    h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), h("div", { class: "card" }, h("h2", {}, "Latest messages"), latest.element));
+    h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), policies.form,
+    newCard(name, () => load()), h("div", { class: "card" }, h("h2", {}, "Latest messages"), latest.element));
   const load = async () => {
     const found = await get(`/api/topics/${encodeURIComponent(name)}`, {}, view.signal);
     replace(about, facts([
@@ -97,7 +93,7 @@ async function showOne(view) {
       ["Queue", found.queue ? `${found.queue.pubsub ? "publish/subscribe" : "ordinary"}, ${count(found.queue.waiting)} waiting, ${count(found.queue.consumers)} consumers, made by ${found.queue.creator || "nobody known"}` : ""],
     ]));
     subscriptions.update(found.subscriptions);
-    replace(stuck, ...found.subscriptions.filter((/** @type {any} */ row) => row.blocked_at !== null).map((/** @type {any} */ row) => blocked(name, row)));
+    policies.update(found.subscriptions);
     consumers.update(found.consumers);
   };
   await load();
