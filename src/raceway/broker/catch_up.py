@@ -153,7 +153,7 @@ class CatchUp:
             self._give_up()
 
     def change(self, apply: Callable[[], None]) -> bool:
-        """Subscriptions change: `apply` is called when the catch-up comes to this place. False if there were too many."""
+        """Subscriptions change: `apply` is called when the catch-up comes to this place. False: there were too many."""
         if len(self._changes) >= MAX_CHANGES:
             return False
         self._changes.append((self._bus.journal.next_sequence, apply))

@@ -45,7 +45,7 @@ class Line:
         self.set_window(first, fixed)
         self._out: dict[int, Handed] = {}
         self._number = 0
-        # The last time that something was handed out or acknowledged; the last acknowledgement, and how long it was after
+        # When something was last handed out or acknowledged; the last acknowledgement, and how long it was after
         # the one before.
         self._moved_ms = self._gap_ms = 0.0
         self._last_ms: float | None = None
