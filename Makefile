@@ -53,7 +53,8 @@ QUICK_TESTS := tests/model tests/codec tests/journal tests/broker tests/schema
 
 pythons: setup ## Run the quick tests on each newer Python (3.12, 3.13) that this machine has
 	@for name in python3.12 python3.13; do \
-	  python=$$($$name -c 'import sys; print(sys.executable)' 2>/dev/null) || { echo "no working $$name here"; continue; }; \
+	  newest=$$(pyenv versions --bare 2>/dev/null | grep "^$${name#python}[.]" | tail -1); \
+	  python=$$(PYENV_VERSION=$$newest $$name -c 'import sys; print(sys.executable)' 2>/dev/null) || { echo "no working $$name here"; continue; }; \
 	  $(BIN)/python -c "import sys; sys.exit('python%d.%d' % sys.version_info[:2] == '$$name')" || continue; \
 	  echo "The quick tests on $$($$python --version) ..."; \
 	  venv=build/venv-$$name; \
