@@ -364,8 +364,10 @@ def test_a_policy_is_set_before_its_subscription_and_sends_failures_to_the_dead_
         consumer = await bus.subscribe(topic, "s")
         await bus.publish(topic, b"poison")
         for _ in range(2):
-            await consumer.nack(await consumer.get(10), delay_ms=0, reason="no such order")
-        letter = await letters.get(10)
+            message = await consumer.get(10)
+            assert message is not None
+            await consumer.nack(message, delay_ms=0, reason="no such order")
+        [letter] = await take(letters, 1)
         assert (letter.payload, letter.attributes["x-failure-reason"]) == (b"poison", "no such order")
         await bus.set_failure_policy(topic, "s", None)
         assert await bus.failure_policy(topic, "s") == FailurePolicy(base_redelivery_delay_ms=10), "that of the bus"
