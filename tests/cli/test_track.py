@@ -103,7 +103,7 @@ def test_a_guarded_tracker_takes_reports_with_its_token_only(tmp_path: Path) -> 
 
 def test_a_follower_that_does_not_read_is_closed_and_others_are_still_told(tmp_path: Path) -> None:
     with (
-        tracker_alone(tmp_path, RACEWAY_LISTEN__OUTPUT_BYTES="2000000") as tracker,
+        tracker_alone(tmp_path, RACEWAY_LISTEN__STALL_S="3", RACEWAY_LISTEN__ZBUS__SWEEP_MS="50") as tracker,
         Client(tracker.port) as reporter,
         Client(tracker.port) as reader,
     ):

@@ -13,6 +13,10 @@ from tests.doubles import ManualLoop
 class Follower:
     def __init__(self) -> None:
         self.pushes: list[dict[str, Any]] = []
+        self.is_full = False
+
+    def has_room(self) -> bool:
+        return not self.is_full
 
     def write(self, data: bytes) -> None:
         head, _, body = data.partition(b"\r\n\r\n")
@@ -47,6 +51,37 @@ def test_every_follower_is_told_of_a_report() -> None:
         (push,) = follower.pushes
         assert push["brokerTable"]["a:1"]["lastUpdatedTime"] == 1
         assert [info["broker"] for info in push["mqTable"]["q"]] == ["a:1"]
+
+
+def test_a_follower_that_is_full_is_told_once_it_has_drained_and_as_it_is_then() -> None:
+    desk = Desk()
+    slow, quick = desk.follower(), desk.follower()
+    slow.is_full = True
+    for number in range(3):
+        desk.report(f"a:{number}")
+        desk.loop.advance(GATHER_S)
+    assert (len(slow.pushes), len(quick.pushes)) == (0, 3)
+    slow.is_full = False
+    desk.tracker.relieve(slow)
+    desk.tracker.relieve(quick)
+    (push,) = slow.pushes
+    assert list(push["brokerTable"]) == ["a:0", "a:1", "a:2"]
+    assert len(quick.pushes) == 3, "it missed nothing"
+    desk.tracker.relieve(slow)
+    assert len(slow.pushes) == 1
+
+
+def test_a_full_follower_that_left_or_may_not_follow_any_more_is_told_nothing() -> None:
+    desk = Desk()
+    gone, barred = desk.follower(), Follower()
+    desk.tracker.subscribe(barred, lambda: False)
+    gone.is_full = barred.is_full = True
+    desk.report("a:1")
+    desk.loop.advance(GATHER_S)
+    desk.tracker.leave(gone)
+    for follower in (gone, barred):
+        desk.tracker.relieve(follower)
+        assert not follower.pushes
 
 
 def test_reports_that_come_close_together_share_a_push() -> None:

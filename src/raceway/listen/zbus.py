@@ -149,6 +149,7 @@ class ZbusSession(Session):
     def relieve(self) -> None:
         super().relieve()
         self.broker.queues.pump(self)
+        self.gate.administration.relieve(self)
 
     def sweep(self, now: float) -> None:
         idle_ms = self.gate.settings.idle_ms

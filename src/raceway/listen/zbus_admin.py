@@ -42,6 +42,7 @@ class AdminPeer(Protocol):
     principal: Principal
     identified: bool
 
+    def has_room(self) -> bool: ...
     def write(self, data: bytes) -> None: ...
 
 
@@ -100,6 +101,10 @@ class Administration:
     def leave(self, peer: AdminPeer) -> None:
         """The connection is gone."""
         self.tracker.leave(peer)
+
+    def relieve(self, peer: AdminPeer) -> None:
+        """The connection has room again."""
+        self.tracker.relieve(peer)
 
     def encode_report(self) -> bytes:
         return encode_description(self.report())

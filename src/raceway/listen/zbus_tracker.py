@@ -5,7 +5,7 @@ that can no longer be reached is dropped by whoever probes it (`drop`).
 
 Reports come from the network, so everything about them is bounded: how many brokers, how long an address, how many
 bytes in all. And since every report makes a push of the whole table to everybody, reports that come close together
-share one.
+share one, and a follower that has not taken what it was told before is told again only when it has.
 """
 
 from __future__ import annotations
@@ -35,6 +35,9 @@ log = structlog.get_logger("raceway.listen")
 class Follower(Protocol):
     """A connection that wants to be told."""
 
+    def has_room(self) -> bool:
+        """May it be told now? If not, it calls `Tracker.relieve` when it may."""
+
     def write(self, data: bytes) -> None: ...
 
 
@@ -45,6 +48,8 @@ class Tracker:
         self._sizes: dict[str, int] = {}
         self._heard: dict[str, float] = {}
         self._followers: dict[Follower, Callable[[], bool]] = {}
+        # Followers that a push left out.
+        self._behind: set[Follower] = set()
         self._is_push_due = False
         self._was_full = False
 
@@ -64,6 +69,13 @@ class Tracker:
 
     def leave(self, follower: Follower) -> None:
         self._followers.pop(follower, None)
+        self._behind.discard(follower)
+
+    def relieve(self, follower: Follower) -> None:
+        """The follower has room again: it is told what it missed, as it is now."""
+        if follower in self._behind:
+            self._behind.discard(follower)
+            self._push_to([follower])
 
     def take_report(self, body: bytes) -> None:
         """A broker reports itself. What is no report is dropped: there is no answer to say so."""
@@ -94,10 +106,17 @@ class Tracker:
 
     def _push(self) -> None:
         self._is_push_due = False
-        self._followers = {follower: may for follower, may in self._followers.items() if may()}
-        if self._followers:
+        ready = [follower for follower in self._followers if follower.has_room()]
+        self._behind = self._followers.keys() - ready
+        self._push_to(ready)
+
+    def _push_to(self, followers: list[Follower]) -> None:
+        allowed = [follower for follower in followers if self._followers[follower]()]
+        for follower in set(followers).difference(allowed):
+            self.leave(follower)
+        if allowed:
             data = zbus.track_pub(self.encode())
-            for follower in list(self._followers):
+            for follower in allowed:
                 follower.write(data)
 
     def encode(self) -> bytes:
