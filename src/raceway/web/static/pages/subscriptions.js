@@ -7,7 +7,7 @@ import { count } from "../format.js";
 import { asking } from "../route.js";
 
 /** @type {Record<string, string>} */
-const THEN = { block: "stays, what is behind it waits", drop: "is dropped", dead_letter: "is copied to the dead letters" };
+const THEN = { block: "stays and blocks", drop: "is dropped", dead_letter: "goes to dead letters" };
 const PLACES = "first, last, an offset or a time";
 
 /** @typedef {HTMLInputElement | HTMLSelectElement} Field */
@@ -150,7 +150,7 @@ export class Policies {
         h("label", {}, "Pause before it comes again, s", fields.base_redelivery_delay_ms), h("label", {}, "Longest pause, s", fields.max_redelivery_delay_ms),
         h("label", {}, "Pauses", fields.backoff), h("label", {}, "After that it", fields.poison), h("label", {}, "Topic of dead letters", fields.dead_letter_topic),
         h("label", {}, "In flight to one consumer", window),
-        h("div", { class: "actions" }, h("button", {}, "Set policy"), isSet ? h("button", { type: "button", class: "quiet", onclick: () => this.#takeBack(row) }, "Take back") : null,
+        h("div", { class: "actions row" }, h("button", {}, "Set policy"), isSet ? h("button", { type: "button", class: "quiet", onclick: () => this.#takeBack(row) }, "Take back") : null,
           h("button", { type: "button", class: "quiet", onclick: close }, "Close")))];
   }
 

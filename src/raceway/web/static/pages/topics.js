@@ -63,7 +63,7 @@ async function showOne(view) {
   const about = h("div", {});
   const policies = new Policies(() => load());
   const subscriptions = new Table([
-    { title: "Subscription", cell: (row) => row.name, class: "wide" },
+    { title: "Subscription", cell: (row) => row.name },
     { title: "Type", cell: (row) => row.type },
     { title: "Lag", number: true, cell: (row) => flagged(row.lag, "warn") },
     { title: "In flight", number: true, cell: (row) => inFlight(row) },
