@@ -214,10 +214,12 @@ def new_id() -> bytes:
 class Bench:
     """The real broker over the memory journal, in a loop moved by hand."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, journal: dict[str, Any] | None = None, **settings: Any) -> None:
         self.loop = ManualLoop()
         self.skew_us = 0
-        self.journal = FaultyJournal(config.Journal(durability="memory"), self.loop.call_soon, self.clock_us)
+        self.journal = FaultyJournal(
+            config.Journal(durability="memory", **journal or {}), self.loop.call_soon, self.clock_us
+        )
         self.broker = Broker(config.Broker(**{"linger_ms": 0, **settings}), self.journal, self.loop, self.clock_us)
 
     def clock_us(self) -> int:

@@ -156,7 +156,10 @@ class CatchUp:
         """Subscriptions change: `apply` is called when the catch-up comes to this place. False: there were too many."""
         if len(self._changes) >= MAX_CHANGES:
             return False
-        self._changes.append((self._bus.journal.next_sequence, apply))
+        journal = self._bus.journal
+        if journal.next_sequence > journal.committed + 1:
+            self._bus.after_commit(self.settled)
+        self._changes.append((journal.next_sequence, apply))
         return True
 
     def forget_verdicts(self) -> None:
@@ -164,8 +167,8 @@ class CatchUp:
         self._verdicts.clear()
 
     def settled(self, error: RacewayError | None) -> None:
-        """Everything that was accepted when the catch-up was opened is stored, or was not."""
-        if error is not None:
+        """Everything accepted before the catch-up was opened, or subscriptions changed, is stored, or was not."""
+        if error is not None and self.open:
             self._go_back()
 
     def wake(self) -> None:
