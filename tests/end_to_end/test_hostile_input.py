@@ -34,6 +34,7 @@ from tests.wire.mb import frame
 MIB = 1 << 20
 BOTH: tuple[Transport, Transport] = ("tcp", "websocket")
 HEAD_S = 0.3
+STALL_S = 2.0
 OUTPUT_BYTES = 2 * MIB
 # What allocators, caches and the journal's open block may keep; hostile input below is a multiple of it.
 GROWTH = 48 * MIB
@@ -43,6 +44,7 @@ GROWTH = 48 * MIB
 def server() -> Iterator[Server]:
     with running_server(
         RACEWAY_LISTEN__HEAD_S=HEAD_S,
+        RACEWAY_LISTEN__STALL_S=STALL_S,
         RACEWAY_LISTEN__MB__SWEEP_MS=50,
         RACEWAY_LISTEN__OUTPUT_BYTES=OUTPUT_BYTES,
     ) as server:
