@@ -1,0 +1,86 @@
+"""A peer that slept through what it subscribed to: over every transport it gets what it missed, then what is live."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+
+from raceway.config import KIB
+from tests.mb_wire import Peer, TcpPeer, Transport, WebSocketPeer, compose, connect_socket, fresh_topic
+from tests.server import Server, running_server, wait_until
+from tests.wire.mb import frame
+
+COUNT, PADDING = 3000, b"x" * 2000
+SLOW: dict[str, Any] = {"RACEWAY_LISTEN__OUTPUT_BYTES": 256 * KIB, "RACEWAY_BROKER__HOLD_MS": 200}
+
+
+@pytest.fixture(scope="module")
+def authority() -> trustme.CA:
+    return trustme.CA()
+
+
+@pytest.fixture(scope="module")
+def server(authority: trustme.CA, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder: Path = tmp_path_factory.mktemp("tls")
+    certificate = authority.issue_cert("127.0.0.1")
+    certificate.private_key_and_cert_chain_pem.write_to_path(folder / "both.pem")
+    names = {f"RACEWAY_LISTEN__TLS_{name}": folder / "both.pem" for name in ("CERTIFICATE", "KEY")}
+    with running_server(**names, **SLOW) as server:
+        yield server
+
+
+def sleeper(server: Server, transport: Transport, authority: trustme.CA | None, topic: str) -> Peer:
+    """A subscriber whose own kernel buffers little, so that what it leaves unread stays with the server."""
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.connect(("127.0.0.1", server.port(transport)))
+    context = None
+    if authority is not None and transport in ("tls", "wss"):
+        context = ssl.create_default_context()
+        authority.configure_trust(context)
+    peer: Peer
+    if transport in ("websocket", "wss"):
+        scheme = "wss" if context else "ws"
+        peer = WebSocketPeer(f"{scheme}://127.0.0.1:{server.port(transport)}/", context, sock=connection)
+    elif context is not None:
+        peer = TcpPeer(context.wrap_socket(connection, server_hostname="127.0.0.1"))
+    else:
+        peer = TcpPeer(connection)
+    peer.subscribe(topic)
+    return peer
+
+
+def publish(server: Server, topic: str, payloads: list[bytes]) -> None:
+    with TcpPeer(connect_socket(server.port("tcp"))) as peer:
+        peer.write_bytes(b"".join(frame(compose(f"publish:{topic}:1.0.0", payload)) for payload in payloads))
+        peer.settled()
+
+
+def is_behind(server: Server) -> bool:
+    return server.metric("raceway_subscribers_behind") == 1
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("transport", ["tcp", "websocket", "tls", "wss"])
+def test_one_that_slept_gets_what_it_missed_and_is_live_again(
+    server: Server, authority: trustme.CA, transport: Transport
+) -> None:
+    topic, payloads = fresh_topic(), [b"%d:" % number + PADDING for number in range(COUNT)]
+    closed, rejoined = (
+        server.metric(f"raceway_{name}_total") for name in ("slow_peers_closed", "rejoined_subscribers")
+    )
+    with sleeper(server, transport, authority, topic) as peer:
+        publish(server, topic, payloads[: COUNT // 2])
+        wait_until(lambda: is_behind(server), 30, "it to leave the live path")
+        publish(server, topic, payloads[COUNT // 2 :])
+        assert [peer.receive(30).payload for _ in payloads] == payloads
+        wait_until(lambda: server.metric("raceway_rejoined_subscribers_total") == rejoined + 1, 30, "it to be live")
+        publish(server, topic, [b"live"])
+        assert peer.receive(30).payload == b"live"
+    assert server.metric("raceway_slow_peers_closed_total") == closed
