@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import trustme
 
-from raceway.config import KIB
+from raceway.config import KIB, MIB
 from tests.mb_wire import Peer, TcpPeer, Transport, WebSocketPeer, compose, connect_socket, fresh_topic
 from tests.server import Server, running_server, wait_until
 from tests.wire.mb import frame
@@ -84,3 +84,28 @@ def test_one_that_slept_gets_what_it_missed_and_is_live_again(
         publish(server, topic, [b"live"])
         assert peer.receive(30).payload == b"live"
     assert server.metric("raceway_slow_peers_closed_total") == closed
+
+
+@pytest.mark.timeout(120)
+def test_what_retention_removed_is_counted_logged_and_told() -> None:
+    journal = {"SEGMENT_BYTES": 256 * KIB, "RETENTION__MAX_BYTES": MIB, "UPKEEP_S": 0.1, "SEAL": "false"}
+    env: dict[str, Any] = SLOW | {f"RACEWAY_JOURNAL__{name}": value for name, value in journal.items()}
+    topic, payloads = fresh_topic(), [b"%d:" % number + PADDING for number in range(2 * COUNT + 10)]
+    with running_server(**env) as server, TcpPeer(connect_socket(server.port("tcp"))) as watcher:
+        watcher.ask("system.log.subscribe", {"levels": ["warn"]})
+        with sleeper(server, "tcp", None, topic) as peer:
+            for begin in range(0, len(payloads) - 10, 500):
+                publish(server, topic, payloads[begin : begin + 500])
+            wait_until(lambda: is_behind(server), 30, "it to leave the live path")
+            wait_until(lambda: server.metric("raceway_journal_bytes") < 2 * MIB, 30, "retention")
+            publish(server, topic, payloads[-10:])
+            got = []
+            while not got or got[-1] != payloads[-1]:
+                got.append(peer.receive(30).payload)
+        numbers = [int(payload.partition(b":")[0]) for payload in got]
+        assert got == [payloads[number] for number in numbers]
+        assert numbers == sorted(set(numbers)), "in order, once"
+        assert len(numbers) < len(payloads)
+        assert server.metric("raceway_live_gaps_total") >= 1
+        assert "retention overtook a subscriber" in server.stderr
+        assert watcher.wait_for(lambda message: b"retention removed it" in message.payload)
