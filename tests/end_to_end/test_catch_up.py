@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import ssl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 import trustme
 
 from raceway.config import KIB, MIB
+from tests.http_door import post
 from tests.mb_wire import Peer, TcpPeer, Transport, WebSocketPeer, compose, connect_socket, fresh_topic
 from tests.server import Server, running_server, wait_until
 from tests.wire.mb import frame
@@ -87,6 +89,24 @@ def test_one_that_slept_gets_what_it_missed_and_is_live_again(
 
 
 @pytest.mark.timeout(120)
+def test_whoever_publishes_over_http_waits_as_long_as_one_may_hold_it() -> None:
+    topic, hold_s, took = fresh_topic(), 1.5, list[float]()
+    with (
+        running_server(**SLOW | {"RACEWAY_BROKER__HOLD_MS": round(hold_s * 1000)}) as server,
+        sleeper(server, "tcp", None, topic) as peer,
+    ):
+        payloads = [b"%d:" % number + b"x" * 50_000 for number in range(60)]
+        for payload in payloads:
+            began = time.monotonic()
+            assert post(server, f"/topics/{topic}", payload).status == 201
+            took.append(time.monotonic() - began)
+        assert max(took) >= 0.9 * hold_s
+        assert sum(took) < 3 * hold_s, "it reads alone then, and nobody waits"
+        assert server.metric("raceway_detached_subscribers_total") == 1
+        assert [peer.receive(30).payload for _ in payloads] == payloads
+
+
+@pytest.mark.timeout(120)
 def test_what_retention_removed_is_counted_logged_and_told() -> None:
     journal = {"SEGMENT_BYTES": 256 * KIB, "RETENTION__MAX_BYTES": MIB, "UPKEEP_S": 0.1, "SEAL": "false"}
     env: dict[str, Any] = SLOW | {f"RACEWAY_JOURNAL__{name}": value for name, value in journal.items()}
@@ -99,7 +119,7 @@ def test_what_retention_removed_is_counted_logged_and_told() -> None:
             wait_until(lambda: is_behind(server), 30, "it to leave the live path")
             wait_until(lambda: server.metric("raceway_journal_bytes") < 2 * MIB, 30, "retention")
             publish(server, topic, payloads[-10:])
-            got = []
+            got: list[bytes] = []
             while not got or got[-1] != payloads[-1]:
                 got.append(peer.receive(30).payload)
         numbers = [int(payload.partition(b":")[0]) for payload in got]
