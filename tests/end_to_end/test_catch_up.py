@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import ssl
 import time
@@ -68,6 +69,11 @@ def is_behind(server: Server) -> bool:
     return server.metric("raceway_subscribers_behind") == 1
 
 
+def catching_up(server: Server) -> list[str]:
+    """Ids of peers that the console says so of."""
+    return [row["id"] for row in json.loads(server.http("/api/peers")[1])["peers"] if row["catching_up"]]
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("transport", ["tcp", "websocket", "tls", "wss"])
 def test_one_that_slept_gets_what_it_missed_and_is_live_again(
@@ -80,9 +86,11 @@ def test_one_that_slept_gets_what_it_missed_and_is_live_again(
     with sleeper(server, transport, authority, topic) as peer:
         publish(server, topic, payloads[: COUNT // 2])
         wait_until(lambda: is_behind(server), 30, "it to leave the live path")
+        assert len(catching_up(server)) == 1
         publish(server, topic, payloads[COUNT // 2 :])
         assert [peer.receive(30).payload for _ in payloads] == payloads
         wait_until(lambda: server.metric("raceway_rejoined_subscribers_total") == rejoined + 1, 30, "it to be live")
+        assert not catching_up(server)
         publish(server, topic, [b"live"])
         assert peer.receive(30).payload == b"live"
     assert server.metric("raceway_slow_peers_closed_total") == closed
