@@ -183,11 +183,13 @@ def test_a_buffer_far_above_its_mark_goes_on_from_the_journal_without_gap_or_rep
         bench.settle()
     assert len(seat.waiting) <= 12, "twice the mark, and what came at once"
     assert (bench.counted("bus.detached"), bench.broker.catch_ups.count) == (1, 1)
+    assert bench.broker.queues.is_behind(slow)
     for _ in range(40):
         bench.arm(slow, "ticks")
         bench.settle()
     assert slow.payloads == numbered(0, 40)
     assert (bench.counted("bus.rejoined"), bench.broker.catch_ups.count) == (1, 0)
+    assert not bench.broker.queues.is_behind(slow)
     tick(bench, "hk", b"live")
     assert slow.payloads[-1] == b"live"
 

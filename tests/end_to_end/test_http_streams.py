@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,13 +14,14 @@ from tests.http_door import event_stream, get, post
 from tests.server import Server, running_server, wait_until
 
 _numbers = itertools.count()
+STALL_S = 1.5
 
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     with running_server(
         RACEWAY_LISTEN__HTTP__KEEPALIVE_MS=100, RACEWAY_LISTEN__HTTP__MAX_STREAMS=3,
-        RACEWAY_LISTEN__HTTP__STREAM_BYTES=4096, RACEWAY_LISTEN__HTTP__STALL_MS=1500,
+        RACEWAY_LISTEN__HTTP__STREAM_BYTES=4096, RACEWAY_LISTEN__HTTP__STALL_MS=round(STALL_S * 1000),
         RACEWAY_BROKER__SUBSCRIPTIONS__ALIASES='{"shop" = "/ns/shop"}',
     ) as server:  # fmt: skip
         yield server
@@ -113,6 +115,21 @@ def test_a_reader_that_takes_nothing_is_closed(server: Server, topic: str) -> No
             for _ in range(10):
                 mb.publish_many(topic, [b"x" * 16_000] * 100, confirm=False)
         wait_until(lambda: server.metric("raceway_slow_peers_closed_total") > before, what="the stream to be closed")
+
+
+@pytest.mark.timeout(120)
+def test_a_reader_that_takes_little_is_never_closed(server: Server, topic: str) -> None:
+    """It takes some 100 KiB a second. The kernel has megabytes for it, and asks for more only after a third of them."""
+    payload, count, before = b"x" * 4000, 2500, server.metric("raceway_slow_peers_closed_total")
+    with event_stream(server, f"/topics/{topic}", receive_bytes=4096) as stream:
+        with connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb:
+            mb.publish_many(topic, [payload] * count)
+        offsets, end = [], time.monotonic() + 4 * STALL_S
+        for event in itertools.islice(stream.events(), count):
+            offsets.append(event.data["offset"])
+            time.sleep(0.03 if time.monotonic() < end else 0)
+    assert offsets == list(range(count))
+    assert server.metric("raceway_slow_peers_closed_total") == before
 
 
 def test_a_base_is_followed_through_all_its_partitions(server: Server) -> None:

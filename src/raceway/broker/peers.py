@@ -120,6 +120,11 @@ class Peer(ABC):
         """The part of a payload that a schema speaks of."""
         return payload
 
+    @property
+    def is_behind(self) -> bool:
+        """Does it read from the journal until it has caught up?"""
+        return False
+
     def row(self) -> PeerRow:
         return PeerRow(
             self.id, self.name, self.description, self.connected_us, self.heard_us, wire=self.wire.decode()

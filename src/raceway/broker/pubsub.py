@@ -222,6 +222,9 @@ class PubSubQueue:
     def is_armed(self, consumer: PubSubConsumer) -> bool:
         return self.consumers[consumer].window != 0
 
+    def is_behind(self, consumer: PubSubConsumer) -> bool:
+        return self.consumers[consumer].catch_up is not None
+
     def deliver(self, run: Run, data: bytes) -> None:
         if self.credits.full:
             self.credits.note_fed(self.consumers.values())

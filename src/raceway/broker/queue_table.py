@@ -214,6 +214,11 @@ class QueueTable:
         """Does it consume from any publish/subscribe queue?"""
         return any(isinstance(queue, PubSubQueue) for queue in self._consuming.get(consumer, ()))
 
+    def is_behind(self, consumer: QueueConsumer) -> bool:
+        """Does it read from the journal what one of its publish/subscribe queues has for it?"""
+        queues = self._consuming.get(consumer, ())
+        return any(isinstance(queue, PubSubQueue) and queue.is_behind(consumer) for queue in queues)
+
     def leave(self, consumer: QueueConsumer, peer: Peer) -> None:
         """A connection is gone; so are its temporary queues. What it was handed and did not take goes back."""
         for queue in self._consuming.pop(consumer, ()):

@@ -20,6 +20,7 @@ import structlog
 from raceway import config
 from raceway.broker.peers import Encoder, Peer
 from raceway.broker.tracing import random_id
+from raceway.broker.unsent import unsent
 from raceway.errors import BusyError
 from raceway.listen.gate import Gate
 from raceway.model.addresses import network_of
@@ -205,7 +206,7 @@ class Session(Peer):
 
     def is_stuck(self, now: float) -> bool:
         """Has it taken none of what waits for `stall_s`? One that takes something lives, although it says nothing."""
-        taken = self.taken()
+        taken = self._sent - unsent(self.transport)
         if taken != self._seen or self.idle():
             if taken != self._seen and self._is_full:
                 self.hear()

@@ -142,6 +142,10 @@ class ZbusSession(Session):
     def has_room(self) -> bool:
         return not self._is_full
 
+    @property
+    def is_behind(self) -> bool:
+        return self.broker.queues.is_behind(self)
+
     def detach(self) -> bool:
         """Copies wait in the buffers of its queues: it may be read from although it does not read."""
         return self.open and self.broker.queues.subscribes(self)

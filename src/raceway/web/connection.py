@@ -11,12 +11,14 @@ What a request holds until it is answered counts towards the budget that all con
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.unsent import unsent
 from raceway.errors import MalformedError
 from raceway.web.answers import ABORT, UNSENT
 
@@ -78,7 +80,7 @@ class BoundedConnection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope[ABORT] = self.transport.abort  # type: ignore[literal-required]  # a key of our own
-        self.scope[UNSENT] = self.transport.get_write_buffer_size  # type: ignore[literal-required]  # the same
+        self.scope[UNSENT] = partial(unsent, self.transport)  # type: ignore[literal-required]  # the same
         self._await_head()
         self._in_head, self._line_bytes = True, 0
 

@@ -35,6 +35,7 @@ class PeerRow(msgspec.Struct, frozen=True):
     heard_us: int
     subscriptions: int
     errors: int
+    catching_up: Annotated[bool, Meta(description="It was too slow and reads from the journal.")]
 
 
 class PeerPage(msgspec.Struct, frozen=True):
@@ -89,5 +90,5 @@ def _row(peer: Peer) -> PeerRow:
     row = peer.row()
     return PeerRow(
         row.id, row.wire, row.name, row.description, row.connected_us, row.heard_us,
-        len(peer.subscriptions), peer.errors,
+        len(peer.subscriptions), peer.errors, peer.is_behind,
     )  # fmt: skip

@@ -22,6 +22,7 @@ from raceway.codec import cloudevents
 from raceway.codec.http_message import HttpMessage, read_plain
 from raceway.codec.seneca_document import DocumentError, read_value
 from raceway.errors import NoRouteError, RacewayError, RemoteError
+from raceway.journal.contract import Done
 from raceway.model.addresses import network_of
 from raceway.model.envelope import HTTP, PUBLISH, REQUEST, Batch
 from raceway.model.intents import Outcome, Publish, Taken
@@ -48,6 +49,20 @@ class HttpPeer(Peer):
         self.sid = self.producer.decode()
         self.principal = principal_of(request)
         self.answered: asyncio.Future[dict[str, Any]] = asyncio.get_running_loop().create_future()
+        self._waits: asyncio.Future[None] | None = None
+
+    def pause(self) -> None:
+        """Subscribers that it fed are full."""
+        self._waits = asyncio.get_running_loop().create_future()
+
+    def resume(self) -> None:
+        if self._waits is not None and not self._waits.done():
+            self._waits.set_result(None)
+
+    async def has_room(self, longest_s: float) -> None:
+        """Wait until they have drained, but no longer than this."""
+        if self._waits is not None:
+            await asyncio.wait((self._waits,), timeout=longest_s)
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         if not self.answered.done():
@@ -112,8 +127,21 @@ class HttpDoor:
 
 
 async def publish(broker: Broker, peer: HttpPeer, intent: Publish) -> bool:
-    """Was anybody there? Returns after the commit. Raises what the messages were refused for."""
-    return await stored(lambda done: _is_routed(broker.perform(peer, intent, done)))
+    """Was anybody there? Returns after the commit, and when full subscribers have drained: as any publisher, whoever
+    sends one request after the other goes as fast as they do. Raises what the messages were refused for."""
+    try:
+        routed = await stored(lambda done: _is_routed(_feed(broker, peer, intent, done)))
+        await peer.has_room(broker.settings.hold_ms / 1000)
+    finally:
+        broker.credits.leave(peer)
+    return routed
+
+
+def _feed(broker: Broker, peer: HttpPeer, intent: Publish, done: Done) -> Outcome:
+    broker.credits.begin()
+    outcome = broker.perform(peer, intent, done)
+    broker.credits.settle(peer)
+    return outcome
 
 
 def _reading(handle: Handler) -> Handler:

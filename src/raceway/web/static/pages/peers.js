@@ -10,7 +10,7 @@ export async function show(view) {
   const note = h("span", { class: "soft", role: "status" });
   let nowUs = Date.now() * 1000;
   const peers = new Table([
-    { title: "Name", cell: (row) => row.name || h("span", { class: "mono soft" }, row.id), class: "wide" },
+    { title: "Name", cell: (row) => h("span", {}, row.name || h("span", { class: "mono soft" }, row.id), row.catching_up ? [" ", badge("catching up", "warn")] : null), class: "wide" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Says of itself", cell: (row) => row.description, optional: true },
     { title: "Connected", cell: (row) => ago(row.connected_us, nowUs), class: "tight" },
