@@ -47,7 +47,7 @@ _ESCAPES = {
 _OLDER = frozenset((*ALIASES, ADMIN_ALIAS))
 # Not learned: `expect` asks for an answer before the body comes; the other is told apart by the command.
 _UNUSUAL = frozenset({b"expect", ADMIN_ALIAS})
-_ONCE = frozenset({b"host", b"origin"})
+ONCE = frozenset({b"host", b"origin"})
 # What a head may have to be worth learning: clients send a dozen headers, and a pattern costs time to make.
 LEARNABLE_HEADERS, LEARNABLE_BYTES = 24, 1024
 # Lines and names are remembered only when short: a long one is no client's habit, and memory is ours.
@@ -177,7 +177,7 @@ def _read_headers(lines: list[bytes]) -> tuple[dict[bytes, bytes], list[bytes]]:
         value = value.strip(BLANK)
         if folded == b"content-length" and headers.get(folded, value) != value:
             raise _BrokenError("differing content-length")
-        if folded in _ONCE and folded in headers:  # RFC 9112, 3.2; peers disagree on which of them counts
+        if folded in ONCE and folded in headers:  # RFC 9112, 3.2; peers disagree on which of them counts
             raise _BrokenError(f"more than one {folded.decode()}")
         headers[folded] = value
         names.append(name)

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from raceway.codec.zbus_head import ALIASES, BLANK, First, ZbusLimits, read_first
+from raceway.codec.zbus_head import ALIASES, BLANK, ONCE, First, ZbusLimits, read_first
 from raceway.errors import MalformedError
 from raceway.pipeline.imports.parsed import Borders
 from raceway.pipeline.imports.slices import (
@@ -176,8 +176,11 @@ class Heads:
         if len(lines) > 1:
             owners, values = self.header_owners[lines], self.values(lines).dictionary_encode().indices.to_numpy()
             differs = (owners[1:] == owners[:-1]) & (values[1:] != values[:-1])
-            odd = lines[1:][differs]
-            self._odd_lines.append((self.header_owners[odd], self._header_lines[odd], "differing content-length"))
+            self._note_odd(lines[1:][differs], "differing content-length")
+        for name in sorted(each.decode() for each in ONCE):
+            lines = np.flatnonzero(self.header_names == self._number.get(name, -1))
+            owners = self.header_owners[lines]
+            self._note_odd(lines[1:][owners[1:] == owners[:-1]], f"more than one {name}")
         owners = np.concatenate([owners for owners, _, _ in self._odd_lines])
         places = np.concatenate([places for _, places, _ in self._odd_lines])
         reasons = np.repeat(np.arange(len(self._odd_lines)), [len(places) for _, places, _ in self._odd_lines])
@@ -187,6 +190,9 @@ class Heads:
         decisive[concerned] = reasons[order][first]
         for number, (_, _, reason) in enumerate(self._odd_lines):
             self._refuse(decisive == number, reason)
+
+    def _note_odd(self, lines: Places, reason: str) -> None:
+        self._odd_lines.append((self.header_owners[lines], self._header_lines[lines], reason))
 
     def _check_length(self) -> None:
         told = self.header("content-length")
