@@ -108,7 +108,7 @@ firsts: st.SearchStrategy[bytes] = st.one_of(
 good_firsts = st.sampled_from([b"POST / HTTP/1.1", b"GET /orders?x=1&schema-id=5", b"HTTP/1.1 500 Oh no"])
 GOOD_NAMES = [
     b"mq", b"Mq", b"mq-reply", b"mq_reply", b"msgid", b"msgid-raw", b"topic", b"encoding", b"content-type", b"window",
-    b"content-encoding", b"schema-id", b"schema-version", b"reply-code", b"X-Shop", b"x-shop", b"sub_cmd", b"host",
+    b"content-encoding", b"schema-id", b"schema-version", b"reply-code", b"X-Shop", b"x-shop", b"sub_cmd", b"broker",
 ]  # fmt: skip
 PAIRS = [(b"204", b"a/b"), (b" a/b", b"utf-8"), (b"1", b""), (b"404", b"200")]
 good_names = st.sampled_from(GOOD_NAMES)
@@ -162,6 +162,8 @@ def test_every_two_headers_together_get_the_codecs_verdict(tmp_path: Path) -> No
 @hostile
 @given(st.lists(st.one_of(wild(), tame()), max_size=5), st.binary(max_size=8))
 @example([b"POST / HTTP/1.1\r\ncmd: produce\r\nContent-Length: 1\r\ncontent-length: 2\r\n\r\nx"], b"")
+@example([b"POST / HTTP/1.1\r\nHost: a\r\nhost: a\r\n\r\n", b"POST / HTTP/1.1\r\ncmd: produce\r\n\r\n"], b"")
+@example([b"POST / HTTP/1.1\r\norigin: a\r\nOrigin: b\r\nhost: a\r\nhost: a\r\n\r\n"], b"")
 @example([b"POST / HTTP/1.1\r\n folded\r\nx y: 1\r\n\r\n"], b"")
 @example([b"POST / HTTP/1.1\r\n" + b"a:b\r\n" * 201 + b"\r\n"], b"")
 @example([b"POST / HTTP/1.1\r\n" + b"a:b\r\n" * 20_000 + b"\r\n"], b"")

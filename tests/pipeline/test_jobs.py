@@ -215,11 +215,11 @@ def test_tables_of_another_release_are_computed_anew(
     lake.notes.put(MESSAGES, "0-9", Note(rows=1, feeds={BUCKETED.name: ["a"]}))
     check_version(lake)
     assert lake.notes.of(MESSAGES, "0-9").feeds == {BUCKETED.name: ["a"]}
-    monkeypatch.setattr("raceway.pipeline.registry.VERSION", 2)
+    monkeypatch.setattr("raceway.pipeline.registry.VERSION", 1_000)
     check_version(lake)
     assert lake.notes.of(MESSAGES, "0-9").feeds == {}
     assert not lake.path(BUCKETED.name).exists()
-    assert lake.folders.version.read_text() == "2"
+    assert lake.folders.version.read_text() == "1000"
 
 
 def test_a_note_of_a_part_that_never_came_is_dropped(spark: SparkSession, tmp_path: Path) -> None:
