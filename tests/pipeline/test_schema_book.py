@@ -10,6 +10,8 @@ import pytest
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.journal.files import Files
+from raceway.journal.mark import write_trimmed
 from raceway.journal.reader import Reader
 from raceway.model.schemas import SchemaVersion
 from raceway.pipeline.schema_book import SchemaBook
@@ -57,16 +59,21 @@ def test_versions_are_followed_and_deleted_ones_stay_known(rig: Rig, tmp_path: P
     rig.close()
 
 
-def test_what_retention_removed_is_taken_from_the_snapshot(rig: Rig, tmp_path: Path) -> None:
+@pytest.mark.parametrize("was_lost", [False, True])
+def test_what_retention_removed_or_damage_took_is_taken_from_the_snapshot(
+    rig: Rig, tmp_path: Path, was_lost: bool
+) -> None:
     register(rig, avro(1, 1, V1), avro(2, 2, V2))
     for _ in range(3):
         talk(rig)
     rig.close()
-    oldest = min(rig.folder.glob("segment-*.blocks"))
+    oldest, following = sorted(rig.folder.glob("segment-*.blocks"))[:2]
+    if not was_lost:
+        write_trimmed(Files(), rig.folder, int(following.stem.split("-")[1]))
     for path in rig.folder.glob(f"{oldest.stem}*"):
         path.unlink()
     reader = Reader(rig.folder)
-    assert reader.first_position() > 4
+    assert (reader.first_position() == 0) is was_lost
     reader.close()
     book = SchemaBook(tmp_path / "book.json")
     book.follow(rig.folder)

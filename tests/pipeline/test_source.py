@@ -13,6 +13,8 @@ from pyspark.sql import functions as F
 
 import raceway.pipeline
 from raceway.journal.catalogue import segment_path
+from raceway.journal.files import Files
+from raceway.journal.mark import write_trimmed
 from raceway.pipeline.spark import said_by_us
 from tests.ledger import Ledger, Publisher, Sink
 from tests.pipeline.drivers import environment
@@ -173,6 +175,7 @@ def test_what_is_gone_is_said_and_passed_over_only_when_asked(spark: SparkSessio
     with journal(tmp_path / "data", 5000) as rig:
         firsts = sorted(int(path.stem.split("-")[1]) for path in rig.folder.glob("*.blocks"))
         every = expected_positions(rig.folder)
+    write_trimmed(Files(), tmp_path / "data", firsts[1])  # as retention does before it removes anything
     segment_path(tmp_path / "data", firsts[0]).unlink()
     segment_path(tmp_path / "data", firsts[2]).unlink()
     assert refusal(load(spark, tmp_path / "data", startingPosition="0")) == (
