@@ -49,7 +49,8 @@ class Books:
 @contextmanager
 def faulty(folder: Path) -> Iterator[tuple[Server, Path]]:
     fault, data = folder / "fault", folder / "data"
-    with running_server(data, **fault_env(fault, data), RACEWAY_JOURNAL__RETRY_S=0.1) as server:
+    env = fault_env(fault, data) | {"RACEWAY_BROKER__SUBSCRIPTIONS__FIRST_IN_FLIGHT": 100}  # nothing is acknowledged
+    with running_server(data, **env, RACEWAY_JOURNAL__RETRY_S=0.1) as server:
         yield server, fault
 
 
