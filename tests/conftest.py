@@ -8,6 +8,7 @@ from collections.abc import Generator
 
 import pytest
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadScopeScheduling
 
 from tests.rounds import SOAKING
 
@@ -29,6 +30,30 @@ MAY_SKIP = "may_skip"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MAY_SKIP}(reason): a skip is no failure, also with CI=true")
+
+
+# Tests that share something costly run in one worker: a JVM, a browser, the pages of the manual.
+GROUPS = {
+    "tests/pipeline/": "spark",
+    "tests/end_to_end/test_console": "chromium",
+    "tests/test_site.py": "chromium",
+}
+
+
+def group_of(path: str) -> str:
+    """The group of a test file, relative to the project; its own name where it shares nothing."""
+    return next((group for prefix, group in GROUPS.items() if path.startswith(prefix)), path)
+
+
+class ByGroup(LoadScopeScheduling):  # type: ignore[misc] # its base has no types
+    """Hand out whole groups, those that take longest first, so that no worker is left alone with one at the end."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return group_of(nodeid.partition("::")[0])
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByGroup:
+    return ByGroup(config, log)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,5 +1,20 @@
-"""Ports for servers that tests start."""
+"""Ports for servers that tests start. Each worker of a parallel run has a range of its own."""
 
-from raceway.cli.ports import IN_A_ROW, free_port_base
+from __future__ import annotations
+
+import os
+
+from raceway.cli import ports
+from raceway.cli.ports import HIGHEST, IN_A_ROW, LOWEST
 
 __all__ = ["IN_A_ROW", "free_port_base"]
+
+# pytest-xdist names its workers gw0, gw1 ...; without it there is one.
+WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+SHARE = (HIGHEST + 1 - LOWEST) // WORKERS
+
+
+def free_port_base() -> int:
+    """The first of ten free ports in a row, which no other worker is about to take."""
+    return ports.free_port_base(LOWEST + WORKER * SHARE, LOWEST + (WORKER + 1) * SHARE - 1)

@@ -5,10 +5,13 @@ A machine that has one neither before nor after trying skips its tests; with CI=
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -18,8 +21,24 @@ FOLDER = HERE.parent / ".tools"
 INSTALL_S = FETCH_S = 400
 
 
+@contextmanager
+def one_at_a_time() -> Iterator[None]:
+    """Workers of a parallel run install and fetch one after another; who comes second finds it done."""
+    FOLDER.mkdir(exist_ok=True)
+    with (FOLDER / "lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def installed(program: str, package: str) -> str:
     """A program of the system, installed if it is not there and we may."""
+    if (found := shutil.which(program)) is not None:
+        return found
+    with one_at_a_time():
+        return _install(program, package)
+
+
+def _install(program: str, package: str) -> str:
     if (found := shutil.which(program)) is None and os.geteuid() == 0 and shutil.which("apt-get"):
         env = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
         for command in (["apt-get", "update", "-q"], ["apt-get", "install", "-y", "-q", package]):
@@ -34,6 +53,12 @@ def h2spec() -> Path:
     """The conformance tester of HTTP/2, built from its Go module."""
     go = installed("go", "golang-go")
     program = _place(HERE / "h2spec", "go.sum") / "h2spec"
+    with one_at_a_time():
+        _build_h2spec(go, program)
+    return program
+
+
+def _build_h2spec(go: str, program: Path) -> None:
     if not program.exists():
         command = [
             go,
@@ -45,7 +70,6 @@ def h2spec() -> Path:
             "github.com/summerwind/h2spec/cmd/h2spec",
         ]
         _run(command, HERE / "h2spec")
-    return program
 
 
 def grpc_js() -> Path:
@@ -73,7 +97,8 @@ def maven_jars(name: str) -> list[Path]:
     maven = installed("mvn", "maven")
     lock = HERE / name / "jars.txt"
     folder = _place(HERE / name, "jars.txt")
-    return [_maven_jar(maven, folder, *line.split()) for line in lock.read_text("utf-8").splitlines()]
+    with one_at_a_time():
+        return [_maven_jar(maven, folder, *line.split()) for line in lock.read_text("utf-8").splitlines()]
 
 
 def _maven_jar(maven: str, folder: Path, coordinates: str, sha256: str) -> Path:
@@ -93,10 +118,11 @@ def _packages(name: str, wanted: str) -> Path:
     """A folder with the npm packages that the lock file of `tests/<name>` lists."""
     npm = installed("npm", "npm")
     folder = _place(HERE / name, "package-lock.json")
-    if not (folder / "node_modules" / wanted).exists():
-        for file in ("package.json", "package-lock.json"):
-            shutil.copy(HERE / name / file, folder)
-        _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
+    with one_at_a_time():
+        if not (folder / "node_modules" / wanted).exists():
+            for file in ("package.json", "package-lock.json"):
+                shutil.copy(HERE / name / file, folder)
+            _run([npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"], folder)
     return folder
 
 

@@ -12,13 +12,13 @@ LOWEST, HIGHEST = 10_000, 32_767
 IN_A_ROW = 10
 
 
-def free_port_base() -> int:
+def free_port_base(lowest: int = LOWEST, highest: int = HIGHEST) -> int:
     """The first of ten free ports in a row on 127.0.0.1. Chosen at random: others may be looking too."""
     for _ in range(200):
-        base = random.randint(LOWEST, HIGHEST - IN_A_ROW + 1)  # noqa: S311 - no secret
+        base = random.randint(lowest, highest - IN_A_ROW + 1)  # noqa: S311 - no secret
         if all(_is_free(port) for port in range(base, base + IN_A_ROW)):
             return base
-    raise UnavailableError(f"no {IN_A_ROW} free ports in a row found between {LOWEST} and {HIGHEST}")
+    raise UnavailableError(f"no {IN_A_ROW} free ports in a row found between {lowest} and {highest}")
 
 
 def _is_free(port: int) -> bool:
