@@ -91,7 +91,7 @@ def test_a_name_that_belongs_to_no_capture_or_to_two_is_refused(files: ParquetLa
     for name, said in [
         ("abababab", "2 imported captures match"),
         ("cd", "no such file or folder"),
-        (str(tmp_path / "other"), "was not imported; run `raceway pipeline captures`"),
+        (str(tmp_path / "other"), "was not imported; run `raceway pipeline captures` to list the imported files"),
     ]:
         with pytest.raises(ConfigError, match=said):
             named_captures(files, [name])
