@@ -143,7 +143,7 @@ def test_a_search_that_finds_nothing_says_what_to_do(visitor: Visitor) -> None:
     expect(page.locator(".empty").first).to_contain_text("Nothing found")
     page.get_by_label("JSON path").fill("$..[")
     page.get_by_label("JSON path").press("Enter")
-    expect(page.get_by_role("alert")).to_contain_text("is no path")
+    expect(page.get_by_role("alert")).to_contain_text("is not a path")
     visitor.forgive(400)
 
 

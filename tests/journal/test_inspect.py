@@ -126,7 +126,7 @@ def test_a_row_is_found_by_topic_and_offset(folder: Path) -> None:
 
 def test_rows_that_are_not_there_are_errors_that_say_why(folder: Path) -> None:
     reader = Reader(folder)
-    with pytest.raises(JournalError, match="no position 900 yet; the last committed one is 899"):
+    with pytest.raises(JournalError, match="position 900 does not exist yet; the last committed one is 899"):
         row_at(reader, 900)
     with pytest.raises(JournalError, match="no offset 193 yet; the last one is 192"):
         row_of_topic(reader, TOPICS[0], 193)

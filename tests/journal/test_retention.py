@@ -101,7 +101,7 @@ def test_beyond_max_pinned_the_cursor_moves_to_the_first_offset_left() -> None:
 def test_a_move_says_who_was_moved_and_what_was_skipped() -> None:
     text = str(CursorMove("billing", "orders", 3, 20))
     assert text == (
-        "cursor 'billing' was too far behind: moved from offset 3 of topic 'orders' to 20, the first one left; "
+        "cursor 'billing' lagged too far behind: moved from offset 3 of topic 'orders' to 20, the first one left; "
         "17 offsets are skipped"
     )
 

@@ -57,7 +57,7 @@ def test_a_destroyed_prefix_costs_one_block() -> None:
     found = walked(b"".join(frames))
     assert firsts(found) == [0, 4]
     assert lost(found) == [
-        Lost(len(frames[0]), len(frames[1]), 2, 3, True, "the prefix is damaged", []),
+        Lost(len(frames[0]), len(frames[1]), 2, 3, True, "the prefix of a block is damaged", []),
     ]
 
 

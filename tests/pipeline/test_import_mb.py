@@ -170,7 +170,7 @@ publish:a.b:1.0.0\n\\n
 publish:a.b:1.0.0\nends with \
 publish:a.b:1.0.0\n"""
     first, second, third, fourth = verdicts(capture(tmp_path, "mb", content))
-    assert first.reason == third.reason == "a backslash stands before something else than n or a backslash"
+    assert first.reason == third.reason == "invalid escape: a backslash must be followed by n or a backslash"
     assert second.row is not None
     assert second.row["payload"] == b"\\n"
     assert fourth.row is not None

@@ -89,9 +89,9 @@ def test_captures_are_named_by_id_or_by_the_path_they_had(files: ParquetLake, tm
 def test_a_name_that_belongs_to_no_capture_or_to_two_is_refused(files: ParquetLake, tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"x")
     for name, said in [
-        ("abababab", "2 imported captures are named so"),
+        ("abababab", "2 imported captures match"),
         ("cd", "no such file or folder"),
-        (str(tmp_path / "other"), "was not imported; `raceway pipeline captures` lists what was"),
+        (str(tmp_path / "other"), "was not imported; run `raceway pipeline captures` to list the imported files"),
     ]:
         with pytest.raises(ConfigError, match=said):
             named_captures(files, [name])

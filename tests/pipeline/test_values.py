@@ -134,7 +134,7 @@ def test_numbers_that_nobody_gave_are_a_fault() -> None:
 
 
 def test_a_definition_that_cannot_be_read_any_more_is_a_fault() -> None:
-    assert read(ONE, 5, 1).fault == "the definition cannot be read any more"
+    assert read(ONE, 5, 1).fault == "the definition can no longer be parsed"
 
 
 def test_json_says_where_it_does_not_fit() -> None:
@@ -158,7 +158,7 @@ def test_a_payload_that_nobody_can_read_is_one_row(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Known, "read", stumble)
     columns = {"schema_id": [1], "schema_version": [2], "time_us": [0], "wire": ["mb"], "payload": [b""]}
     found = KNOWN.read_batch(pa.RecordBatch.from_pydict(columns))
-    assert found.column("value_fault").to_pylist() == ["cannot be read: too deep"]
+    assert found.column("value_fault").to_pylist() == ["payload cannot be read: too deep"]
     assert found.column("schema_version").to_pylist() == [2]
 
 

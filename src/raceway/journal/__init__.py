@@ -1,4 +1,4 @@
-"""The durable columnar log: the one truth of the bus. `open_journal` writes one, `reader.Reader` reads it elsewhere."""
+"""Durable columnar log of the bus. `open_journal` opens it for writing, `reader.Reader` reads it in any process."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ if TYPE_CHECKING:
 
 
 def wall_clock_us() -> int:
+    """Return the wall clock in microseconds since 1970."""
+    # An integer from the start: the last bit of a float of today's seconds is worth a quarter of a microsecond.
     return time.time_ns() // 1000
 
 
 def open_journal(settings: config.Journal, post: Post, clock: Callable[[], int] = wall_clock_us) -> Journal:
-    """The journal that the settings ask for; the calling thread becomes its owner.
+    """Open the journal that the settings describe; the calling thread becomes its owner.
 
-    `post` hands a call from another thread to the owner. LockedError when another process has the folder,
-    FormatVersionError when a newer release wrote it.
+    `post` hands a call from another thread to the owner. Raises LockedError if another process holds the folder,
+    FormatVersionError if a newer release wrote it.
     """
+    # Imported on use: a client that only reads must not load the engines.
     if settings.durability == "memory":
         from raceway.journal.memory import MemoryJournal
 

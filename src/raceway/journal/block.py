@@ -1,4 +1,4 @@
-"""A block before it is written: filled by the owner in O(columns) per batch, encoded by the writer."""
+"""Block before it is written: filled by the owner thread in O(columns) per batch, encoded by the writer thread."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from raceway.model.envelope import CONTROL, Batch
 
 Span = tuple[str, int, int]
 
-# What a row costs beside payload, attributes and hops: ids, numbers and their places. Only limits go by it.
+# Estimated bytes of a row besides payload, attributes and hops: ids, numbers and their offsets. Used for limits only.
 _ROW_BYTES = 64
 _LARGE_COLUMNS = ("payload", "attributes", "hops")
 
 
 class Frame(NamedTuple):
-    """A block as it will lie on disk, and what its index says of it."""
+    """Encoded block as it lies on disk, and the facts that its index entry needs."""
 
     head: bytes
     body: bytes
@@ -40,7 +40,7 @@ class Frame(NamedTuple):
 
 
 class OpenBlock:
-    """Rows that will be committed together. Control rows come last: they do not stand between messages."""
+    """Rows that will be committed together. Control rows come last, so that the sequences of messages are dense."""
 
     __slots__ = (
         "batches", "controls", "counts", "dones", "first", "messages", "size", "snapshot", "spans", "time_us",
@@ -56,7 +56,7 @@ class OpenBlock:
         self.counts: list[int] = []
         self.spans: list[Span] = []
         self.dones: list[Done] = []
-        # Those who wait for everything so far, and whether they wait for space on a full disk too.
+        # Callbacks of `after_commit`, and whether each also waits until a full disk has space again.
         self.waiting: list[tuple[Done, bool]] = []
         self.controls: dict[tuple[str, str], bytes] = {}
         self.snapshot: bytes | None = None
@@ -67,10 +67,11 @@ class OpenBlock:
 
     @property
     def end(self) -> int:
-        """The first sequence behind this block."""
+        """First sequence after this block."""
         return self.first + self.messages + len(self.controls)
 
     def add(self, batch: Batch, size: int, spans: Iterable[Span]) -> None:
+        """Add the rows of a batch; `size` and `spans` were computed by the caller."""
         self.batches.append(batch.__dict__.copy())  # the lists by reference; the batch's owner may set others later
         self.counts.append(batch.count)
         self.messages += batch.count
@@ -79,16 +80,23 @@ class OpenBlock:
         self.time_us = batch.time_us  # type: ignore[assignment]  # stamped with one value by the journal
 
     def add_control(self, section: str, key: str, payload: bytes, time_us: int) -> int:
-        """A later row for the same key replaces the earlier one. Its size, for which either counts."""
+        """Add a control row, replacing an earlier one for the same key. Return its estimated size (replaced rows count
+        too)."""
+        # Only the last value counts when the state is summed up, so a cursor that moves a thousand times within
+        # a block costs one row.
         self.controls[section, key] = payload
+        # The replaced payload stays in `size`: the block is closed a little early, and no second lookup is
+        # needed.
         size = _ROW_BYTES + len(payload)
         self.size += size
         self.time_us = time_us
         return size
 
     def encode(self, marker: bytes) -> Frame:
-        """The frame. Leaves the block as it is, so that a failed one can be taken apart again."""
+        """Return the encoded frame. The block is not changed, so that its rows can be failed or tried again."""
         batches, counts = self.batches, self.counts
+        # Control rows have no topic and no offset; one batch at the end keeps them out of the columns of
+        # messages.
         if self.controls:
             control = Batch(
                 len(self.controls), kind=CONTROL, topic=b"", time_us=self.time_us, payload=list(self.controls.values())
@@ -96,8 +104,11 @@ class OpenBlock:
             batches, counts = [*batches, control.__dict__], [*counts, control.count]
         layout = lay_out(batches, counts)
         body = layout.body()
+        # One CRC per 64 KiB stripe, so that a reader of a part checks only that part, and damage is confined to
+        # it.
         sums = array("I", checksum.sums(body)).tobytes()
         spans = _merged(self.spans)
+        # The word sum is the second check: a repaired stripe must also bring this sum back (see `format.Meta`).
         meta = Meta(layout.columns, layout.constants, spans, sums, word_sum(body))
         flags = HAS_CONTROL_ROWS if self.controls else 0
         head = encode_head(marker, meta, len(body), self.first, self.rows, self.time_us, flags)
@@ -105,12 +116,13 @@ class OpenBlock:
 
 
 def size_of(batch: Batch) -> int:
-    """About how many bytes the rows of a batch need."""
+    """Estimate how many bytes the rows of a batch need."""
     columns = batch.__dict__
     size = _ROW_BYTES * batch.count
     for name in _LARGE_COLUMNS:
         if (column := columns.get(name)) is None:
             continue
+        # One value for all rows is stored once, as a constant or a run.
         if type(column) is not list:
             size += len(column)
         elif len(column) == 1:  # most batches of an idle bus
@@ -121,14 +133,16 @@ def size_of(batch: Batch) -> int:
 
 
 def _sum_of_sizes(column: list[bytes | None]) -> int:
+    """Return the bytes of all items; None counts as empty."""
     try:
+        # The common case runs in C without a generator; columns with None are rare enough to sum twice.
         return sum(map(len, column))  # type: ignore[arg-type]  # None is the exception
     except TypeError:
         return sum(map(len, filter(None, column)))
 
 
 def parts_of(batch: Batch, rows: int, size: int) -> list[Batch]:
-    """The batch cut into pieces of at most `rows` rows and about `size` bytes; a larger row is alone."""
+    """Cut a batch into pieces of at most `rows` rows and about `size` bytes; a larger row gets a piece of its own."""
     cuts = [0]
     held = 0
     for row, item in enumerate(_row_sizes(batch)):
@@ -140,7 +154,7 @@ def parts_of(batch: Batch, rows: int, size: int) -> list[Batch]:
 
 
 def spans_of(batch: Batch) -> list[Span]:
-    """What the offsets of a batch are, topic by topic; they are dense."""
+    """Return (topic, first offset, count) of each topic in a batch; offsets of a topic are dense."""
     if batch.offset is None:
         return []
     counted: dict[bytes, tuple[int, int]] = {}
@@ -154,6 +168,7 @@ def spans_of(batch: Batch) -> list[Span]:
 
 
 def _row_sizes(batch: Batch) -> Iterable[int]:
+    """Estimate the bytes of each row."""
     columns = [column for name in _LARGE_COLUMNS if type(column := getattr(batch, name)) is list]
     if not columns:
         return [_ROW_BYTES] * batch.count
@@ -161,6 +176,7 @@ def _row_sizes(batch: Batch) -> Iterable[int]:
 
 
 def _slice(batch: Batch, begin: int, end: int) -> Batch:
+    """Return rows `begin` to `end` of a batch. Constants are shared, lists and ranges sliced."""
     part = Batch(end - begin)
     for name, column in batch.__dict__.items():
         if name != "count":
@@ -169,7 +185,7 @@ def _slice(batch: Batch, begin: int, end: int) -> Batch:
 
 
 def _merged(spans: list[Span]) -> list[Span]:
-    """One span per topic: within a block its offsets follow each other."""
+    """Merge the spans of each topic into one: within a block the offsets of a topic are consecutive."""
     if len(spans) < 2:
         return spans
     merged: dict[str, tuple[int, int]] = {}

@@ -1,8 +1,8 @@
-"""One block as it lies in a file: its head mended if need be, its body loaded and checked stripe by stripe.
+"""Block as it lies in a file: its head repaired if necessary, its body loaded and checked stripe by stripe.
 
-A stripe whose CRC differs sends the whole body through repair. If every stripe can be mended and the body's word sum
-comes back, the block is as it was written. Otherwise the stripes that differ are bad, mended or not, and only rows
-without a byte in them are given out.
+A stripe whose CRC differs sends the whole body through repair. If every stripe can be repaired and the body's word sum
+comes back, the block is as it was written. Otherwise the stripes that differ are bad, repaired or not, and only rows
+without a byte in them are returned.
 """
 
 from __future__ import annotations
@@ -32,34 +32,34 @@ from raceway.journal.format import (
 from raceway.journal.rows import Budget, decode_rows
 from raceway.journal.salvage import good_ranges
 
-# Bodies up to this size are loaded at once; of larger ones only what is asked for.
+# Bodies up to this size are loaded whole; of larger ones only the stripes that are needed.
 _WHOLE = MIB
-# Readers get batches of about this size. Arrow's allocator keeps several times as much for itself, and a reader far
-# behind shall stay well below 64 MiB.
+# Readers get batches of about this size. Arrow's allocator keeps several times as much for itself, and a reader that
+# lags far behind must stay well below 64 MiB.
 _BATCH_BYTES = 2 * MIB
 # Prefix and meta of nearly every block fit; a block of 32 MiB has 2 KiB of CRCs.
 _HEAD_READ = 8192
-# Columns that the rows of another decide about.
+# Columns that are filled from others where they are null: both must be good.
 _NEEDS = {"correlation_id": ("message_id",)}
 
 
 class BadStripesError(Exception):
-    """Bytes were asked for that cannot be trusted. Never leaves this module."""
+    """Raised for bytes that cannot be trusted. Does not leave this module."""
 
 
 class StoredBlock:
-    """A block of `source` at `position`."""
+    """Block of `source` at `position`."""
 
     def __init__(self, source: Source, position: int, prefix: Prefix, meta: Meta, file: str, damage: DamageLog) -> None:
         self.prefix, self.meta = prefix, meta
         self._source, self._position, self._file, self._damage = source, position, file, damage
         self._sums = unpack(f"<{len(meta.sums) // 4}I", meta.sums)
         self._body: bytes | None = None
-        self._places: pa.RecordBatch | None = None  # topics and offsets: kept, for whoever comes back for more
+        self._places: pa.RecordBatch | None = None  # topics and offsets: kept for the next read of this block
         self._bad: frozenset[int] = frozenset()
 
     def is_sound(self) -> bool:
-        """Whether the whole body is there and good, mended if need be."""
+        """Return whether the whole body is present and good, repaired if necessary."""
         try:
             self._load(0, self.prefix.body_size)
         except BadStripesError:
@@ -67,7 +67,7 @@ class StoredBlock:
         return True
 
     def read(self, begin: int, end: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Rows `begin` to `end` in batches of bounded size, without those that cannot be proven good."""
+        """Yield rows `begin` to `end` in batches of bounded size, without those that cannot be proven good."""
         step = self._rows_at_once(_BATCH_BYTES)
         for at in range(begin, end, step):
             yield from self._read_good(at, min(at + step, end), columns)
@@ -75,10 +75,12 @@ class StoredBlock:
     def read_topic(
         self, topic: str, offset: int, budget: Budget, columns: Sequence[str] | None
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of `topic` from `offset` on, until the budget is spent."""
+        """Yield rows of `topic` from `offset` on until the budget is spent."""
         wanted = columns and [*columns, *({"topic", "offset"} - set(columns))]
         for begin, end in self._topic_rows(topic, offset, budget):
             for batch in self._read_good(begin, end, wanted):
+                # Ranges are contiguous, so rows of other topics between those of this one are read too and
+                # filtered here.
                 found = batch.filter(_of_topic(batch, topic, offset))
                 if found.num_rows:
                     taken = budget.take(found)
@@ -87,11 +89,12 @@ class StoredBlock:
                     return
 
     def _topic_rows(self, topic: str, offset: int, budget: Budget) -> Iterator[tuple[int, int]]:
-        """Ranges of rows that hold the topic, each not much larger than what is asked for."""
+        """Yield ranges of rows that hold the topic, each not much larger than the budget."""
         rows = self.prefix.rows
         try:
             self._places = self._places or self._decode(0, rows, ["topic", "offset"])
         except BadStripesError:
+            # Topics or offsets are damaged: let the caller read the rows that can be proven and filter those.
             yield 0, rows
             return
         found = pc.indices_nonzero(_of_topic(self._places, topic, offset))
@@ -104,10 +107,11 @@ class StoredBlock:
             yield begin, found[at - 1].as_py() + 1
 
     def _rows_at_once(self, size: int) -> int:
-        """About how many rows have so many bytes, by the block's mean; at least one."""
+        """Estimate how many rows have `size` bytes, by the block's mean row size; at least one."""
         return max(1, self.prefix.rows * size // max(1, self.prefix.body_size))
 
     def _read_good(self, begin: int, end: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+        """Yield the good rows of a range, as one batch if the block is sound."""
         if not self._bad:
             try:
                 yield self._decode(begin, end, columns)
@@ -115,6 +119,7 @@ class StoredBlock:
                 pass
             else:
                 return
+        # `_load` has healed the block by now, so `_bad` tells which stripes to avoid.
         for run in self._good_ranges(columns):
             low, high = max(begin, run.start), min(end, run.stop)
             if low < high:
@@ -124,9 +129,10 @@ class StoredBlock:
         return decode_rows(self.meta, self.prefix.first, self.prefix.rows, self._load, begin, end, columns)
 
     def _load(self, at: int, size: int) -> pa.Buffer:
-        """Checked bytes of the body."""
+        """Return checked bytes of the body. Raises BadStripesError where they cannot be trusted."""
         if not size:
             return pa.py_buffer(b"")
+        # Checksums cover whole stripes, so whole stripes are read even for a few bytes.
         low, high = at // STRIPE, -(-(at + size) // STRIPE)
         if self._body is not None:
             if not self._bad.isdisjoint(range(low, high)):
@@ -137,6 +143,7 @@ class StoredBlock:
             low, high = 0, len(self._sums)
         begin, end = low * STRIPE, min(high * STRIPE, self.prefix.body_size)
         data = self._source.read(end - begin, self._position + self.prefix.body_at + begin)
+        # A short read means that the file ends inside the body: repair treats the missing stripes as bad.
         if len(data) < end - begin or not self._agrees(data, low):
             self._heal()
             return self._load(at, size)
@@ -145,6 +152,7 @@ class StoredBlock:
         return pa.py_buffer(data).slice(at - begin, size)
 
     def _agrees(self, data: bytes, stripe: int) -> bool:
+        """Return whether each stripe of `data`, beginning with number `stripe`, has its CRC."""
         for at in range(0, len(data), STRIPE):
             if crc(data[at : at + STRIPE]) != self._sums[stripe]:
                 return False
@@ -152,13 +160,15 @@ class StoredBlock:
         return True
 
     def _heal(self) -> None:
-        """Load the whole body and mend it, or find out which stripes are bad; report either."""
+        """Load the whole body and repair it, or find out which stripes are bad; report either."""
         data = self._source.read(self.prefix.body_size, self._position + self.prefix.body_at)
         self._body, repaired, bad = maybe_mend_all(data, self._sums)
+        # Without the word sum, three or more flips in one stripe would pass as one, once in 4,096 cases.
         if not bad and (not repaired or word_sum(self._body) == self.meta.check):
             if repaired:
                 self._report_repair()
             return
+        # The word sum covers the whole body: if it differs, any of the repaired stripes may be the wrong one.
         self._bad = frozenset(bad + repaired)
         good = sum(map(len, self._good_ranges(None)))
         self._damage.add(
@@ -178,6 +188,7 @@ class StoredBlock:
         )  # fmt: skip
 
     def _good_ranges(self, columns: Sequence[str] | None) -> list[range]:
+        """Return the runs of rows whose bytes, in the given columns, all lie in good stripes."""
         names = STORED_TYPES if columns is None else {n for name in columns for n in (name, *_NEEDS.get(name, ()))}
         assert self._body is not None
         return good_ranges(self.meta, self.prefix.rows, self._body, self._bad, names)
@@ -186,7 +197,7 @@ class StoredBlock:
 def maybe_read_block(
     source: Source, position: int, size: int, marker: bytes, file: str, damage: DamageLog
 ) -> StoredBlock | None:
-    """The block of `size` bytes at `position`, mended if need be; None when its head is beyond mending."""
+    """Read the head of the block of `size` bytes at `position`; None if it is damaged beyond repair."""
     data = source.read(min(size, _HEAD_READ), position)
     parsed = maybe_parse_prefix(data[:PREFIX_SIZE], marker)
     if parsed is None:
@@ -194,6 +205,7 @@ def maybe_read_block(
     prefix, prefix_mended = parsed
     check_version(prefix, file)
     meta_end = PREFIX_SIZE + prefix.meta_size
+    # A block with very many topics or stripes: its metadata did not fit into the first read.
     if len(data) < meta_end:
         data = source.read(meta_end, position)
     found = maybe_parse_meta(data[PREFIX_SIZE:meta_end], prefix)
@@ -206,6 +218,7 @@ def maybe_read_block(
 
 
 def report_head_repair(damage: DamageLog, file: str, position: int, prefix: Prefix) -> None:
+    """Report that a flipped bit in a block's prefix or metadata was repaired."""
     damage.add(
         Damage(
             kind="repaired", file=file, position=position, size=prefix.size, first=prefix.first, last=prefix.last,
@@ -215,13 +228,14 @@ def report_head_repair(damage: DamageLog, file: str, position: int, prefix: Pref
 
 
 def check_version(prefix: Prefix, file: str) -> None:
-    """FormatVersionError when a newer release wrote this block."""
+    """Raise FormatVersionError if the block has another format version."""
     if prefix.version != VERSION:
         raise FormatVersionError(file, prefix.version, VERSION)
 
 
 def _of_topic(batch: pa.RecordBatch, topic: str, offset: int) -> pa.Array:
-    """Which rows are of `topic` and have an offset at or behind `offset`."""
+    """Return a mask of the rows of `topic` with an offset of at least `offset`."""
     same = pc.equal(batch.column("topic"), pa.scalar(topic, pa.string()))
     behind = pc.greater_equal(batch.column("offset"), pa.scalar(offset, pa.int64()))
+    # Answers and control rows have no offset: comparing null gives null, which `filter` must not see as true.
     return pc.fill_null(pc.and_(same, behind), pa.scalar(False, pa.bool_()))

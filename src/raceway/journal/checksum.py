@@ -1,17 +1,17 @@
-"""Checksums that repair: one CRC-32C per 64 KiB stripe, and the single flipped bit it can find again.
+"""Checksums that repair: one CRC-32C per 64 KiB stripe, from which a single flipped bit can be located.
 
 A CRC is linear: the difference between the stored and the computed value depends on which bits were flipped and not on
-the data. So a stripe with one flipped bit is mended by asking which position has that difference (its *syndrome*).
+the data. So a stripe with one flipped bit is repaired by asking which position has that difference (its *syndrome*).
 
 What can be promised. The polynomial of CRC-32C is (x + 1) times a primitive one of degree 31: its period is 2^31 - 1
 bits, and stripe plus CRC are 524,320 bits. Hence
 
-- every single flip, in the stripe or in the stored CRC, has its own syndrome: it is found and mended exactly;
-- an even number of flips never looks like a single one (x + 1 counts parity): it is never "mended" into wrong data, and
-  two flips are never overlooked;
-- an odd number from three on looks like a single flip by chance, in 524,320 of 2^31 cases: once in 4,096. Whoever must
-  not live with that keeps a second, independent check and asks it about the mended bytes (the block's own structure, a
-  digest beside the CRC).
+- every single flip, in the stripe or in the stored CRC, has its own syndrome: it is located and repaired exactly;
+- an even number of flips never looks like a single one (x + 1 counts parity): it is never "repaired" into wrong data,
+  and two flips are never overlooked;
+- an odd number from three on looks like a single flip by chance, in 524,320 of 2^31 cases: once in 4,096. A
+  caller that cannot accept this keeps a second, independent check of the repaired bytes (the block's word sum, a digest
+  beside the CRC).
 
 Positions are found by baby steps and giant steps: the syndromes of the last 8,192 bits are kept in a table, and the
 difference is moved towards the end of the stripe 8,192 bits at a time until the table knows it: 64 steps at most.
@@ -26,32 +26,37 @@ from hashlib import blake2b
 
 from google_crc32c import value
 
+# Smaller stripes would confine damage further but cost more CRCs to store; larger ones make repair slower, and
+# a wrong repair of three flips more likely.
 STRIPE = 65_536
 
 _POLYNOMIAL = 0x82F63B78  # CRC-32C, bit-reflected: the syndrome of the last bit of a stripe
 _TOP = 0x80000000
+# 64 giant steps cover a stripe. The table of baby steps is built on first use, that is, at the first damage.
 _NEAR_BITS = 8192
+# 128 bits: a wrong repair that passes this too will not happen by chance.
 _DIGEST_BYTES = 16
 
 
 def crc(data: bytes) -> int:
-    """CRC-32C of `data` (which must be `bytes`: the C library takes nothing else)."""
+    """Return the CRC-32C of `data`, which must be `bytes`: the C library takes nothing else."""
     return int(value(data))
 
 
 def sums(data: bytes) -> list[int]:
-    """The CRC of each stripe; the last one may be short. Nothing for no data."""
+    """Return the CRC of each stripe; the last stripe may be short. Empty for no data."""
     return [crc(data[start : start + STRIPE]) for start in range(0, len(data), STRIPE)]
 
 
 def maybe_mend(stripe: bytes, expected: int) -> bytes | None:
-    """The stripe as it was when its CRC was `expected`, if at most one flipped bit explains the difference.
+    """Return the stripe as it was when its CRC was `expected`, if at most one flipped bit explains the difference.
 
-    A flipped bit of `expected` itself leaves the stripe unchanged. None: worse damage than one bit.
+    A flipped bit of `expected` itself leaves the stripe unchanged. None: more than one bit is damaged.
     """
     difference = crc(stripe) ^ expected
     if difference & (difference - 1) == 0:  # equal, or one bit of the stored CRC: no data bit has such a syndrome
         return stripe
+    # XOR of the two CRCs is the CRC of the error pattern alone: init value and final inversion cancel out.
     distance = _maybe_distance_from_end(difference, len(stripe) * 8)
     if distance is None:
         return None
@@ -61,9 +66,9 @@ def maybe_mend(stripe: bytes, expected: int) -> bytes | None:
 
 
 def maybe_mend_all(data: bytes, expected: Sequence[int]) -> tuple[bytes, list[int], list[int]]:
-    """Check each stripe of `data`: (mended data, numbers of repaired stripes, numbers of bad ones).
+    """Check each stripe of `data`; return (repaired data, numbers of repaired stripes, numbers of bad ones).
 
-    Bad stripes are left as they are. A stripe without its CRC, or a CRC without its stripe, is bad.
+    Bad stripes are returned unchanged. A stripe without its CRC, or a CRC without its stripe, is bad.
     """
     present = (len(data) + STRIPE - 1) // STRIPE
     stripes = [data[number * STRIPE : (number + 1) * STRIPE] for number in range(present)]
@@ -78,21 +83,24 @@ def maybe_mend_all(data: bytes, expected: Sequence[int]) -> tuple[bytes, list[in
         else:
             stripes[number] = mended
             repaired.append(number)
+    # The common case, nothing repaired, copies nothing.
     return (b"".join(stripes) if repaired else data), repaired, sorted(bad)
 
 
 def protect(body: bytes) -> bytes:
-    """A small file that mends itself: `body`, a digest of it, and the CRC of each stripe of both.
+    """Wrap a small file so that it can be repaired: `body`, its digest, and the CRC of each stripe of both.
 
-    There is no length field that could be damaged: the size of the whole says how many CRCs stand at the end.
+    There is no length field that could be damaged: the total size determines the number of CRCs at the end.
     """
+    # The digest lies inside the checked stripes, so that a flip in the digest is repaired like any other.
     content = body + blake2b(body, digest_size=_DIGEST_BYTES).digest()
     expected = sums(content)
     return content + struct.pack(f"<{len(expected)}I", *expected)
 
 
 def maybe_unprotect(data: bytes) -> tuple[bytes, bool] | None:
-    """(the body, whether it had to be mended), or None if it is damaged beyond one flipped bit per stripe."""
+    """Return (body, whether it was repaired), or None if it is damaged beyond one flipped bit per stripe."""
+    # n bytes of content give ceil(n / STRIPE) CRCs of 4 bytes, hence ceil(total / (STRIPE + 4)) stripes.
     stripes = -(-len(data) // (STRIPE + 4))
     end = len(data) - 4 * stripes
     if end < _DIGEST_BYTES:
@@ -105,11 +113,12 @@ def maybe_unprotect(data: bytes) -> tuple[bytes, bool] | None:
 
 
 def _maybe_distance_from_end(syndrome: int, bits: int) -> int | None:
-    """How many bits before the last one the bit with this syndrome lies."""
+    """Return how many bits before the last one the bit with this syndrome lies; None if there is none."""
     near, jump = _near_syndromes(), _jump_tables()
     for skipped in range(0, bits, _NEAR_BITS):
         found = near.get(syndrome)
         if found is not None:
+            # A hit beyond the beginning of a short stripe is a syndrome of more than one flip.
             return skipped + found if skipped + found < bits else None
         syndrome = (
             jump[0][syndrome & 0xFF]
@@ -122,29 +131,36 @@ def _maybe_distance_from_end(syndrome: int, bits: int) -> int | None:
 
 @cache
 def _near_syndromes() -> dict[int, int]:
-    """Syndrome to distance from the end, for the last bits of a stripe."""
+    """Return a map from syndrome to distance from the end, for the last bits of a stripe."""
     found: dict[int, int] = {}
     syndrome = _POLYNOMIAL
     for distance in range(_NEAR_BITS):
         found[syndrome] = distance
+        # One bit further from the end is one more step of the bit-reflected shift register.
         syndrome = (syndrome >> 1) ^ (_POLYNOMIAL if syndrome & 1 else 0)
     return found
 
 
 @cache
 def _jump_tables() -> tuple[list[int], ...]:
-    """For each byte of a syndrome what it becomes `_NEAR_BITS` nearer to the end: the map is linear, so XOR adds up."""
+    """Return, for each byte of a syndrome, its value `_NEAR_BITS` nearer to the end.
+
+    The map is linear, so the XOR of the four bytes' values is the value of the whole.
+    """
     columns = [_nearer(1 << bit, _NEAR_BITS) for bit in range(32)]
     return tuple([_combine(columns[8 * byte : 8 * byte + 8], index) for index in range(256)] for byte in range(4))
 
 
 def _nearer(syndrome: int, bits: int) -> int:
+    """Return the syndrome of the bit that lies `bits` nearer to the end."""
     for _ in range(bits):
+        # The inverse of a shift: bit 31 is set exactly if the polynomial was added, as its own bit 31 is 1.
         syndrome = ((syndrome ^ _POLYNOMIAL) << 1 | 1) if syndrome & _TOP else syndrome << 1
     return syndrome
 
 
 def _combine(columns: Sequence[int], chosen: int) -> int:
+    """Return the XOR of the columns whose bits are set in `chosen`."""
     total = 0
     for bit, column in enumerate(columns):
         if chosen >> bit & 1:

@@ -1,4 +1,4 @@
-"""Batches to the columns of a block. The hot path of the writer: work per column and per batch, not per row.
+"""Conversion of batches to the columns of a block. Hot path of the writer: work per column and per batch, not per row.
 
 Rows are touched by C code only (`list.extend`, `pyarrow.array`, `bytes.join`). A column that is a single value within
 each batch (kind, topic, producer, time) is stored as runs, and as one constant when all batches agree; offsets of a
@@ -18,16 +18,17 @@ import pyarrow.compute as pc
 from raceway.journal.format import ALIGNMENT, PLAIN, RAMP, RUNS, StoredColumn, aligned
 from raceway.model.envelope import COLUMNS, NUMBER_COLUMNS
 
-# How a column lies in a block: text is stored as the bytes it came as; readers get it as strings.
+# Type of each column within a block: text is stored as the bytes it came as; readers get it as strings.
 STORED_TYPES: dict[str, pa.DataType] = {name: pa.int64() if name in NUMBER_COLUMNS else pa.binary() for name in COLUMNS}
-# Below these a block is so small that the time to call Arrow is most of its cost: one request, one answer.
+# Below these, calling Arrow is most of the cost of a block (one request, one answer), so plain Python does the work.
 FEW, FEW_BYTES = 64, 4096
+# Number of lists from which `chain` joins them faster than `+=` in a loop.
 _MANY = 1000
 _PADDING = [bytes(size) for size in range(ALIGNMENT)]
 
 
 class Layout:
-    """Collects the columns of one block, then gives its body."""
+    """Collects the columns of one block, then returns its body."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -37,11 +38,13 @@ class Layout:
         self._size = 0
 
     def body(self) -> bytes:
+        """Return all buffers with their padding."""
         return b"".join(self._pieces)
 
     def add(self, name: str, values: list[Any], counts: Sequence[int]) -> None:
-        """One column: per batch None, a value, a list or a range, and the number of its rows."""
+        """Add a column. `values` has per batch None, a value, a list or a range; `counts` the rows of each batch."""
         kinds = set(map(type, values))
+        # Type checks per batch, never per row: `set(map(type, …))` runs in C.
         if list in kinds:
             self._store(name, PLAIN, _flat(values, counts, only_lists=len(kinds) == 1), None)
             return
@@ -51,12 +54,14 @@ class Layout:
                 self.constants[name] = values[0]
             return
         items, ends = _ramps(values, counts) if ramp else _runs(values, counts)
+        # A run costs its value and a 4-byte end; with less than two rows per run a plain column is smaller.
         if 2 * len(items) <= self.rows or len(items) == 1:
             self._store(name, RAMP if ramp else RUNS, items, ends)
         else:
             self._store(name, PLAIN, _flat(values, counts), None)
 
     def _store(self, name: str, encoding: int, items: list[Any], ends: list[int] | None) -> None:
+        """Place the buffers of a column in the body. A column of nulls only is left out."""
         buffers = _few(name, items) if len(items) <= FEW and None not in items else _many(name, items)
         if buffers is None:
             return
@@ -66,10 +71,13 @@ class Layout:
         self.columns.append(StoredColumn(name, encoding, len(items), parts))
 
     def _place(self, buffer: pa.Buffer | bytes | None) -> tuple[int, int]:
+        """Append a buffer and its padding; return its position and size."""
+        # Arrow has no validity bitmap where nothing is null.
         if buffer is None:
             return 0, 0
         position, size = self._size, len(buffer)
         self._pieces.append(buffer)
+        # Arrow reads int64 buffers in place, which needs 8-byte alignment in memory, hence within the body.
         self._size = position + aligned(size)
         if self._size > position + size:
             self._pieces.append(_PADDING[self._size - position - size])
@@ -77,21 +85,24 @@ class Layout:
 
 
 def _few(name: str, items: list[Any]) -> list[bytes | None]:
-    """The Arrow buffers of a few items, none of them None. Calling Arrow for each column would take thrice as long."""
+    """Return the Arrow buffers of a few items without None. Calling Arrow for each column would take three times as
+    long."""
     if STORED_TYPES[name] == pa.int64():
         return [None, array("q", items).tobytes()]
+    # Arrow's binary layout: int32 offsets, one more than items, then the bytes of all items.
     return [None, array("i", accumulate(map(len, items), initial=0)).tobytes(), b"".join(items)]
 
 
 def _many(name: str, items: list[Any]) -> list[pa.Buffer | None] | None:
-    """The Arrow buffers of many items; None if nothing is among them."""
+    """Return the Arrow buffers of many items; None if all of them are null."""
     column = pa.array(items, STORED_TYPES[name])
     return None if column.null_count == len(column) else column.buffers()
 
 
 def lay_out(batches: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> Layout:
-    """The used columns of these batches, one behind the other; each batch is a mapping of column names."""
+    """Return the layout of these batches, one after the other. Each batch maps column names to values."""
     layout = Layout(sum(counts))
+    # Columns in the fixed order of COLUMNS: the same rows always give the same bytes.
     used = set().union(*batches)
     for name in COLUMNS:
         if name in used:
@@ -100,7 +111,7 @@ def lay_out(batches: Sequence[Mapping[str, Any]], counts: Sequence[int]) -> Layo
 
 
 def word_sum(body: bytes) -> int:
-    """The sum of the 32-bit words of a body; exact, since a body has less than 2^32 of them."""
+    """Return the sum of the 32-bit words of a body: exact in 64 bits, as a body has less than 2^32 words."""
     if len(body) <= FEW_BYTES:
         return sum(memoryview(body).cast("I"))
     words = pa.Array.from_buffers(pa.uint32(), len(body) // 4, [None, pa.py_buffer(body)])
@@ -108,7 +119,7 @@ def word_sum(body: bytes) -> int:
 
 
 def _flat(values: Sequence[Any], counts: Sequence[int], only_lists: bool = False) -> list[Any]:
-    """One item per row."""
+    """Return a list with one item per row."""
     if only_lists and len(values) == 1:
         found: list[Any] = values[0]
         return found
@@ -124,7 +135,7 @@ def _flat(values: Sequence[Any], counts: Sequence[int], only_lists: bool = False
 
 
 def _runs(values: Sequence[Any], counts: Sequence[int]) -> tuple[list[Any], list[int]]:
-    """The values without repetition of neighbours, and the row where each run ends."""
+    """Return the values without repetition of neighbours, and the row where each run ends."""
     items: list[Any] = []
     ends: list[int] = []
     row = 0
@@ -139,7 +150,7 @@ def _runs(values: Sequence[Any], counts: Sequence[int]) -> tuple[list[Any], list
 
 
 def _ramps(values: Sequence[range | None], counts: Sequence[int]) -> tuple[list[int | None], list[int]]:
-    """Runs of value minus row, which stays the same while a topic's offsets go on from batch to batch."""
+    """Return runs of value minus row, which is constant while a topic's offsets continue from batch to batch."""
     bases: list[int | None] = []
     row = 0
     for value, count in zip(values, counts, strict=True):

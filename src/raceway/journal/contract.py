@@ -1,12 +1,12 @@
-"""What a journal promises: the seam between the bus and whatever keeps its rows.
+"""Contract of a journal: the interface between the bus and the engine that stores its rows.
 
-`LocalJournal` (files) and `MemoryJournal` implement `Journal`; a second engine needs no more than this. Positions are
-opaque above this line: a row has a `sequence`, rows are read in that order, and nothing else may be computed from it.
+`LocalJournal` (files) and `MemoryJournal` implement `Journal`. Positions are opaque to callers: a row has a `sequence`,
+rows are read in that order, and nothing else may be computed from it.
 
 Threads: one *owner* thread (the event loop's) calls everything except `read`, `read_topic` and `health`, which any
 thread may call. The journal calls back (`done`, `after_commit`, `pressure`) on the owner thread only.
 
-`Segment` is the reading side of one file of rows, whatever its form: blocks as written, or Parquet when sealed.
+`Segment` is the reading side of one file of rows: blocks as written, or Parquet when sealed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,12 @@ from raceway.journal.index import Index
 from raceway.journal.state import State
 from raceway.model.envelope import Batch
 
+# Called with None after the commit, or with the error that prevented it.
 Done: TypeAlias = Callable[[RacewayError | None], None]
+# `loop.call_soon_threadsafe`, or a test's list of calls.
 Post: TypeAlias = Callable[[Callable[[], None]], object]
 
-# What one `read_topic` call gives unless told otherwise: enough to fill a socket, little enough to keep in memory.
+# Default limits of one `read_topic` call: enough to fill a socket, little enough to keep in memory.
 TOPIC_ROWS = 1024
 TOPIC_BYTES = 4 * MIB
 
@@ -35,13 +37,13 @@ DamageKind = Literal["repaired", "quarantined", "missing", "cut", "rebuilt"]
 
 
 class Damage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """Something the journal found wrong with a file, and what became of it.
+    """Damage found in a file, and what was done about it.
 
-    repaired     a flipped bit was mended; nothing is lost
+    repaired     a flipped bit was repaired; nothing is lost
     quarantined  `rows` rows between `first` and `last` could not be proven good and are left out
-    missing      the rows `first` to `last` are gone
-    cut          `size` bytes behind the last whole block were removed
-    rebuilt      a file that can be made again from the rows (index, snapshot, identity) was
+    missing      the rows `first` to `last` are lost
+    cut          `size` bytes after the last complete block were removed
+    rebuilt      a file that can be derived from the rows (index, snapshot, identity) was rebuilt
     """
 
     kind: DamageKind
@@ -55,10 +57,10 @@ class Damage(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """How the journal is; everything that counts starts at 0 when the journal is opened.
+    """Status of the journal. All counters start at 0 when the journal is opened.
 
-    `low_space`: only the reserve of the disk is left, so rows are refused while state is still written. `warnings` are
-    sentences for people: what is missing, a disk that is nearly full.
+    `low_space`: only the disk's reserve is left, so rows are refused while state is still written. `warnings` are
+    sentences for operators: lost rows, a disk that is nearly full.
     """
 
     status: Literal["ok", "read_only", "low_space", "disk_full", "closed"]
@@ -87,9 +89,9 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Segment(Protocol):
-    """One file of rows. Reading is safe from several threads; columns are names of `format.SCHEMA`, None means all.
+    """File of rows. Reading is thread-safe; columns are names of `format.SCHEMA`, None means all.
 
-    Batches are in position order and of bounded size. Damage met on the way is mended or left out, and added to
+    Batches are in position order and of bounded size. Damage is repaired or its rows are left out, and it is added to
     `damage` once; it never ends a read.
     """
 
@@ -101,7 +103,7 @@ class Segment(Protocol):
 
     @property
     def last(self) -> int:
-        """Sequence of the last row; `first - 1` when there is none."""
+        """Sequence of the last row; `first - 1` if there is none."""
 
     @property
     def size(self) -> int:
@@ -109,17 +111,17 @@ class Segment(Protocol):
 
     @property
     def rows(self) -> int:
-        """Rows that are there."""
+        """Number of rows present."""
 
     @property
     def time_range_us(self) -> tuple[int, int]:
-        """`time_us` of the first and of the last row; (0, 0) when there is none."""
+        """`time_us` of the first and of the last row; (0, 0) if there is none."""
 
     @property
     def damage(self) -> Sequence[Damage]: ...
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Rows with start <= sequence < stop."""
+        """Yield rows with start <= sequence < stop."""
 
     def read_topic(
         self,
@@ -129,64 +131,68 @@ class Segment(Protocol):
         max_bytes: int = TOPIC_BYTES,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of `topic` from `offset` on, in offset order, until a limit; at least one row if there is one."""
+        """Yield rows of `topic` from `offset` on, in offset order, until a limit; at least one row if there is one."""
 
     def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
-        """`kind` and `payload` of rows from `start` on, of those parts of the file that hold control rows."""
+        """Yield `kind` and `payload` of rows from `start` on, from those parts of the file that hold control rows."""
 
     def maybe_index(self) -> Index | None:
-        """Where its rows lie; None when nothing of the file can be used."""
+        """Return the index of the rows; None if nothing of the file can be used."""
 
     def topics(self) -> Mapping[str, tuple[int, int]]:
-        """Each topic with offsets here: (first offset, next offset)."""
+        """Return (first offset, next offset) of each topic with offsets in this file."""
 
     def close(self) -> None: ...
 
 
 class Journal(Protocol):
-    """Append rows, read them by position or by topic and offset, keep the small state that belongs to them."""
+    """Append rows, read them by position or by topic and offset, and keep the small state that belongs to them."""
 
+    # `pressure(True)` asks the owner to stop reading from sockets, `pressure(False)` to go on.
     state: State
     pressure: Callable[[bool], None]
 
     @property
     def committed(self) -> int:
-        """Sequence of the last committed row; -1 when there is none. No reader sees more."""
+        """Sequence of the last committed row; -1 if there is none. No reader sees more."""
 
     @property
     def next_sequence(self) -> int: ...
 
     @property
     def is_awaited(self) -> bool:
-        """Does anybody wait for rows that have not been handed to the writer yet, or are they many?"""
+        """Whether somebody waits for rows that were not handed to the writer yet, or there are many of them."""
 
     def check_writable(self) -> None:
         """Raise what `append` would raise now: ReadOnlyError, DiskFullError, DrainingError."""
 
     def append(self, batch: Batch, done: Done | None = None, *, awaited: bool | None = None) -> int:
-        """Put the rows into the open block; the first one's sequence.
+        """Add the rows to the open block; return the sequence of the first one.
 
         Stamps `batch.time_us`, unless the owner did so from the same clock, and gives offsets to publishes and requests
-        (`batch.offset`). Columns are kept by reference: never change a list afterwards. `done(None)` follows the
-        commit, `done(error)` a failure, in append order. `awaited`: is there somebody to whom the commit matters?
-        Whoever gives `done`, unless said otherwise.
-        ReadOnlyError, DiskFullError, DrainingError when the journal takes no writes.
+        (`batch.offset`). Columns are kept by reference: do not change a list afterwards. `done(None)` is called after
+        the commit, `done(error)` after a failure, in append order. `awaited`: whether somebody waits for the commit; by
+        default if `done` is given. Raises ReadOnlyError, DiskFullError or DrainingError if the journal accepts no
+        writes.
         """
 
     def set_state(self, section: str, key: str, value: Any | None) -> None:
-        """Remember `value` (JSON-able; None deletes) with the rows around it. Seen in `state` at once."""
+        """Store `value` (JSON-able; None deletes) in the order of the rows. Visible in `state` at once."""
 
     def flush(self) -> None:
-        """Commit what is open, if the writer is idle. Call it once per loop turn; cheap when there is nothing."""
+        """Commit the open block if the writer is idle. Call it once per loop turn; cheap if there is nothing."""
 
     def after_commit(self, done: Done, *, patient: bool = False) -> None:
-        """Run `done(None)` when everything appended so far is committed: at once if it is; `done(error)` if it cannot
-        be. `patient`: on a full disk it waits on, because state that was set is kept until there is space."""
+        """Call `done(None)` when everything appended so far is committed, `done(error)` if it cannot be.
+
+        Called at once if nothing is pending. `patient`: on a full disk keep waiting, because state that was set is kept
+        until there is space.
+        """
 
     def read(
         self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Committed rows with start <= sequence < stop. TrimmedError if `start` was removed by retention."""
+        """Yield committed rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
 
     def read_topic(
         self,
@@ -196,11 +202,14 @@ class Journal(Protocol):
         max_bytes: int = TOPIC_BYTES,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Committed rows of `topic` that have an offset, from `offset` on. TrimmedError below the first one left."""
+        """Yield committed rows of `topic` that have an offset, from `offset` on.
+
+        Raises TrimmedError if `offset` is below the first one left.
+        """
 
     def first_position(self) -> int: ...
     def offsets(self, topic: str) -> tuple[int, int]:
-        """(first offset left, next offset to be given)."""
+        """Return (first offset left, next offset to be given)."""
 
     def topics(self) -> Iterable[str]: ...
     def health(self) -> Health: ...
@@ -208,7 +217,7 @@ class Journal(Protocol):
         """Remove whole segments below a position."""
 
     def upkeep(self) -> None:
-        """Look for sealing and retention work. The owner calls it every `upkeep_s`."""
+        """Seal closed segments and apply retention. The owner calls it every `upkeep_s`."""
 
     def close(self) -> None:
-        """Commit what is open, write the state snapshot, release the folder. A repeat does nothing."""
+        """Commit what is open, write the state snapshot and release the folder. Idempotent."""

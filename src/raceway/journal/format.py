@@ -1,6 +1,6 @@
-"""The layout of a segment of blocks, and the canonical columns that readers get.
+"""Layout of a segment of blocks, and the canonical columns that readers get.
 
-A segment is one block after the other; nothing stands before, between or behind them. A block is
+A segment is one block after the other, without anything before, between or after them. A block is
 
     prefix    56 bytes, below; starts with the journal's own random marker, ends with a CRC over itself
     meta      MessagePack (`Meta`): where each column lies in the body, columns with one value for all rows, the
@@ -8,8 +8,8 @@ A segment is one block after the other; nothing stands before, between or behind
     body      the Arrow buffers of the columns in use, each at a multiple of 8; its length is a multiple of 8
 
 All numbers are little-endian. The marker (8 random bytes, kept in the file `identity`) makes it possible to find the
-next block when a prefix is beyond mending: payload bytes of a stranger cannot contain it. The prefix keeps this shape
-in every later version, so that an older release can name the version it does not know.
+next block when a prefix is damaged beyond repair: a sender does not know it, so payloads cannot contain it. The prefix
+keeps this shape in every later version, so that an older release can name the version it does not know.
 
 Three ways to store a column: a value in `Meta.constants` for all rows; PLAIN, an item per row; RUNS, an item per run of
 equal ones, and where each run ends. RAMP is RUNS with the row's number added: dense offsets are one item per batch.
@@ -84,12 +84,12 @@ SCHEMA = pa.schema(
 
 
 def chosen_schema(columns: Sequence[str] | None) -> pa.Schema:
-    """SCHEMA, or its `columns` in the order given. KeyError for a name it does not have."""
+    """Return SCHEMA, or its `columns` in the order given. Raises KeyError for an unknown name."""
     return SCHEMA if columns is None else pa.schema([SCHEMA.field(name) for name in columns])
 
 
 class Prefix(NamedTuple):
-    """The fixed part of a block."""
+    """Fixed part of a block."""
 
     version: int
     flags: int
@@ -102,7 +102,7 @@ class Prefix(NamedTuple):
 
     @property
     def body_at(self) -> int:
-        """Where the body begins, counted from the block."""
+        """Position of the body, counted from the beginning of the block."""
         return PREFIX_SIZE + aligned(self.meta_size)
 
     @property
@@ -116,9 +116,9 @@ class Prefix(NamedTuple):
 
 
 class StoredColumn(msgspec.Struct, array_like=True, gc=False):
-    """`items` values (rows, or runs) in `parts` of the body: (position, size) of each Arrow buffer, (0, 0) if absent.
+    """Column of `items` values (rows, or runs) in `parts` of the body: (position, size) of each Arrow buffer.
 
-    RUNS and RAMP have one part more, at the end: where each run ends, as int32.
+    (0, 0) stands for an absent buffer. RUNS and RAMP have one part more, at the end: where each run ends, as int32.
     """
 
     name: str
@@ -128,10 +128,10 @@ class StoredColumn(msgspec.Struct, array_like=True, gc=False):
 
 
 class Meta(msgspec.Struct, array_like=True, gc=False):
-    """The variable part of a block.
+    """Variable part of a block.
 
-    `check` is the sum of the body's 32-bit words. A CRC can take three or more flipped bits for one (once in 4,096);
-    a stripe that was mended must also bring this sum back, and carries make it a different kind of check.
+    `check` is the sum of the body's 32-bit words. A CRC can take three or more flipped bits for one (once in 4,096); a
+    repaired stripe must also bring this sum back, and carries make it a different kind of check.
     """
 
     columns: list[StoredColumn]
@@ -146,30 +146,34 @@ _meta_decoder = msgspec.msgpack.Decoder(Meta)
 
 
 def aligned(size: int) -> int:
+    """Round a size up to a multiple of 8."""
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def encode_head(marker: bytes, meta: Meta, body_size: int, first: int, rows: int, time_us: int, flags: int) -> bytes:
-    """Prefix and meta with its padding: all that stands before the body."""
+    """Return prefix and meta with its padding: everything before the body."""
     coded = _encode_meta(meta)
+    # The CRC of meta stands in the prefix, the CRCs of the body in meta: each part vouches for the next.
     fields = _FIELDS.pack(marker, VERSION, flags, len(coded), body_size, first, rows, crc(coded), time_us)
     return b"".join([fields, _CRC.pack(crc(fields)), coded, bytes(aligned(len(coded)) - len(coded))])
 
 
 def maybe_parse_prefix(data: bytes, marker: bytes) -> tuple[Prefix, bool] | None:
-    """(the prefix, whether it had to be mended), or None when these bytes are not the beginning of a block."""
+    """Return (prefix, whether it was repaired), or None if these bytes are not the beginning of a block."""
     if len(data) < PREFIX_SIZE:
         return None
     fields, (expected,) = data[: _FIELDS.size], _CRC.unpack_from(data, _FIELDS.size)
     sound = crc(fields) == expected
     mended = fields if sound else maybe_mend(fields, expected)
+    # The marker decides after the repair: random bytes that look like a prefix with one flipped bit fail here.
     if mended is None or mended[:MARKER_SIZE] != marker:
         return None
     return Prefix._make(_FIELDS.unpack(mended)[1:]), not sound
 
 
 def maybe_parse_meta(data: bytes, prefix: Prefix) -> tuple[Meta, bool] | None:
-    """(the meta, whether it had to be mended) from its bytes without padding, or None when they are beyond mending."""
+    """Parse meta from its bytes without padding; return (meta, whether it was repaired), or None if damaged beyond
+    repair."""
     sound = crc(data) == prefix.meta_crc
     mended = data if sound else maybe_mend(data, prefix.meta_crc)
     if mended is None:

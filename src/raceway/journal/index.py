@@ -1,13 +1,13 @@
-"""Where the rows of one segment lie: one entry per *chunk* (a block, or a row group of a sealed file).
+"""Index of one segment: where its rows lie, one entry per *chunk* (a block, or a row group of a sealed file).
 
 A chunk has a position (byte of the block in its file; number of the row group), the sequence of its first row, a count,
 and one *span* (topic, first offset, count) for each run of consecutive offsets of a topic. A topic may have several
 spans in a chunk when offsets are missing between them. Everything lies in flat arrays, because a segment of an idle bus
 has hundreds of thousands of one-row blocks: 36 bytes each.
 
-On disk (`segment-….idx`) the same arrays follow each other behind a fixed head, in an envelope that mends itself
-(`checksum.protect`). An index is never the only copy of anything: without it, it is built again from the segment.
-`covered` says how many bytes of the segment it describes, so that the index of a growing file can be taken up again.
+On disk (`segment-….idx`) the same arrays follow a fixed head, in an envelope that repairs single flipped bits
+(`checksum.protect`). An index is never the only copy of anything: if it is lost, it is rebuilt from the segment.
+`covered` says how many bytes of the segment it describes, so that the index of a growing file can be continued.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ _HEAD = struct.Struct(
     "q"  # time_us of the last row
 )
 _MAGIC = b"raceway\x01"
-# Readers at the tail look at so many of the newest spans before the whole index is searched.
+# Number of the newest spans that are searched first, for readers at the tail, before the whole index is.
 _NEWEST_SPANS = 64
 
 
 class Extent(NamedTuple):
-    """From where to where a segment reaches, and in how many bytes; `position` and `begin` are those of its last chunk.
+    """Range of a segment: first and last sequence, and bytes; `position` and `begin` are those of its last chunk.
 
     `is_whole`: no row is missing in between.
     """
@@ -60,7 +60,7 @@ class Extent(NamedTuple):
 
 
 class Index:
-    """Append-only. One thread adds, others may look: an entry is complete before `len(index)` counts it."""
+    """Append-only index. One thread adds, others may read: an entry is complete before `len(index)` counts it."""
 
     def __init__(self, first: int) -> None:
         self.first = first
@@ -95,7 +95,10 @@ class Index:
         time_us: int,
         control: bool = False,
     ) -> None:
-        """A chunk behind all others; `covered` is where the next one will begin, `time_us` that of its last row."""
+        """Add a chunk after all others. `covered` is where the next one will begin, `time_us` that of the chunk's last
+        row."""
+        # Readers in other threads go by `len(counts)`, so `counts` grows last; until then the new spans are
+        # invisible.
         for topic, offset, rows in spans:
             number = self._numbers.setdefault(topic, len(self._names))
             if number == len(self._names):
@@ -119,7 +122,7 @@ class Index:
 
     @property
     def last(self) -> int:
-        """Sequence of the last row; `first - 1` when there is none."""
+        """Sequence of the last row; `first - 1` if there is none."""
         size = len(self)
         return self.last_of(size - 1) if size else self.first - 1
 
@@ -128,25 +131,26 @@ class Index:
         return sum(self.counts)
 
     def first_of(self, chunk: int) -> int:
-        """Sequence of the first row of a chunk."""
+        """Return the sequence of the first row of a chunk."""
         return self.first + self._starts[chunk]
 
     def last_of(self, chunk: int) -> int:
-        """Sequence of the last row of a chunk."""
+        """Return the sequence of the last row of a chunk."""
         return self.first_of(chunk) + self.counts[chunk] - 1
 
     def chunk_at(self, sequence: int) -> int:
-        """The first chunk whose last row is at or behind `sequence`; len(self) when there is none."""
+        """Return the first chunk whose last row is at or after `sequence`; len(self) if there is none."""
         if sequence <= self.first:
             return 0
         size = len(self)
         chunk = bisect_right(self._starts, sequence - self.first, 0, size) - 1
         if chunk < 0:
             return 0
+        # Between two chunks where rows are missing: the next one.
         return chunk if sequence <= self.last_of(chunk) else chunk + 1
 
     def spans(self, chunk: int) -> list[tuple[str, int, int]]:
-        """(topic, first offset, count) of one chunk."""
+        """Return (topic, first offset, count) of one chunk."""
         begin = self._span_ends[chunk - 1] if chunk else 0
         return [
             (self._names[self._span_topics[span]], self._span_offsets[span], self._span_counts[span])
@@ -154,7 +158,7 @@ class Index:
         ]
 
     def chunks_of(self, topic: str, offset: int) -> Iterator[int]:
-        """Chunks that hold rows of `topic` at or behind `offset`, in order, each once."""
+        """Yield the chunks that hold rows of `topic` at or after `offset`, in order, each once."""
         number = self._numbers.get(topic)
         if number is None:
             return
@@ -168,32 +172,36 @@ class Index:
             previous = chunk
 
     def maybe_offsets(self, topic: str) -> tuple[int, int] | None:
-        """(first offset, next offset) of a topic, None when it has none here."""
+        """Return (first offset, next offset) of a topic; None if it has none here."""
         number = self._numbers.get(topic)
+        # A number may be given a moment before the name is: the topic does not exist yet for this reader.
         if number is None or number >= len(self._names):
             return None
         return self._topic_firsts[number], self._topic_nexts[number]
 
     def topics(self) -> dict[str, tuple[int, int]]:
-        """Each topic: (first offset, next offset)."""
+        """Return (first offset, next offset) of each topic."""
+        # Not strict: another thread may be adding a topic.
         pairs = zip(self._topic_firsts, self._topic_nexts, strict=False)
         return dict(zip(list(self._names), pairs, strict=False))
 
     def _spans_of(self, number: int, offset: int) -> Iterable[int]:
-        """Numbers of the topic's spans from the last one that begins at or before `offset`."""
+        """Return the numbers of the topic's spans from the last one that begins at or below `offset`."""
         size = self._span_ends[-1] if self._span_ends else 0
         tail = max(0, size - _NEWEST_SPANS)
         newest = [span for span in range(tail, size) if self._span_topics[span] == number]
         begun = bisect_right(newest, offset, key=self._span_offsets.__getitem__)
         if begun or not tail:
             return newest[max(0, begun - 1) :]
+        # Hundreds of thousands of spans: Arrow compares them in C. `tobytes` copies, because a growing array
+        # may move.
         topics = pa.Array.from_buffers(pa.uint32(), size, [None, pa.py_buffer(self._span_topics.tobytes())])
         spans = pc.indices_nonzero(pc.equal(topics, pa.scalar(number, pa.uint32())))
         first = bisect_left(range(len(spans)), offset + 1, key=lambda n: self._span_offsets[spans[n].as_py()])
         return (spans[n].as_py() for n in range(max(0, first - 1), len(spans)))
 
     def encode(self) -> bytes:
-        """The bytes of the `.idx` file."""
+        """Return the content of the `.idx` file."""
         names = msgspec.msgpack.encode(self._names)
         head = _HEAD.pack(
             _MAGIC, VERSION, self.is_broken, len(self), len(self._span_topics), len(self.controls), len(names),
@@ -203,7 +211,8 @@ class Index:
 
     @classmethod
     def maybe_extent(cls, data: bytes) -> Extent | None:
-        """What the bytes say about the segment as a whole, unproven: for whoever looks at thousands of them."""
+        """Read the extent from the head and the ends of the arrays, without checking checksums: quick for thousands of
+        files."""
         if len(data) < _HEAD.size:
             return None
         magic, version, broken, chunks, _, controls, names_size, covered, first, *_ = _HEAD.unpack_from(data)
@@ -220,7 +229,7 @@ class Index:
 
     @classmethod
     def maybe_decode(cls, data: bytes) -> Index | None:
-        """The index, or None when the bytes are damaged beyond mending or of another version."""
+        """Return the index; None if the bytes are damaged beyond repair or of another version."""
         found = checksum.maybe_unprotect(data)
         if found is None or len(found[0]) < _HEAD.size:
             return None
@@ -244,6 +253,7 @@ class Index:
         return index
 
     def _arrays(self) -> tuple[array[int], ...]:
+        """Return the arrays in their order on disk."""
         return (
             self.positions, self.counts, self.controls, self._starts, self._span_ends,
             self._span_topics, self._span_offsets, self._span_counts, self._topic_firsts, self._topic_nexts,

@@ -1,13 +1,14 @@
-"""The owner's side of every journal: stamping rows, giving offsets, filling blocks, telling who waits.
+"""Owner's side of every journal: stamping rows, giving offsets, filling blocks, calling back those who wait.
 
     append ──> open block ──full──> waiting blocks ──flush──> in flight (one) ──> committed ──> done, after_commit
 
-One block is in flight at a time; while it is written the next one fills, which is all there is to group commit. Nothing
-here waits or locks: everything runs on the owner thread, and engines answer by calling `_committed` or `_failed` on it.
+One block is in flight at a time; while it is written the next one fills: that is the whole of group commit. Nothing
+here blocks or locks: everything runs on the owner thread, and engines answer by calling `_committed` or `_failed` on
+it.
 
-When a block fails, everything behind it fails too: sequences and offsets are given again, so that none is ever missing
-or given twice. Control rows are refused to nobody, so they are kept and go into the next block that can be written;
-who waits for them is told of the failure all the same, unless it says that it can wait for space.
+When a block fails, everything after it fails too: sequences and offsets are given again, so that none is ever missing
+or given twice. Control rows are never refused, so they are kept and go into the next block that can be written; callers
+that wait for them are told of the failure nevertheless, unless they asked to wait for space.
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ _REFUSALS = {
 _WITH_OFFSET = frozenset((PUBLISH, REQUEST))
 
 
-# So many rows are worth a block of their own, whether anybody waits for them or not.
+# This many rows are worth a block of their own, whether somebody waits for them or not.
 MANY_ROWS = 512
 
 
 class Intake(ABC):
-    """Everything of a journal but keeping the rows; `_hand_over` starts that for one block."""
+    """Everything of a journal except storing the rows; `_hand_over` starts that for one block."""
 
     def __init__(self, settings: config.Journal, state: State, next_sequence: int, clock: Callable[[], int]) -> None:
         self.state = state
@@ -54,12 +55,13 @@ class Intake(ABC):
         self._refusal: UnavailableError | None = None
         self._status: Status = "ok"
         self._refusals = 0
-        # Somebody waits for what is open, or asked for a flush while a block was in flight.
+        # Set if somebody waits for the open block, or asked for a flush while a block was in flight.
         self._hurry = False
 
     @property
     def next_sequence(self) -> int:
-        """The sequence that the next appended row will have."""
+        """Sequence that the next appended row will have."""
+        # Control rows of the open block come after its messages, so they do not count here.
         return self._open.first + self._open.messages
 
     @property
@@ -74,7 +76,7 @@ class Intake(ABC):
             raise type(self._refusal)(self._refusal.reason)
 
     def append(self, batch: Batch, done: Done | None = None, *, awaited: bool | None = None) -> int:
-        """See `Journal.append`. `batch.offset` becomes a range when all rows are of one topic, else a list."""
+        """See `Journal.append`. `batch.offset` becomes a range if all rows are of one topic, otherwise a list."""
         self.check_writable()
         count = batch.count
         if not count:
@@ -83,35 +85,43 @@ class Intake(ABC):
             return self.next_sequence
         state, block = self.state, self._open
         now_us: int = self._clock() if batch.time_us is None else batch.time_us  # type: ignore[assignment]  # a scalar
+        # Times never decrease along positions, also when the wall clock is set back: searches by time bisect.
         state.time_us = batch.time_us = now_us if now_us > state.time_us else state.time_us
         spans = self._give_offsets(batch)
         size = size_of(batch)
+        # Closed before it exceeds a limit, not after: block_rows and block_bytes hold for every block.
         if block.messages + count > self._block_rows or block.size + size > self._block_bytes:
             block = self._close_open()
         first = block.first + block.messages
+        # Larger than any block by itself: cut, each part into a block of its own.
         if count > self._block_rows or size > self._block_bytes:
             size = self._append_in_parts(batch)
         else:
             block.add(batch, size, spans)
         if done is not None:
+            # On the block of the last part: when that is committed, so are the earlier ones.
             self._open.dones.append(done)
         if (done is not None if awaited is None else awaited) or self._open.messages >= MANY_ROWS:
             self._hurry = True
         self._unsynced += size
+        # Once per crossing; released below half, so that it does not flap.
         if self._unsynced > self._settings.unsynced_bytes and not self._pressed:
             self._press(True)
         return first
 
     def set_state(self, section: str, key: str, value: Any | None) -> None:
-        """See `Journal.set_state`. Also taken while the disk is full."""
+        """See `Journal.set_state`. Also accepted while the disk is full."""
         if self._refusal is not None and self._status not in ("low_space", "disk_full"):
             raise type(self._refusal)(self._refusal.reason)
+        # State first, row second: a snapshot taken with this block has the value, and replaying the row is
+        # harmless.
         self.state.put(section, key, value)
         self.state.time_us = max(self._clock(), self.state.time_us)
         self._unsynced += self._open.add_control(section, key, encode_row(section, key, value), self.state.time_us)
 
     def flush(self) -> None:
         """See `Journal.flush`."""
+        # Remembered: `_committed` flushes again as soon as the writer is free.
         if self._in_flight is not None or self._status in ("disk_full", "read_only"):
             self._hurry = True
             return
@@ -124,6 +134,7 @@ class Intake(ABC):
 
     def after_commit(self, done: Done, *, patient: bool = False) -> None:
         """See `Journal.after_commit`."""
+        # Blocks commit in order, so the newest block with rows stands for all earlier ones.
         last = self._open if self._open.rows else self._waiting[-1] if self._waiting else self._in_flight
         if last is None:
             done(None)
@@ -135,13 +146,14 @@ class Intake(ABC):
 
     @abstractmethod
     def _hand_over(self, block: OpenBlock) -> None:
-        """Begin to keep a block. `_committed` or `_failed` must follow, on the owner thread, not from within."""
+        """Start storing a block. `_committed` or `_failed` must follow on the owner thread, not within this call."""
 
     def _committed(self, block: OpenBlock) -> None:
+        """Handle the commit of the block in flight."""
         self._in_flight = None
         self._unsynced -= block.size
         if self.is_awaited:
-            self.flush()  # first: the disk works while we tell those who wait
+            self.flush()  # first: the disk works while the callbacks run
         for done in block.dones:
             _tell(done, None)
         for done, _ in block.waiting:
@@ -150,20 +162,23 @@ class Intake(ABC):
             self._press(False)
 
     def _failed(self, error: RacewayError, status: Status, reason: str) -> None:
-        """Nothing that is not committed yet will be. `status` ok: only these rows could not be kept."""
+        """Fail everything that is not committed yet. `status` ok: only these rows could not be stored."""
         failed = [block for block in (self._in_flight, *self._waiting, self._open) if block is not None]
+        # Offsets and sequences are rolled back before any callback runs: a callback may append at once.
         self._give_back(failed)
         self._in_flight = None
         self._waiting.clear()
         self._open = OpenBlock(failed[0].first)
         for block in failed:
             for (section, key), payload in block.controls.items():
+                # In block order, so that the last value of a key wins.
                 self._open.add_control(section, key, payload, self.state.time_us)
         self._unsynced = self._open.size
         waiting = [each for block in failed for each in block.waiting]
-        if self._open.controls and status in ("ok", "disk_full"):  # they will be written, at once or some day
+        if self._open.controls and status in ("ok", "disk_full"):  # they will be written, now or when there is space
             self._open.waiting = [each for each in waiting if status == "ok" or each[1]]
         self._refuse(status, reason)
+        # All state is consistent by now, and errors are reported in append order.
         for done in (done for block in failed for done in block.dones):
             _tell(done, error)
         for each in waiting:
@@ -173,16 +188,16 @@ class Intake(ABC):
             self._press(False)
 
     def _refuse(self, status: Status, reason: str) -> None:
-        """Change what becomes of the next append."""
+        """Set the error that the next append raises; `ok` accepts rows."""
         self._status = status
         self._refusal = None if status == "ok" else _REFUSALS[status](reason)
 
     def _is_idle(self) -> bool:
-        """Whether everything appended is committed."""
+        """Return whether everything appended is committed."""
         return self._in_flight is None and not self._waiting and not self._open.rows
 
     def _close_open(self) -> OpenBlock:
-        """The open block, if it has rows, waits for its turn; a new one begins."""
+        """Queue the open block, if it has rows, and begin a new one."""
         self._hurry = False
         if self._open.rows:
             self._waiting.append(self._open)
@@ -190,7 +205,7 @@ class Intake(ABC):
         return self._open
 
     def _append_in_parts(self, batch: Batch) -> int:
-        """Each part in a block of its own; their size together."""
+        """Append each part of a large batch as a block of its own; return their total size."""
         total = 0
         for part in parts_of(batch, self._block_rows, self._block_bytes):
             size = size_of(part)
@@ -199,10 +214,11 @@ class Intake(ABC):
         return total
 
     def _give_offsets(self, batch: Batch) -> list[Span]:
-        """Set `batch.offset`; what was given, topic by topic."""
+        """Set `batch.offset`; return (topic, first offset, count) of each topic."""
         kind, topic = batch.kind, batch.topic
         if type(kind) is list or type(topic) is list:
             return self._give_row_offsets(batch)
+        # Answers belong to their request, not to the topic's sequence of messages: they have no offset.
         if kind not in _WITH_OFFSET:
             batch.offset = None
             return []
@@ -213,6 +229,7 @@ class Intake(ABC):
         return [(name, first, batch.count)]
 
     def _give_row_offsets(self, batch: Batch) -> list[Span]:
+        """Give offsets row by row, for batches of several topics or kinds."""
         topics: Iterable[Any] = batch.topic if type(batch.topic) is list else repeat(batch.topic, batch.count)
         kinds: Iterable[Any] = batch.kind if type(batch.kind) is list else repeat(batch.kind, batch.count)
         offsets = self.state.next_offsets
@@ -234,8 +251,9 @@ class Intake(ABC):
         return spans
 
     def _give_back(self, blocks: list[OpenBlock]) -> None:
-        """Offsets of rows that will not be kept are given again."""
+        """Roll back the offsets of rows that will not be stored."""
         offsets = self.state.next_offsets
+        # Newest first: the last assignment, of the oldest block, is the offset to continue with.
         for block in reversed(blocks):
             for topic, first, _ in reversed(block.spans):
                 offsets[topic] = first
@@ -243,17 +261,18 @@ class Intake(ABC):
                     del offsets[topic]
 
     def _press(self, on: bool) -> None:
+        """Tell the owner to stop or resume reading from sockets."""
         self._pressed = on
         self.pressure(on)
 
 
 def _no_pressure(_on: bool) -> None:
-    """For owners that do not read from sockets."""
+    """Ignore pressure: default for owners that do not read from sockets."""
 
 
 def _tell(done: Done, error: RacewayError | None) -> None:
-    """One waiter's mistake must not keep the others waiting."""
+    """Call back one waiter. Its exception is logged and must not keep the others waiting."""
     try:
         done(error)
-    except Exception:  # noqa: BLE001  # the edge between the journal and whoever uses it
-        log().exception("a call that waited for a commit failed")
+    except Exception:  # noqa: BLE001  # boundary between the journal and its callers
+        log().exception("commit callback failed")

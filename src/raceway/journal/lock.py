@@ -1,7 +1,7 @@
-"""One process per data folder: the folder itself and the file `lock` in it, both held with flock.
+"""Lock on a data folder, for one process at a time: flock on the folder itself and on the file `lock` in it.
 
-The file names its holder; the lock on the folder holds even where somebody removes the file. The kernel releases both
-with the process, however that ends, so a stale file is harmless.
+The file names its holder; the lock on the folder holds even if somebody removes the file. The kernel releases both when
+the process ends, however that happens, so a stale file is harmless.
 """
 
 from __future__ import annotations
@@ -17,42 +17,47 @@ from raceway.journal.files import Files
 
 NAME = "lock"
 _FILES = Files()
-# File systems that cannot lock a folder (NFS emulates flock by byte ranges, which folders do not have).
+# Errors of file systems that cannot lock a folder (NFS emulates flock by byte ranges, which folders do not have).
 _UNSUPPORTED = (errno.EBADF, errno.EINVAL, errno.ENOLCK, errno.ENOTSUP)
 
 
 class FolderLock:
-    """Held from construction until `release`. LockedError if another holds it (also within this process)."""
+    """Lock held from construction until `release`. Raises LockedError if it is held already, also by this process."""
 
     def __init__(self, folder: Path) -> None:
         self._folder_path = folder
+        # flock belongs to the open file, not to the process: O_CLOEXEC keeps children from holding it on.
         self._folder = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._file = -1
         try:
+            # No O_TRUNC: the file may name the process that holds the lock now.
             self._file = os.open(folder / NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
             self._take()
         except BaseException:
             self.release()
             raise
-        with suppress(OSError):  # a full disk: the lock counts, the name of its holder is a courtesy
+        with suppress(OSError):  # a full disk: the lock counts, the process id in it is only informative
             os.ftruncate(self._file, 0)
             os.pwrite(self._file, b"%d\n" % os.getpid(), 0)
 
     def maybe_lost(self) -> str | None:
-        """The name of what is no longer in the place where it was locked; None while all is well."""
+        """Return what was removed or replaced since it was locked; None if nothing was."""
         if not _FILES.is_at(self._folder_path, self._folder):
             return f"the data folder {self._folder_path}"
         return None if _FILES.is_at(self._folder_path / NAME, self._file) else f"the file {NAME} of the data folder"
 
     def release(self) -> None:
+        """Release both locks by closing their files. The file `lock` stays: removing it could remove a successor's."""
         for descriptor in (self._file, self._folder):
             if descriptor >= 0:
                 os.close(descriptor)
 
     def _take(self) -> None:
+        """Take both locks without waiting."""
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
+            # The holder writes its id after it has the lock, so the file may be empty or name an earlier one.
             holder = os.pread(self._file, 32, 0).strip()
             pid = int(holder) if holder.isdigit() else None
             raise LockedError(str(self._folder_path), pid or maybe_holder(self._folder_path / NAME)) from None
@@ -66,8 +71,12 @@ class FolderLock:
 
 
 def maybe_holder(path: Path) -> int | None:
-    """Who holds a folder or its file, read from the kernel's list: trying the lock would be in a starting bus's way."""
+    """Return the process that holds a folder or its file, from /proc/locks; None if none does.
+
+    Trying the lock instead could make a bus that starts at this moment fail.
+    """
     try:
+        # Only the inode is compared: on some file systems (btrfs) stat names another device than the kernel's list.
         inode = str(path.stat().st_ino)
         for line in Path("/proc/locks").read_text().splitlines():
             fields = line.split()  # number: FLOCK ADVISORY WRITE pid device:inode start end
@@ -79,11 +88,12 @@ def maybe_holder(path: Path) -> int | None:
 
 
 def is_alive(pid: int) -> bool:
-    """Does a process of this number run? Whoever left it in a file may be gone, or may have written anything."""
+    """Return whether a process with this id runs. The id comes from a file and may be any number."""
     try:
+        # Signal 0 checks existence and permission and sends nothing.
         os.kill(pid, 0)
     except (ProcessLookupError, OverflowError):
         return False
-    except PermissionError:  # somebody else's
+    except PermissionError:  # it runs under another user
         pass
     return pid > 0

@@ -1,4 +1,4 @@
-"""The journal's voice. Structlog takes a tenth of a second to import; most processes that read have nothing to say."""
+"""Logger of the journal. Structlog takes a tenth of a second to import; most processes that read never log."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def log() -> Any:
-    """The logger of this package."""
+    """Return the logger of this package, importing structlog on first use."""
     import structlog
 
     return structlog.get_logger("raceway.journal")

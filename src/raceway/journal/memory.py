@@ -1,7 +1,7 @@
-"""The same contract without files: for `durability = "memory"`, for tests, for benchmarks without a disk.
+"""Journal without files: for `durability = "memory"`, for tests, for benchmarks without a disk.
 
-Blocks are encoded as on disk and kept in a few pieces; beyond `memory_bytes` the oldest piece goes, and whoever wanted
-it gets TrimmedError. Nothing can fail here, and a commit follows as soon as the owner is called again.
+Blocks are encoded as on disk and kept in a few pieces; beyond `memory_bytes` the oldest piece is dropped, and its
+readers get TrimmedError. Storing cannot fail, and a commit follows as soon as the owner is called again.
 """
 
 from __future__ import annotations
@@ -23,12 +23,14 @@ from raceway.journal.reading import CatalogueReading
 from raceway.journal.segment import BlockSegment
 from raceway.journal.state import State
 
+# Nothing is ever searched by it: memory does not lose prefixes.
 _MARKER = bytes(MARKER_SIZE)
+# At most a sixteenth of the memory is dropped at a time.
 _PIECES = 16
 
 
 class _MemorySource:
-    """Frames one behind the other."""
+    """Frames one after the other, addressed like the bytes of a file."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -41,7 +43,7 @@ class _MemorySource:
         self.size += frame.size
 
     def read(self, size: int, position: int) -> bytes:
-        """Never asked for bytes of two frames."""
+        """Return bytes of one frame; a read never spans two."""
         frame = bisect_right(self._begins, position) - 1
         at = position - self._begins[frame]
         return self._frames[frame][at : at + size]
@@ -67,14 +69,16 @@ class MemoryJournal(Intake, CatalogueReading):
         return self._last
 
     def trim(self, before: int) -> None:
+        """See `Journal.trim`."""
         firsts, segments = self._catalogue.listing[:2]
         gone = sum(1 for following in firsts[1:] if following <= before)
         self._catalogue.show(segments[gone:])
 
     def upkeep(self) -> None:
-        """Nothing to do: what is too much goes at once."""
+        """No-op: excess pieces are dropped with each commit."""
 
     def health(self) -> Health:
+        """Return status and counters."""
         segments = self._catalogue.listing.segments
         return Health(
             status=self._status,
@@ -94,26 +98,31 @@ class MemoryJournal(Intake, CatalogueReading):
         """See `Journal.close`."""
         if self._status == "closed":
             return
+        # Posted commits may never run once the loop ends, so they are carried out here.
         while self._in_flight is not None or not self._is_idle():
             self.flush()
             self._commit()
         self._refuse("closed", "the journal is closed")
 
     def _hand_over(self, block: OpenBlock) -> None:
+        # Not called directly: `done` must never run within `append` or `flush`.
         self._post(self._commit)
 
     def _commit(self) -> None:
+        """Encode and keep the block in flight, then report its commit."""
         block = self._in_flight
-        if block is None:  # `close` was quicker
+        if block is None:  # `close` has committed it already
             return
         try:
             frame = block.encode(_MARKER)
         except Exception as error:  # noqa: BLE001  # a value no column can hold
-            self._failed(JournalError(f"the rows cannot be stored: {error}"), "ok", "")
+            self._failed(JournalError(f"the rows cannot be encoded: {error}"), "ok", "")
             self.flush()
             return
         if self._newest.size >= self._settings.memory_bytes // _PIECES:
             self._begin(frame.first)
+        # Bytes first, then the index, then `committed`: a reader in another thread sees only rows that are
+        # complete.
         position = self._newest.size
         self._newest.append(frame)
         self._index.add(
@@ -127,6 +136,7 @@ class MemoryJournal(Intake, CatalogueReading):
         self._committed(block)
 
     def _make_room(self) -> None:
+        """Drop the oldest pieces while there are more than `memory_bytes`; the newest always stays."""
         segments = self._catalogue.listing.segments
         sizes = [segment.size for segment in segments]
         while sum(sizes) > self._settings.memory_bytes and len(sizes) > 1:
@@ -135,6 +145,7 @@ class MemoryJournal(Intake, CatalogueReading):
             self._catalogue.show(segments[-len(sizes) :])
 
     def _begin(self, first: int) -> None:
+        """Begin a new piece with the sequence `first`."""
         self._newest, self._index = _MemorySource(), Index(first)
         path = segment_path(Path("memory"), first)
         segment = BlockSegment(path, _MARKER, self._damage, index=self._index, source=self._newest)

@@ -1,8 +1,8 @@
 """Rows as a Parquet file: how they are cut into row groups, encoded, and described by an index.
 
-Row groups are what a reader holds in memory and what a damaged page costs, so they are bounded twice: by rows (16,384
+A row group is what a reader holds in memory and what a damaged page costs, so it is bounded twice: by rows (16,384
 unless set otherwise) and by bytes, for topics with large payloads. Pages carry their own checksums, which pyarrow
-verifies on reading: they stand in for `.sum` when that is lost.
+verifies on reading: they take the place of `.sum` if that is lost.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from raceway.journal.index import Index
 from raceway.journal.stripes import PARQUET_MAGIC, CheckedFile
 
 # Arrow bytes of a row group. Reading one costs about three times as much for a moment (compressed, decompressed,
-# decoded), which leaves a reader far behind well under 64 MiB.
+# decoded), which keeps a reader that lags far behind well under 64 MiB.
 GROUP_BYTES = 8 * MIB
 
-# Few distinct values each; ids and payloads are all different and would only fill a dictionary to throw it away.
+# Few distinct values each. Ids and payloads are all different: a dictionary of them would be filled and discarded.
 _DICTIONARY = [
     "partition", "topic", "wire", "kind", "reply_to", "version", "producer", "routing_key", "encoding", "error",
     "attributes.key_value.key", "hops.list.element.sid", "hops.list.element.rid",
 ]  # fmt: skip
+# Rising numbers: the differences of neighbours need few bits.
 _DELTA = dict.fromkeys(("sequence", "offset", "time_us", "sent_ms", "answers"), "DELTA_BINARY_PACKED")
 # Minimum and maximum per row group: other tools skip by them, and they name the rows of a group that is damaged.
 _STATISTICS = ["sequence", "offset", "time_us", "topic", "wire", "kind"]
@@ -39,12 +40,14 @@ _MISSING_KEY = "raceway.missing"
 
 
 def row_groups(batches: Iterable[pa.RecordBatch], rows: int, size: int = GROUP_BYTES) -> Iterator[pa.Table]:
-    """The same rows cut anew: at most `rows` rows and `size` bytes each; a larger row is alone. One chunk each."""
+    """Cut rows again into tables of at most `rows` rows and `size` bytes and one chunk; a larger row gets its own
+    table."""
     pending: list[pa.RecordBatch] = []
     count = held = 0
     for batch in batches:
         while batch.num_rows:
             piece, taken = _fitting(batch.slice(0, rows - count), size - held)
+            # A row larger than `size` fits into an empty group only, and then fills it.
             fits = taken <= size - held or not pending
             if fits:
                 pending.append(piece)
@@ -58,8 +61,10 @@ def row_groups(batches: Iterable[pa.RecordBatch], rows: int, size: int = GROUP_B
 
 
 def _fitting(batch: pa.RecordBatch, room: int) -> tuple[pa.RecordBatch, int]:
-    """As many of the first rows as `room` bytes take, by their mean size, and their bytes; at least one row."""
+    """Return the first rows that fit into `room` bytes, estimated by their mean size, and their bytes; at least one
+    row."""
     size = batch.nbytes
+    # Rows differ in size, so the estimate is repeated; each turn takes at least one row off.
     while batch.num_rows > 1 and size > room:
         fewer = batch.num_rows * max(room, 0) // size
         batch = batch.slice(0, max(1, min(fewer, batch.num_rows - 1)))
@@ -70,35 +75,39 @@ def _fitting(batch: pa.RecordBatch, room: int) -> tuple[pa.RecordBatch, int]:
 class ParquetSink:
     """Writes row groups of SCHEMA and keeps the index of what was written. Sequences must rise.
 
-    A context manager: left without `finish`, it lets go of the file, whose content is then worth nothing.
+    A context manager: left without `finish`, it closes the file, whose content is then unusable.
     """
 
     def __init__(self, file: io.RawIOBase, first: int, *, sparse: bool = False) -> None:
-        """`first` is the position the file begins at. `sparse`: gaps between sequences are meant, not losses."""
+        """Begin a file at position `first`. `sparse`: gaps between sequences are intended, not losses."""
         self.index = Index(first)
         self.rows = 0
         self.missing: list[tuple[int, int]] = []
         self._sparse = sparse
         self._next = first
         self._writer = pq.ParquetWriter(
+            # zstd: about the ratio of gzip at several times its speed.
             file, SCHEMA, compression="zstd", use_dictionary=_DICTIONARY, column_encoding=_DELTA,
             write_statistics=_STATISTICS, write_page_checksum=True,
         )  # fmt: skip
 
     def write(self, group: pa.Table) -> None:
+        """Write a table as one row group and add it to the index."""
         if not self._sparse:
             self.missing += _gaps(group["sequence"], self._next)
         self._next = group["sequence"][-1].as_py() + 1
+        # Given explicitly: by default pyarrow would split a table into groups of its own choice.
         self._writer.write_table(group, row_group_size=group.num_rows)
         add_group(self.index, len(self.index), group)
         self.rows += group.num_rows
 
     def finish(self, last: int | None = None) -> None:
-        """Write the footer. Rows up to `last` were there once: those that did not come are missing."""
+        """Write the footer. Positions up to `last` that were not written are recorded as missing."""
         if last is not None and not self._sparse and self._next <= last:
             self.missing.append((self._next, last))
         if self.missing:
             self.index.is_broken = True
+            # In the footer itself, so that the losses are known wherever the file is copied to.
             self._writer.add_key_value_metadata({_MISSING_KEY: msgspec.json.encode(self.missing).decode()})
         self._writer.close()
 
@@ -112,15 +121,16 @@ class ParquetSink:
 
 
 def missing_of(metadata: pq.FileMetaData) -> list[tuple[int, int]]:
-    """The position ranges that were already lost when the file was sealed."""
+    """Return the position ranges that were already lost when the file was sealed."""
     found = (metadata.metadata or {}).get(_MISSING_KEY.encode())
     return msgspec.json.decode(found, type=list[tuple[int, int]]) if found else []
 
 
 def _gaps(sequences: pa.ChunkedArray, expected: int) -> list[tuple[int, int]]:
-    """Ranges left out from `expected` to the last of these rising sequences."""
+    """Return the ranges left out from `expected` to the last of these rising sequences."""
     first, last = sequences[0].as_py(), sequences[-1].as_py()
     gaps = [(expected, first - 1)] if first > expected else []
+    # Dense, as nearly always: no need to look at each one.
     if last - first + 1 == len(sequences):
         return gaps
     steps = pc.pairwise_diff(sequences.combine_chunks())
@@ -130,12 +140,13 @@ def _gaps(sequences: pa.ChunkedArray, expected: int) -> list[tuple[int, int]]:
 
 # ---- index ----------------------------------------------------------------------------------------------------------
 
-# What an index is made from.
+# Columns that an index is built from.
 INDEXED = ("sequence", "topic", "offset", "time_us", "kind")
 
 
 def add_group(index: Index, number: int, group: pa.Table) -> None:
-    """Describe row group `number`. A chunk's count is its span of positions: in a sparse file more than its rows."""
+    """Add row group `number` to the index. A chunk's count is its range of positions: in a sparse file more than its
+    rows."""
     first, last = group["sequence"][0].as_py(), group["sequence"][-1].as_py()
     empty = len(index) == 0
     index.add(
@@ -152,14 +163,16 @@ def add_group(index: Index, number: int, group: pa.Table) -> None:
 
 
 def spans_of(group: pa.Table) -> list[tuple[str, int, int]]:
-    """(topic, first offset, count) for each run of consecutive offsets; rows without offset have none."""
+    """Return (topic, first offset, count) for each run of consecutive offsets; rows without an offset are left out."""
     rows = group.select(["topic", "offset"]).filter(pc.is_valid(group["offset"]))
+    # use_threads=False keeps the order of topics stable, so that the same rows give the same index.
     by_topic = rows.group_by("topic", use_threads=False).aggregate(
         [("offset", "min"), ("offset", "max"), ("offset", "count")]
     )
     spans: list[tuple[str, int, int]] = []
     columns = (by_topic[name].to_pylist() for name in ("topic", "offset_min", "offset_max", "offset_count"))
     for topic, lowest, highest, count in zip(*columns, strict=True):
+        # Offsets are unique, so a count that fills the range means that none is missing.
         if highest - lowest + 1 == count:
             spans.append((topic, lowest, count))
         else:
@@ -168,6 +181,7 @@ def spans_of(group: pa.Table) -> list[tuple[str, int, int]]:
 
 
 def _runs(topic: str, offsets: list[int]) -> list[tuple[str, int, int]]:
+    """Return the spans of one topic whose offsets have gaps."""
     runs: list[tuple[str, int, int]] = []
     begin = 0
     for at in range(1, len(offsets) + 1):
@@ -180,20 +194,21 @@ def _runs(topic: str, offsets: list[int]) -> list[tuple[str, int, int]]:
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
-# What the Parquet library raises over damaged bytes: text that is no UTF-8 is a ValueError.
+# Errors that the Parquet library raises for damaged bytes: invalid UTF-8 is a ValueError.
 _LIBRARY_ERRORS = (OSError, ValueError, LookupError, pa.ArrowException)
 
 
 def parse_footer(footer: bytes) -> pq.FileMetaData:
-    """What a footer says, without the file it belongs to. JournalError if it says nothing."""
+    """Parse a footer without the file it belongs to. Raises JournalError if it is malformed."""
     try:
+        # A file of magic and footer only is enough for the parser: it reads backwards from the end.
         return pq.read_metadata(pa.BufferReader(PARQUET_MAGIC + footer))
     except _LIBRARY_ERRORS as error:
         raise JournalError(f"the footer cannot be read: {error}") from error
 
 
 def is_plausible(metadata: pq.FileMetaData) -> bool:
-    """Could this footer, which carries no checksum, be one of ours? Asked when `.sum` cannot vouch for it."""
+    """Return whether this footer, which has no checksum, can be one of ours. Used if `.sum` cannot vouch for it."""
     try:
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         known = metadata.schema.to_arrow_schema().equals(SCHEMA)
@@ -202,15 +217,16 @@ def is_plausible(metadata: pq.FileMetaData) -> bool:
     except _LIBRARY_ERRORS:
         return False
     ends = [last for _, last in ranges]
+    # Flipped bits in a footer that still parses show as row counts or ranges that contradict each other.
     rising = all(first > before for before, (first, _) in zip([-1, *ends], ranges, strict=False))
     return known and rows == metadata.num_rows and rising
 
 
 @contextmanager
 def open_parquet(file: CheckedFile, metadata: pq.FileMetaData) -> Iterator[pq.ParquetFile]:
-    """Row groups through a checked file, closed in the end.
+    """Open row groups through a checked file; closes both in the end.
 
-    Nothing is read ahead: the memory of a reader is that of one row group.
+    Nothing is read ahead: a reader needs the memory of one row group.
     """
     with file, pq.ParquetFile(
         file, metadata=metadata, pre_buffer=False, buffer_size=0, page_checksum_verification=True
@@ -219,7 +235,7 @@ def open_parquet(file: CheckedFile, metadata: pq.FileMetaData) -> Iterator[pq.Pa
 
 
 def read_group(file: pq.ParquetFile, number: int, columns: Sequence[str] | None = None) -> pa.Table:
-    """One row group, its page checksums verified. JournalError if it is damaged."""
+    """Read one row group and verify its page checksums. Raises JournalError if it is damaged."""
     try:
         return file.read_row_group(number, columns=columns, use_threads=False)
     except _LIBRARY_ERRORS as error:
@@ -227,7 +243,7 @@ def read_group(file: pq.ParquetFile, number: int, columns: Sequence[str] | None 
 
 
 def sequence_range(metadata: pq.FileMetaData, number: int) -> tuple[int, int]:
-    """First and last position of a row group, from the footer alone; (-1, -1) if it does not say."""
+    """Return first and last position of a row group, from the footer alone; (-1, -1) if it has no statistics."""
     column = metadata.row_group(number).column(_SEQUENCE)
     statistics: Any = column.statistics
     return (statistics.min, statistics.max) if statistics is not None and statistics.has_min_max else (-1, -1)

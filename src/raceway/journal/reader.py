@@ -1,7 +1,7 @@
-"""Reading a journal from another process, while the bus writes it or after it stopped.
+"""Reader of a journal in another process, while the bus writes it or after it stopped.
 
-Nothing is written and no lock is taken. The commit mark is asked at each call, so a reader that calls again follows the
-writer; files that were sealed or removed in between are listed again.
+Nothing is written and no lock is taken. The commit mark is read at each call, so a reader that calls again follows the
+writer; the folder is listed again if files were sealed or removed in between.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raceway.journal.segment import BlockSegment, resumable_index
 
 
 class Reader:
-    """The committed rows of the journal in `folder`. JournalError when there is no journal."""
+    """Committed rows of the journal in `folder`. Raises JournalError if there is no journal."""
 
     def __init__(self, folder: str | Path) -> None:
         self._folder, self._files = Path(folder), Files()
@@ -34,20 +34,21 @@ class Reader:
         self._catalogue.refresh()
 
     def committed(self) -> int:
-        """Sequence of the last committed row, -1 when there is none; one small read."""
+        """Return the sequence of the last committed row, -1 if there is none; one small read."""
         mark = maybe_read_mark(self._files, self._folder)
         if mark is not None:
             return mark
-        # Without a mark every whole block counts: so does the bus when it starts.
+        # Without a mark every complete block counts, as it does when the bus starts.
         self._follow(None)
         newest = self.segments()
         return newest[-1].last if newest else -1
 
     def first_position(self) -> int:
+        """Return the first position that retention kept, as last listed."""
         return self._catalogue.first_position()
 
     def segments(self) -> Sequence[Segment]:
-        """The segments as last listed, oldest first."""
+        """Return the segments as last listed, oldest first."""
         return self._catalogue.listing.segments
 
     @property
@@ -55,13 +56,14 @@ class Reader:
         return self._log.reports
 
     def follow(self) -> None:
-        """Take in what was written since; `segments` and `first_position` are then up to date."""
+        """Read what was written since the last call; `segments` and `first_position` are then up to date."""
         self._follow(self.committed())
 
     def read(
         self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
-        """Committed rows with start <= sequence < stop. TrimmedError if `start` was removed by retention."""
+        """Yield committed rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
+        # The mark is read before the segments: whatever it covers is in the files by then.
         end = self.committed() + 1
         self._follow(end - 1)
         return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
@@ -74,15 +76,19 @@ class Reader:
         max_bytes: int = TOPIC_BYTES,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Committed rows of `topic` that have an offset, from `offset` on. TrimmedError below the first one left."""
+        """Yield committed rows of `topic` that have an offset, from `offset` on.
+
+        Raises TrimmedError if `offset` is below the first one left.
+        """
         self._follow(self.committed())
         return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
 
     def look_for_holes(self) -> None:
-        """Add to `damage` which positions ought to be there and are not, without reading whole segments."""
+        """Add missing positions to `damage`, without reading complete segments."""
         end = self.committed() + 1
         self._follow(end - 1)
         report_holes(self._files, self.segments(), self.first_position(), end, self._log)
+        # `report_holes` leaves out the growing segment; here its end is known: the commit mark.
         if self.segments() and end > self.segments()[-1].first:
             report_end(self.segments()[-1], end, self._log)
 
@@ -90,7 +96,8 @@ class Reader:
         self._catalogue.close()
 
     def _follow(self, mark: int | None) -> None:
-        """Take in what was written up to the mark; list again if that is in a file not seen yet."""
+        """Read the heads of blocks up to the mark; list the folder again if it lies in a file not seen yet."""
+        # Twice: the first listing may have found the next segment, which must then be followed too.
         for _ in range(2):
             newest = self.segments()[-1] if self.segments() else None
             if isinstance(newest, BlockSegment) and newest.is_growing:
@@ -100,13 +107,16 @@ class Reader:
             self._catalogue.refresh()
 
     def _open_blocks(self, path: Path, newest: bool) -> BlockSegment:
+        """Open a segment of blocks; the newest one with an index that can grow."""
         if not newest:
             return BlockSegment(path, self._marker, self._log, self._files)
+        # Kept open: the bus may seal and remove the file while it is read, and an open file outlives its name.
         source = FileSource(self._files, path)
         index = resumable_index(self._files, path, source)
         return BlockSegment(path, self._marker, self._log, self._files, index=index, source=source)
 
     def _find_marker(self) -> bytes:
+        """Return the journal's marker. Raises JournalError if there is no journal."""
         if not self._folder.is_dir():
             raise JournalError(f"{self._folder} is not a data folder")
         identity = maybe_read_identity(self._files, self._folder)
@@ -114,6 +124,6 @@ class Reader:
             return identity.marker_bytes
         segments = sorted(self._folder.glob(f"{SEGMENT}*"))
         if not segments:
-            raise JournalError(f"there is no journal in {self._folder}")
-        # Sealed segments need no marker.
+            raise JournalError(f"{self._folder} contains no journal")
+        # Sealed segments need no marker, so a folder without blocks can be read with any.
         return maybe_find_marker(self._files, (p for p in segments if p.suffix == BLOCKS)) or bytes(MARKER_SIZE)

@@ -1,4 +1,4 @@
-"""Reading a journal through its catalogue: the same for every engine that keeps blocks."""
+"""Reading half of a journal, through its catalogue; shared by all engines that keep blocks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from raceway.journal.state import State
 
 
 class CatalogueReading(ABC):
-    """The reading half of `Journal`, for classes that have a catalogue."""
+    """Reading half of `Journal`, for classes that have a catalogue."""
 
     state: State
     _catalogue: Catalogue
@@ -27,6 +27,7 @@ class CatalogueReading(ABC):
         self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
     ) -> Iterator[pa.RecordBatch]:
         """See `Journal.read`."""
+        # Bounded by the commit mark: the active file may hold bytes that are not synced, or will be cut back.
         end = self.committed + 1
         return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
 
@@ -42,15 +43,18 @@ class CatalogueReading(ABC):
         return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
 
     def first_position(self) -> int:
+        """Return the first position that retention kept."""
         return self._catalogue.first_position()
 
     def offsets(self, topic: str) -> tuple[int, int]:
-        """See `Journal.offsets`. Twice the same for a topic nobody has used."""
+        """See `Journal.offsets`. Both numbers are equal for a topic that was never used."""
         following = self.state.next_offset(topic)
         if topic not in self.state.next_offsets:
             return following, following
+        # Nothing was removed while the first position is 0: then no file has to be asked.
         first = self._catalogue.maybe_first_offset(topic) if self.first_position() else 0
         return following if first is None else first, following
 
     def topics(self) -> Iterable[str]:
+        """Return the topics that have offsets, also those whose rows were removed."""
         return self.state.next_offsets.keys()

@@ -1,14 +1,15 @@
-"""From whatever lies in the folder to a journal that can go on: never a refusal because of bad bytes, never silence.
+"""Recovery: from the files in the folder to a journal that can go on. Bad bytes never prevent a start and never go
+unreported.
 
-The commit mark divides the newest segment. At or below it are rows that somebody was told are safe: they are never cut,
-however damaged; what can be read of them is read, the rest is reported. Behind it may be blocks that were complete when
-the process died: they are kept if their bodies hold (nobody can tell whether they were acknowledged: after a power
-failure the mark is older than the truth). Whatever follows the last good block is cut. Only a last block shorter than
-its head says is cut on either side of the mark: there is nothing in it to go on with.
+The commit mark divides the newest segment. At or below it are rows that were acknowledged: they are never cut, however
+damaged; what can be read of them is read, the rest is reported. After it may be blocks that were complete when the
+process died: they are kept if their bodies are good (they may have been acknowledged: after a power failure the mark
+lags behind the truth). Whatever follows the last good block is cut. A last block shorter than its head says is cut on
+either side of the mark: it cannot be continued.
 
-Sequences go on above the mark. Where rows are missing behind the snapshot of the state, nobody knows which topics they
-were of: the next offset of every topic, and that of topics not heard of, is raised by their number. So none is given
-out twice, whatever is lost; the next start comes to the same result, because it finds the same rows missing.
+Sequences go on above the mark. Where rows are missing after the snapshot of the state, their topics are unknown: the
+next offset of every topic, and that of topics never seen, is raised by their number. So no offset is given out twice,
+whatever is lost; the next start comes to the same result, because it finds the same rows missing.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ from raceway.model.envelope import CONTROL
 
 @dataclass(frozen=True)
 class Recovered:
-    """Where the journal goes on: `index` describes the segment to be written, which may not exist yet."""
+    """Starting point of the journal: `index` describes the segment to be written, which may not exist yet."""
 
     identity: Identity
     index: Index
@@ -56,28 +57,37 @@ class Recovered:
 
 
 def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
-    """Read what is there and put it in order. The folder must be locked. FormatVersionError for newer formats."""
+    """Read the folder and put it in order. The folder must be locked.
+
+    Raises FormatVersionError for a newer format.
+    """
     names = files.names(folder)
     blocks = sorted(folder / name for name in names if name.startswith(SEGMENT) and name.endswith(BLOCKS))
     sealed = {first_of(folder / name) for name in names if name.startswith(SEGMENT) and name.endswith(PARQUET)}
+    # The snapshot first: it also has the source id, if the file `identity` is lost.
     snapshot, source = _newest_snapshot(folder, files, names, damage)
     identity = _identity(folder, files, blocks, source, damage, is_new=not blocks and not sealed)
     mark = _mark(folder, files, damage, is_new=not blocks and not sealed)
+    # Blocks that are also sealed are closed: only blocks newer than every sealed file were being written.
     newest = blocks[-1] if blocks and first_of(blocks[-1]) > max(sealed, default=-1) else None
     tail = _recover_tail(newest, files, identity.marker_bytes, mark, damage) if newest else None
     sequence, state = snapshot
+    # Before the catalogue is listed, which reads `trimmed` to tell losses from removed rows.
     _make_trim_point(folder, files, min([*sealed, *map(first_of, blocks)], default=0), damage, is_new=mark is None)
     catalogue = _catalogue(folder, files, identity.marker_bytes, damage, tail)
     segments, begin = catalogue.listing.segments, catalogue.listing.begin
     known = -1 if mark is None else mark
+    # Mark, snapshot and files each prove that positions up to theirs were used.
     last = max(sequence, known, *(segment.last for segment in segments[-1:]))
     if sequence < 0 < begin:
-        reason = f"no snapshot is left, and rows before {begin} were removed: state that was set there is lost"
+        reason = f"no readable snapshot, and rows below {begin} were removed by retention: state set there is lost"
         damage.add(Damage(kind="missing", file="state", reason=reason))
     accounted = _sum_up(catalogue, sequence, state)
     next_sequence = max(last + 1, first_of(newest) if newest else 0)
+    # Rows between the last readable one and the end: each may have had an offset of any topic.
     state.skip(max(0, next_sequence - accounted))
     report_holes(files, segments, begin, last + 1, damage)
+    # After unreadable committed rows a new segment begins: a reader finds its way back at file borders.
     index = tail.index if tail and not tail.is_spoiled else Index(next_sequence)
     return Recovered(identity, index, state, next_sequence)
 
@@ -87,7 +97,7 @@ def recover(folder: Path, files: Files, damage: DamageLog) -> Recovered:
 
 @dataclass(frozen=True)
 class _Tail:
-    """The newest segment of blocks after it was put in order.
+    """Newest segment of blocks after recovery.
 
     `is_spoiled`: committed rows at its end cannot be read, so nothing is appended to it.
     """
@@ -98,12 +108,16 @@ class _Tail:
 
 
 def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, damage: DamageLog) -> _Tail:
+    """Index the newest segment, report what committed rows it lacks, and cut what follows the last good block."""
     known = -1 if mark is None else mark
     with FileSource(files, path) as source:
         index = resumable_index(files, path, source)
+        # Only what lies after the saved index is walked over; before it, blocks were committed and indexed.
         doubtful = _take_in(index, source, marker, path.name, known, damage)
         size = source.size
     lost = [found for found in doubtful if isinstance(found, Lost) and found.first <= known]
+    # Complete blocks of committed rows stay in the file, damaged as they are: `raceway journal verify` may read
+    # parts of them later.
     kept = [found for found in lost if found.whole]
     cut_at = min((found.position for found in doubtful if found not in kept), default=size)
     for found in lost:
@@ -111,11 +125,11 @@ def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, dam
         damage.add(missing(path.name, found.position, found.size, found.first, last, found.reason))
     reached = max([index.last, *(known if found.last is None else found.last for found in lost)])
     if reached < known:
-        reason = "the end of the segment is gone"
+        reason = "the end of the segment is missing"
         damage.add(missing(path.name, size, 0, max(reached + 1, index.first), known, reason))
     if cut_at < size:
         _cut(files, path, cut_at, size, index.last + 1, damage)
-    if kept:  # closed as it is; `covered` spares the next start the search
+    if kept:  # closed as it is; `covered` saves the next start the search
         index.covered = cut_at
         with suppress(OSError):
             write_file(files, path.with_suffix(".idx"), index.encode())
@@ -125,12 +139,14 @@ def _recover_tail(path: Path, files: Files, marker: bytes, mark: int | None, dam
 def _take_in(
     index: Index, source: Source, marker: bytes, file: str, known: int, damage: DamageLog
 ) -> list[Found | Lost]:
-    """Add the blocks that will be kept to the index; what is left over at the end is doubtful."""
+    """Add the blocks that will be kept to the index; return what is doubtful at the end."""
     doubtful: list[Found | Lost] = []
     for found in walk(source, marker, file, index.covered, index.last + 1):
         if isinstance(found, Lost):
             doubtful.append(found)
             continue
+        # Heads are written with bodies, but pages reach the disk in any order: after the mark a body may be
+        # torn.
         if found.prefix.last > known:
             block = StoredBlock(source, found.position, found.prefix, found.meta, file, DamageLog())
             if not block.is_sound():
@@ -147,14 +163,16 @@ def _take_in(
 
 
 def _cut(files: Files, path: Path, at: int, size: int, first: int, damage: DamageLog) -> None:
+    """Truncate a segment and report it."""
     descriptor = files.open(path)
     try:
         files.truncate(descriptor, at)
+        # Durable before new blocks are written: old bytes must not come back after them.
         files.sync(descriptor)
     finally:
         files.close(descriptor)
     files.remove(path.with_suffix(".idx"))  # it may describe what was cut
-    reason = "bytes behind the last whole block"
+    reason = "bytes after the last complete block"
     damage.add(Damage(kind="cut", file=path.name, position=at, size=size - at, first=first, reason=reason))
 
 
@@ -162,24 +180,26 @@ def _cut(files: Files, path: Path, at: int, size: int, first: int, damage: Damag
 
 
 def _mark(folder: Path, files: Files, damage: DamageLog, *, is_new: bool) -> int | None:
+    """Return the commit mark, from its copy if necessary; None if there is neither."""
     mark = maybe_read_position(files, folder / COMMITTED)
     if mark is not None:
         return mark
     mark = maybe_read_position(files, folder / COPY)
     if mark is not None or not is_new:
-        reason = "taken from its copy" if mark is not None else "so is its copy; every whole block counts"
+        reason = "read from its copy" if mark is not None else "so is its copy; every complete block is kept"
         damage.add(Damage(kind="rebuilt", file=COMMITTED, reason=f"missing or damaged; {reason}"))
     return mark
 
 
 def _make_trim_point(folder: Path, files: Files, oldest: int, damage: DamageLog, *, is_new: bool) -> None:
-    """Of folders that have none, or a damaged one, whatever is missing at the beginning counts as removed."""
+    """Write `trimmed` if it is missing or damaged: positions below the oldest segment are taken as removed by
+    retention."""
     if maybe_read_position(files, folder / TRIMMED) is not None:
         return
     if oldest > 0 or (not is_new and (folder / TRIMMED).exists()):
-        reason = f"missing or damaged; positions before {oldest} are taken for removed by retention"
+        reason = f"missing or damaged; positions below {oldest} are taken as removed by retention"
         damage.add(Damage(kind="rebuilt", file=TRIMMED, reason=reason))
-    with suppress(OSError):  # on a full disk the next start makes it
+    with suppress(OSError):  # on a full disk the next start writes it
         write_trimmed(files, folder, oldest)
 
 
@@ -189,22 +209,22 @@ def _make_trim_point(folder: Path, files: Files, oldest: int, damage: DamageLog,
 def _identity(
     folder: Path, files: Files, blocks: list[Path], source: str | None, damage: DamageLog, *, is_new: bool
 ) -> Identity:
+    """Return the identity of the journal; write a new one if it is missing or damaged."""
     identity = maybe_read_identity(files, folder)
     if identity is None:
         identity = new_identity(maybe_find_marker(files, reversed(blocks)), source)
-        with nullcontext() if is_new else suppress(OSError):  # on a full disk the next start finds it again
+        # A new journal must not start without it: the next start would give it another source id.
+        with nullcontext() if is_new else suppress(OSError):  # on a full disk the next start reads the marker again
             write_identity(files, folder, identity)
         if not is_new:
-            damage.add(
-                Damage(kind="rebuilt", file="identity", reason="missing or damaged; marker taken from a segment")
-            )
+            damage.add(Damage(kind="rebuilt", file="identity", reason="missing or damaged; marker read from a segment"))
     return identity
 
 
 def _newest_snapshot(
     folder: Path, files: Files, names: list[str], damage: DamageLog
 ) -> tuple[tuple[int, State], str | None]:
-    """(its sequence, the state), and the source id in it; an empty state at -1 when there is no good one."""
+    """Return (sequence, state) of the newest good snapshot and its source id; an empty state at -1 if there is none."""
     for path in snapshot_paths(folder, names):
         try:
             data = maybe_read_file(files, path)
@@ -214,11 +234,13 @@ def _newest_snapshot(
         if found is not None:
             sequence, source, state = found
             return (sequence, state), source
-        damage.add(Damage(kind="rebuilt", file=path.name, reason="damaged; the state is made anew from the rows"))
+        damage.add(Damage(kind="rebuilt", file=path.name, reason="damaged; the state is rebuilt from the rows"))
     return (-1, State()), None
 
 
 def _catalogue(folder: Path, files: Files, marker: bytes, damage: DamageLog, tail: _Tail | None) -> FolderCatalogue:
+    """Return a catalogue of the folder in which the newest segment has the recovered index."""
+
     def open_blocks(path: Path, _newest: bool) -> BlockSegment:
         index = tail.index if tail is not None and path == tail.path else None
         source = FileSource(files, path) if index is not None else None
@@ -230,7 +252,7 @@ def _catalogue(folder: Path, files: Files, marker: bytes, damage: DamageLog, tai
 
 
 def _sum_up(catalogue: FolderCatalogue, sequence: int, state: State) -> int:
-    """Add to the state what the rows behind `sequence` say; the position behind the last row of which that is known."""
+    """Add the rows after `sequence` to the state; return the position after the last row whose topic is known."""
     firsts, segments = catalogue.listing[:2]
     expected = sequence + 1
     for segment in segments[max(0, bisect_right(firsts, sequence + 1) - 1) :]:
@@ -242,10 +264,11 @@ def _sum_up(catalogue: FolderCatalogue, sequence: int, state: State) -> int:
 
 
 def _sum_up_offsets(segment: Segment, state: State, expected: int) -> int:
-    """`expected` is the position behind everything known so far; what lies between is lost."""
+    """Add the offsets of a segment to the state; positions between `expected` and its rows are lost."""
     index = segment.maybe_index()
     if index is None or not len(index):
         return expected
+    # Where rows are missing, chunk by chunk, so that losses are counted in their place.
     if index.is_broken or index.rows != index.last - index.first + 1:
         spans = ((index.first_of(n), index.last_of(n), index.spans(n)) for n in range(len(index)))
     else:
@@ -261,6 +284,7 @@ def _sum_up_offsets(segment: Segment, state: State, expected: int) -> int:
 
 
 def _control_rows(segment: Segment, start: int) -> Iterator[bytes]:
+    """Yield the payloads of control rows from `start` on."""
     control = pa.scalar(CONTROL.decode(), pa.string())
     for batch in segment.read_control(start):
         yield from batch.column("payload").filter(pc.equal(batch.column("kind"), control)).to_pylist()

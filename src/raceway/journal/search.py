@@ -1,9 +1,9 @@
-"""Finding rows: newest first, so many at a time, and never more work in one go than was granted.
+"""Search for rows, newest first, a limited amount of work per call.
 
-A search goes backwards from a position in windows of rows. Each window is read twice at most: once for the columns that
-the question is about, and again, whole, where something was found. When the budget is spent the answer says where to go
-on; whoever wants more asks again from there. So a search of any size is a row of small ones, none of which holds up
-anybody, and how far it is can be told.
+A search goes backwards from a position in windows of rows. Each window is read at most twice: once for the columns that
+the criteria need, and again, completely, where something matched. When the budget is spent the result says where to
+continue; the caller asks again from there. So a search of any size is a series of small ones, none of which delays
+other users, and its progress can be shown.
 
 Everything here may run in any thread, or in another process that reads the same files.
 """
@@ -26,10 +26,11 @@ from raceway.errors import MalformedError, TrimmedError
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS
 from raceway.model.topics import has_wildcard, matches
 
-# The first window is small, because what is wanted is mostly new; then they double.
+# The first window is small, because most searches are for recent rows; then they double.
 FIRST_WINDOW, LARGEST_WINDOW = 1024, 65_536
+# Batches are joined up to these limits, and then matched together.
 JOINED_ROWS, JOINED_BYTES = 16_384, 16 * 1024 * 1024
-LARGEST = (1 << 63) - 1  # of a column
+LARGEST = (1 << 63) - 1  # value of an int64 column
 ID_COLUMNS = ("message_id", "correlation_id", "parent_id", "forwarded_id")
 _STEP = re.compile(r"""\.?([^.\[\]"']+)|\[(\d+)\]|\["((?:[^"\\]|\\.)*)"\]|\['([^']*)'\]""")
 _json = msgspec.json.Decoder()
@@ -38,7 +39,7 @@ Path = tuple[str | int, ...]
 
 
 class Read(Protocol):
-    """Rows by position: of a journal, or of a reader of its files."""
+    """Function that reads rows by position: of a journal, or of a reader of its files."""
 
     def __call__(
         self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
@@ -46,7 +47,7 @@ class Read(Protocol):
 
 
 class Rows(Protocol):
-    """What of a journal is needed to search it."""
+    """Methods of a journal that a search needs."""
 
     @property
     def committed(self) -> int: ...
@@ -65,30 +66,35 @@ class Rows(Protocol):
 
 
 class Criteria(msgspec.Struct, frozen=True, kw_only=True):
-    """What is looked for; everything that is given must be so. Names and values are compared as they are."""
+    """Conditions of a search; all that are given must hold. Names and values are compared exactly."""
 
     topic: Annotated[str, Meta(description="A topic, or a pattern with + and #.")] = ""
     wire: Annotated[str, Meta(description="mb, danube, zbus, seneca or http.")] = ""
     kind: Annotated[str, Meta(description="publish, request or response.")] = ""
     id: Annotated[str, Meta(description="A message id, correlation id, parent id, or id minted for delivery.")] = ""
-    producer: Annotated[str, Meta(description="Who sent it.")] = ""
+    producer: Annotated[str, Meta(description="The producer of the message.")] = ""
     since_us: Annotated[
         int, Meta(description="Not before this time, in microseconds since 1970.", ge=0, le=LARGEST)
     ] = 0
     until_us: (
         Annotated[int, Meta(description="Before this time, in microseconds since 1970.", ge=0, le=LARGEST)] | None
     ) = None
-    failed: Annotated[bool, Meta(description="Only answers that say that the service failed, or came late.")] = False
-    attribute: Annotated[str, Meta(description="It has this attribute (on zbus: header).")] = ""
+    failed: Annotated[bool, Meta(description="Only answers that report a failure of the service, or came late.")] = (
+        False
+    )
+    attribute: Annotated[str, Meta(description="The message has this attribute (on zbus: header).")] = ""
     attribute_value: Annotated[str | None, Meta(description="The attribute has this value.")] = None
-    path: Annotated[str, Meta(description="Its JSON payload has a value at this path: $.order.lines[0].sku")] = ""
+    path: Annotated[str, Meta(description="The JSON payload has a value at this path: $.order.lines[0]")] = ""
     path_value: Annotated[str | None, Meta(description="The value at the path: JSON, or text without quotes.")] = None
-    text: Annotated[str, Meta(description="Its payload contains this text.")] = ""
+    text: Annotated[str, Meta(description="The payload contains this text.")] = ""
 
 
 class Found(msgspec.Struct, kw_only=True):
-    """Rows, newest first. Positions from `oldest` on, `scanned` of them, have been looked at; the search goes on below
-    `before`, or is at its end if that is None."""
+    """Matching rows, newest first.
+
+    `scanned` positions were searched; the search continues below `before`, or is complete if that is None. `oldest` and
+    `newest` bound the whole search.
+    """
 
     rows: list[dict[str, Any]]
     scanned: int
@@ -108,7 +114,7 @@ def search(
     hidden: frozenset[str] = frozenset(),
     clock: Callable[[], float] = time.monotonic,
 ) -> Found:
-    """The newest rows below `before` that match. `hidden` topics are passed over. Raises MalformedError."""
+    """Return the newest rows below `before` that match. Rows of `hidden` topics are skipped. Raises MalformedError."""
     judge = _Judge(criteria, hidden)
     oldest, newest = _bounds(journal, criteria)
     high = newest if before is None else max(min(before, newest), oldest)
@@ -118,7 +124,7 @@ def search(
         low = max(oldest, high - min(window, max_rows - found.scanned))
         rows = _matching(journal, judge, low, high, limit - len(found.rows))
         found.rows += rows
-        # A full page ends at its last row: those below it in this window are for the next page.
+        # A full page ends at its last row: matches below it in this window belong to the next page.
         low = rows[-1]["sequence"] if len(found.rows) == limit else low
         found.scanned += high - low
         high, window = low, min(2 * window, LARGEST_WINDOW)
@@ -127,12 +133,13 @@ def search(
 
 
 def position_at(read: Read, first: int, end: int, time_us: int) -> int:
-    """The first position from `first` on whose row is not older than this time, else `end`. Times never go back along
-    positions."""
+    """Bisect for the first position from `first` on whose row is not older than this time; `end` if there is none."""
+    # Times never decrease along positions: `Intake.append` sees to that.
     low, high = first, end
     while low < high:
         middle = (low + high) // 2
         known = _maybe_time(read, middle, high)
+        # None: no row from the middle on can be read, so the answer, if any, lies below.
         if known is None or known >= time_us:
             high = middle
         else:
@@ -141,26 +148,27 @@ def position_at(read: Read, first: int, end: int, time_us: int) -> int:
 
 
 def parse_path(text: str) -> Path:
-    """`$.order.lines[0]["unit price"]` as keys and numbers. Raises MalformedError."""
+    """Parse `$.order.lines[0]["unit price"]` into keys and numbers. Raises MalformedError."""
     rest, at = text.strip().removeprefix("$"), 0
     steps: list[str | int] = []
     while at < len(rest):
         step = _STEP.match(rest, at)
         if step is None:
-            raise MalformedError(f"{text!r} is no path; write $.order.lines[0].sku")
+            raise MalformedError(f"{text!r} is not a path; write it like $.order.lines[0].sku")
         name, number, quoted, single = step.groups()
         if number is not None:
+            # 18 digits fit into 63 bits; Python refuses to parse thousands of digits, and no list is that long.
             steps.append(int(number[:18]))
         else:
             steps.append(name or (_unquoted(text, quoted) if quoted is not None else single))
         at = step.end()
     if not steps:
-        raise MalformedError(f"{text!r} names nothing; write $.order.lines[0].sku")
+        raise MalformedError(f"{text!r} is an empty path; write it like $.order.lines[0].sku")
     return tuple(steps)
 
 
 def maybe_at_path(document: Any, path: Path) -> Any:
-    """The value at the path; `msgspec.UNSET` where there is none. A number also names a key of an object."""
+    """Return the value at the path; `msgspec.UNSET` if there is none. A number also names a key of an object."""
     for step in path:
         if isinstance(document, dict):
             document = document.get(str(step), msgspec.UNSET)
@@ -172,13 +180,15 @@ def maybe_at_path(document: Any, path: Path) -> Any:
 
 
 def _unquoted(text: str, quoted: str) -> str:
+    """Return the text of a quoted key. Raises MalformedError."""
     try:
         return msgspec.json.decode(f'"{quoted}"', type=str)
     except msgspec.DecodeError as error:
-        raise MalformedError(f"{text!r} is no path: {error}") from error
+        raise MalformedError(f"{text!r} is not a path: {error}") from error
 
 
 def _bounds(journal: Rows, criteria: Criteria) -> tuple[int, int]:
+    """Return the range of positions that the criteria's times allow."""
     oldest, newest = journal.first_position(), journal.committed + 1
     if criteria.since_us:
         oldest = position_at(journal.read, oldest, newest, criteria.since_us)
@@ -188,7 +198,7 @@ def _bounds(journal: Rows, criteria: Criteria) -> tuple[int, int]:
 
 
 def _maybe_time(read: Read, position: int, stop: int) -> int | None:
-    """Of the first row from this position on that can be read."""
+    """Return the time of the first readable row from this position on; None if there is none."""
     for batch in _read(read, position, stop, ("time_us",)):
         if batch.num_rows:
             return int(batch.column("time_us")[0].as_py())
@@ -196,15 +206,16 @@ def _maybe_time(read: Read, position: int, stop: int) -> int | None:
 
 
 def _read(read: Read, start: int, stop: int, columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
+    """Yield rows, skipping what retention has removed."""
     try:
         yield from read(start, stop, columns)
-    except TrimmedError as error:  # retention was quicker
+    except TrimmedError as error:  # removed since the bounds were computed
         if error.first < stop:
             yield from read(error.first, stop, columns)
 
 
 def _matching(journal: Rows, judge: _Judge, low: int, high: int, limit: int) -> list[dict[str, Any]]:
-    """The newest of them, newest first. Of a block that holds some, only what lies between them is read."""
+    """Return up to `limit` newest matches of a window, newest first."""
     sequences: list[int] = []
     begins: list[int] = []
     for batch, borders in joined(_read(journal.read, low, high, judge.columns)):
@@ -212,6 +223,7 @@ def _matching(journal: Rows, judge: _Judge, low: int, high: int, limit: int) -> 
         begins += borders
     sequences = sequences[-limit:]
     found = []
+    # Grouped by the block they lie in: of each block only the range from its first to its last match is read.
     for _, group in groupby(sequences, key=lambda sequence: bisect_right(begins, sequence)):
         chosen = list(group)
         wanted = pa.array(chosen, pa.int64())
@@ -222,8 +234,10 @@ def _matching(journal: Rows, judge: _Judge, low: int, high: int, limit: int) -> 
 
 
 def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
-    """Several as one, with the first sequence of each: a quiet bus has a block for every row, and a batch of one row
-    costs as much as one of thousands."""
+    """Yield batches joined to larger ones, with the first sequence of each part.
+
+    An idle bus has a block for every row, and a batch of one row costs as much as one of thousands.
+    """
     waiting: list[pa.RecordBatch] = []
     rows = size = 0
     for batch in batches:
@@ -238,11 +252,12 @@ def joined(batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[pa.RecordBatch, 
 
 
 def _those(batch: pa.RecordBatch, sequences: pa.Array) -> pa.RecordBatch:
+    """Return the rows with these sequences."""
     return batch.filter(pc.is_in(batch.column("sequence"), sequences))
 
 
 class _Judge:
-    """Which rows of a batch match: by columns first, by what is in the payload last."""
+    """Decides which rows of a batch match: by columns first, by the content of payloads last."""
 
     def __init__(self, criteria: Criteria, hidden: frozenset[str]) -> None:
         self._criteria, self._hidden = criteria, pa.array(sorted(hidden), pa.string())
@@ -251,6 +266,8 @@ class _Judge:
         self.columns = ["sequence", "kind", *self._asked()]
 
     def matching(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the matching rows."""
+        # Filtered after each test: the expensive ones at the end see few rows.
         for name, test in self._tests():
             if not batch.num_rows:
                 break
@@ -258,6 +275,7 @@ class _Judge:
         return self._by_path(batch) if self._path is not None and batch.num_rows else batch
 
     def _asked(self) -> list[str]:
+        """Return the columns that the criteria need."""
         criteria = self._criteria
         asked = {
             "topic": bool(criteria.topic or len(self._hidden)), "wire": bool(criteria.wire),
@@ -267,7 +285,9 @@ class _Judge:
         return [*(name for name, is_asked in asked.items() if is_asked), *(ID_COLUMNS if criteria.id else ())]
 
     def _tests(self) -> Iterator[tuple[str, Callable[[Any], Any]]]:
+        """Yield (column, test) for each criterion, cheap ones first; `*` gets the whole batch."""
         criteria = self._criteria
+        # Control rows are internal state of the bus: tokens, schemas, cursors.
         yield "kind", lambda kind: pc.not_equal(kind, "control")
         if criteria.kind:
             yield "kind", lambda kind: pc.equal(kind, criteria.kind)
@@ -289,6 +309,7 @@ class _Judge:
             yield "payload", lambda payload: pc.match_substring(payload, criteria.text.encode())
 
     def _of_topics(self, topics: Any) -> Any:
+        """Return a mask of the rows whose topic matches."""
         pattern = self._criteria.topic
         if not has_wildcard(pattern):
             return pc.equal(topics, pattern)
@@ -296,18 +317,22 @@ class _Judge:
         return pc.is_in(topics, pa.array(chosen, pa.string()))
 
     def _has_id(self, batch: pa.RecordBatch) -> Any:
+        """Return a mask of the rows that have the id in any id column."""
         wanted = pa.array([self._criteria.id], pa.string())
+        # `is_in` gives false for null, where `equal` would give null and spoil the `or`.
         found = pc.is_in(batch.column(ID_COLUMNS[0]), wanted)
         for name in ID_COLUMNS[1:]:
             found = pc.or_(found, pc.is_in(batch.column(name), wanted))
         return found
 
     def _has_attribute(self, attributes: Any) -> Any:
+        """Return a mask of the rows that have the attribute, with the value if one is given."""
         values = pc.map_lookup(attributes, pa.scalar(self._criteria.attribute), "last")
         wanted = self._criteria.attribute_value
         return pc.is_valid(values) if wanted is None else pc.equal(values, wanted)
 
     def _by_path(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the rows whose payload matches the path criteria."""
         payloads = batch.column("payload")
         if len(self._values) == 1 and isinstance(text := self._values[0], str) and text.isascii() and text.isalnum():
             # Only a payload that contains the text can have it as a value, unless it is written with escapes.
@@ -318,17 +343,19 @@ class _Judge:
         )
 
     def _is_at_path(self, payload: bytes | None) -> bool:
+        """Return whether a payload has a wanted value at the path. A payload that is not JSON has none."""
         try:
             value = maybe_at_path(_json.decode(payload or b""), self._path or ())
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return False
         if value is msgspec.UNSET:
             return False
+        # Types are compared too: in Python True equals 1, in JSON it does not.
         return not self._values or any(type(value) is type(v) and value == v for v in self._values)
 
 
 def _meant(value: str | None) -> list[Any]:
-    """What a value in a question may stand for: 17 is a number and a text, "17" is a text only."""
+    """Return the values that a search text may mean: 17 is a number and a text, "17" is only a text."""
     if value is None:
         return []
     try:
@@ -337,6 +364,7 @@ def _meant(value: str | None) -> list[Any]:
         return [value]
     if isinstance(parsed, str):
         return [parsed]
+    # JSON has one kind of number: 17 and 17.0 are the same value in two spellings.
     twin: list[Any] = [float(parsed)] if type(parsed) is int else []
     if isinstance(parsed, float) and parsed.is_integer():
         twin = [int(parsed)]

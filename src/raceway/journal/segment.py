@@ -1,7 +1,7 @@
-"""One segment of blocks: read by position or by topic, through its index.
+"""Segment of blocks: read by position or by topic, through its index.
 
-The index of the file being written is filled by the writer; that of a closed file is loaded from `.idx` when it is
-needed and kept for the few segments read last; another process that follows a growing file walks on from where it was.
+The index of the file being written is filled by the writer. That of a closed file is loaded from `.idx` on use and
+cached for the few segments read last. Another process that follows a growing file extends the index by walking on.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from raceway.journal.index import Index
 from raceway.journal.rows import Budget
 from raceway.journal.scan import Found, Lost, walk
 
-# An index of the worst kind (a one-row block per sync) has 10 MB.
+# At worst (a one-row block per sync) an index has 10 MB.
 _KEPT_INDEXES = 4
 
 
 def first_of(path: Path) -> int:
-    """The sequence in a segment's name."""
+    """Return the sequence in a segment's name."""
     return int(path.name.split(".", 1)[0].split("-")[1])
 
 
 class BlockSegment:
-    """The reading side of `segment-….blocks`.
+    """Reading side of `segment-….blocks`.
 
-    `index` and `source` are given for a file that is still written, and loaded from the folder otherwise.
-    `may_write`: the folder is ours, so an index that had to be made anew is also put on disk.
+    `index` and `source` are given for a file that is still written, and loaded from the folder otherwise. `may_write`:
+    this process owns the folder, so an index that had to be rebuilt is also written to disk.
     """
 
     _lately_read: ClassVar[OrderedDict[BlockSegment, None]] = OrderedDict()
@@ -60,11 +60,11 @@ class BlockSegment:
         self._live = index is not None
         self._index, self._source = index, source
         self._lock = threading.Lock()
-        self._recent: StoredBlock | None = None  # a topic is read in small pieces, many of them from one block
+        self._recent: StoredBlock | None = None  # cached: a topic is read in small pieces, many from one block
 
     @property
     def index(self) -> Index:
-        """Its rows so far."""
+        """Index of its rows so far."""
         if self._live:
             assert self._index is not None
             return self._index
@@ -74,6 +74,7 @@ class BlockSegment:
         return index
 
     def maybe_index(self) -> Index:
+        """Return the index; a file of blocks always has one."""
         return self.index
 
     @property
@@ -91,6 +92,7 @@ class BlockSegment:
 
     @property
     def size(self) -> int:
+        # Of a growing file only the accepted part counts: after it there may be bytes of a write in progress.
         return self.index.covered if self._live else self.path.stat().st_size
 
     @property
@@ -103,7 +105,8 @@ class BlockSegment:
         return self._log.reports
 
     def read(self, start: int, stop: int, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Rows with start <= sequence < stop, a block or a part of a large one at a time."""
+        """Yield rows with start <= sequence < stop, a block or a part of a large one at a time."""
+        # Opened before the first row: a file that vanished is noticed while the caller can still list again.
         index, source = self.index, self._open()
         for chunk in range(index.chunk_at(start), len(index)):
             first = index.first_of(chunk)
@@ -121,7 +124,7 @@ class BlockSegment:
         max_bytes: int = TOPIC_BYTES,
         columns: Sequence[str] | None = None,
     ) -> Iterator[pa.RecordBatch]:
-        """Rows of `topic` from `offset` on until a limit, opening only blocks that hold the topic."""
+        """Yield rows of `topic` from `offset` on until a limit, opening only blocks that hold the topic."""
         index, source, budget = self.index, self._open(), Budget(max_rows, max_bytes)
         for chunk in index.chunks_of(topic, offset):
             recent = self._recent
@@ -135,7 +138,7 @@ class BlockSegment:
                 return
 
     def read_control(self, start: int) -> Iterator[pa.RecordBatch]:
-        """Kind and payload of rows from `start` on, of blocks that hold control rows."""
+        """Yield kind and payload of rows from `start` on, from blocks that hold control rows."""
         index, source = self.index, self._open()
         for chunk in index.controls:
             block = self._maybe_block(index, source, chunk) if index.last_of(chunk) >= start else None
@@ -149,7 +152,7 @@ class BlockSegment:
         return self.index.maybe_offsets(topic)
 
     def grow(self, limit: int | None) -> None:
-        """Take in the blocks that another process wrote, up to the position `limit`."""
+        """Add the blocks that another process wrote, up to the position `limit`."""
         with self._lock:
             extend_index(self.index, self._open(), self._marker, self.path.name, self._log, limit)
 
@@ -160,12 +163,15 @@ class BlockSegment:
             self._source.close()
 
     def _open(self) -> Source:
+        """Return the open file, or open it for one read."""
         return self._source or FileSource(self._files, self.path)
 
     def _maybe_block(self, index: Index, source: Source, chunk: int) -> StoredBlock | None:
+        """Read the head of a chunk's block; report its rows as missing and return None if it is damaged."""
         position = index.positions[chunk]
         end = index.positions[chunk + 1] if chunk + 1 < len(index) else index.covered
         block = maybe_read_block(source, position, end - position, self._marker, self.path.name, self._log)
+        # Also compared with the index: a block that is good but belongs elsewhere would give wrong rows.
         if block is not None and block.prefix.first == index.first_of(chunk):
             return block
         first, last = index.first_of(chunk), index.last_of(chunk)
@@ -174,16 +180,17 @@ class BlockSegment:
         return None
 
     def _load_index(self) -> Index:
+        """Load the saved index, or rebuild it if it does not describe the whole file."""
         with FileSource(self._files, self.path) as source:
             saved = maybe_load_index(self._files, self.path)
             if saved is not None and saved.covered == source.size:
                 return saved
-            # What is unreadable at the end shows as positions missing before the next segment.
+            # Unreadable bytes at the end show as positions missing before the next segment.
             index = Index(self.first)
             extend_index(index, source, self._marker, self.path.name, self._log)
             index.covered = source.size
-        # An index that describes something else belongs to the sealed file, which takes over the name. A segment that
-        # was removed while it was read needs none.
+        # An index of another size belongs to the sealed file, which uses the same name: it must not be overwritten. A
+        # segment that was removed while it was read needs none.
         if saved is None and self.path.exists() and not self.path.with_suffix(".parquet").exists():
             self._log.add(rebuilt(self.path.with_suffix(".idx").name, len(index)))
             if self._may_write:
@@ -191,13 +198,15 @@ class BlockSegment:
         return index
 
     def _save(self, index: Index) -> None:
+        """Write a rebuilt index beside the segment."""
         target = self.path.with_suffix(".idx")
         with suppress(OSError):
             write_file(self._files, target, index.encode())
             if not self.path.exists() and not self.path.with_suffix(".parquet").exists():
-                self._files.remove(target)  # the segment went meanwhile: leave nothing of it
+                self._files.remove(target)  # the segment was removed meanwhile: leave no orphan
 
     def _remember(self) -> None:
+        """Mark the segment as used last, and drop the index of the one used longest ago."""
         with self._lately_lock:
             self._lately_read[self] = None
             self._lately_read.move_to_end(self)
@@ -207,7 +216,7 @@ class BlockSegment:
 
 
 def maybe_load_index(files: Files, path: Path) -> Index | None:
-    """What `.idx` beside a segment says; None when it is missing, unreadable or about another segment."""
+    """Load the `.idx` beside a segment; None if it is missing, unreadable or of another segment."""
     try:
         data = maybe_read_file(files, path.with_suffix(".idx"))
     except OSError:
@@ -217,25 +226,27 @@ def maybe_load_index(files: Files, path: Path) -> Index | None:
 
 
 def resumable_index(files: Files, path: Path, source: Source) -> Index:
-    """The index of a growing file as far as it was saved; the rest is found by walking on."""
+    """Return the index of a growing file as far as it was saved; the rest is found by walking on."""
     index = maybe_load_index(files, path)
+    # An index that covers more than the file is of before a cut: begin again.
     return index if index is not None and index.covered <= source.size else Index(first_of(path))
 
 
 def extend_index(
     index: Index, source: Source, marker: bytes, file: str, damage: DamageLog, limit: int | None = None
 ) -> Lost | None:
-    """Add the blocks behind what `index` covers, up to the position `limit`. What is lost between them is reported.
+    """Add the blocks after what `index` covers, up to the position `limit`. Losses between them are reported.
 
-    Returns the unreadable bytes at the end of the file, if there are any: only the caller knows what they mean.
+    Returns the unreadable bytes at the end of the file, if any: only the caller knows what they mean.
     """
     pending: Lost | None = None
     reached = index.last
     blocks = walk(source, marker, file, index.covered, index.last + 1)
-    while limit is None or reached < limit:  # behind the limit somebody may be writing: do not even look
+    while limit is None or reached < limit:  # after the limit a write may be in progress: do not read there
         found = next(blocks, None)
         if found is None:
             return pending
+        # Something readable follows: these bytes are damage, not a write in progress.
         if pending is not None:
             damage.add(missing(file, pending.position, pending.size, pending.first, pending.last, pending.reason))
             pending = None
@@ -251,6 +262,7 @@ def extend_index(
 
 
 def add_found(index: Index, found: Found, file: str, damage: DamageLog) -> None:
+    """Add a block to the index, and report it if its head was repaired."""
     prefix = found.prefix
     if found.mended:
         report_head_repair(damage, file, found.position, prefix)
@@ -262,11 +274,12 @@ def add_found(index: Index, found: Found, file: str, damage: DamageLog) -> None:
 
 
 def rebuilt(file: str, chunks: int) -> Damage:
-    return Damage(kind="rebuilt", file=file, rows=chunks, reason="missing or damaged; made anew from the blocks")
+    """Return the report of a rebuilt index."""
+    return Damage(kind="rebuilt", file=file, rows=chunks, reason="missing or damaged; rebuilt from the blocks")
 
 
 def missing(file: str, position: int, size: int, first: int, last: int | None, reason: str) -> Damage:
-    """A report of rows that are gone; `last` is None when nobody knows how many there were."""
+    """Return the report of lost rows; `last` is None if their number is unknown."""
     known = first - 1 if last is None else last
     return Damage(
         kind="missing", file=file, position=position, size=size, first=first, last=known, rows=known - first + 1,

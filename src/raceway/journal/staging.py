@@ -1,4 +1,4 @@
-"""Sealed segments appear whole or not at all: written aside, synced, checked, renamed, folder synced.
+"""Staging of sealed segments, so that they appear complete or not at all: write, sync, check, rename, sync the folder.
 
 A sealed segment consists of three files. They are staged under their own names in a folder `<name>.sealing`, so that
 what is checked is exactly what will be read; the Parquet file moves last. A crash leaves that folder, which
@@ -22,7 +22,8 @@ _STAGING = ".sealing"
 
 
 def files_of(path: Path) -> tuple[Path, Path, Path]:
-    """The files of a sealed segment in the order they are put in place: index, checksums, and last the rows."""
+    """Return the files of a sealed segment in the order they are put in place: index, checksums, and last the rows."""
+    # Readers look for the Parquet file: when its name appears, the other two must be there.
     return path.with_suffix(".idx"), path.with_suffix(".sum"), path
 
 
@@ -37,14 +38,14 @@ def seal_batches(
     check: Callable[[Path], None] | None = None,
     files: Files | None = None,
 ) -> ParquetSink:
-    """Write rows of SCHEMA as the sealed segment `target` (`….parquet`), replacing what is there.
+    """Write rows of SCHEMA as the sealed segment `target` (`….parquet`), replacing an existing one. Return the sink.
 
-    The file begins at position `first`; positions up to `last` that do not come are recorded as missing, unless the
-    file is `sparse`. `check` gets the staged Parquet file and raises if it is not as it should be: then nothing is put
-    in place. What the sink counted is returned.
+    The file begins at position `first`; positions up to `last` that are not written are recorded as missing, unless the
+    file is `sparse`. `check` gets the staged Parquet file and raises if it is wrong: then nothing is put in place.
     """
     files = files or Files()
     staging = target.with_suffix(_STAGING)
+    # Left by a child that was killed.
     shutil.rmtree(staging, ignore_errors=True)
     files.make_folder(staging)
     staged = staging / target.name
@@ -53,7 +54,10 @@ def seal_batches(
             for group in row_groups(batches, row_group_rows):
                 sink.write(group)
             sink.finish(last)
+            # Before the rename: a durable name on data that is not durable would be a broken segment after a
+            # power failure.
             file.sync()
+        # Measured from the file, not from what was written: a fault on the way would show in `check`.
         sums = measure(staged)
         sink.index.covered = sums.size
         write_file(files, staged.with_suffix(".sum"), encode_sums(sums))
@@ -61,7 +65,10 @@ def seal_batches(
         if check is not None:
             check(staged)
         for path, final in zip(files_of(staged), files_of(target), strict=True):
+            # Within one file system, so each rename is atomic; the folder `<name>.sealing` lies beside the
+            # target.
             files.rename(path, final)
+        # The caller removes the blocks later; the new names must be durable by then.
         files.sync_folder(target.parent)
     finally:
         shutil.rmtree(staging, ignore_errors=True)
@@ -69,11 +76,11 @@ def seal_batches(
 
 
 def remove_unfinished(folder: Path) -> list[str]:
-    """Remove what a crash left half made, and side files whose rows are gone; the names of what was removed."""
+    """Remove files that a crash left incomplete, and side files whose rows are gone; return their names."""
     removed = []
     for path in sorted(folder.iterdir()):
         if path.suffix == _STAGING:
-            # The child of a killed bus may be writing there still; it fails, and the next one begins anew.
+            # The child of a killed bus may still be writing there; it fails, and the next one starts over.
             shutil.rmtree(path, ignore_errors=True)
         elif path.suffix == TEMPORARY or _is_orphan(path):
             path.unlink(missing_ok=True)
@@ -86,12 +93,14 @@ def remove_unfinished(folder: Path) -> list[str]:
 
 
 def _is_orphan(path: Path) -> bool:
+    """Return whether a side file has no rows beside it."""
+    # An index serves blocks and Parquet under the same name; checksums only Parquet.
     rows = {".sum": (".parquet",), ".idx": (".parquet", ".blocks")}.get(path.suffix)
     return rows is not None and not any(path.with_suffix(suffix).exists() for suffix in rows)
 
 
 class StagedFile(io.RawIOBase):
-    """A new file that Arrow writes to, front to back, through the journal's file layer."""
+    """New file that Arrow writes to from beginning to end, through the journal's file layer."""
 
     def __init__(self, files: Files, path: Path) -> None:
         super().__init__()

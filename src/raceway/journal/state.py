@@ -1,9 +1,9 @@
-"""The sum of all control rows: everything small that must survive a restart.
+"""State of the bus: the sum of all control rows, that is, everything small that must survive a restart.
 
 A control row's payload is the JSON list [section, key, value]; a later row for the same key replaces the earlier one,
-None removes it. Beside the sections stand the next offset of each topic and the time of the last row.
+None removes it. Besides the sections there are the next offset of each topic and the time of the last row.
 
-A snapshot is the sum at one position. Starting from it, the control rows behind it lead to the state at the end.
+A snapshot is the sum at one position. Starting from it, the later control rows lead to the state at the end.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ _encode = msgspec.json.Encoder().encode
 _row_decoder = msgspec.json.Decoder(tuple[str, str, Any])
 
 
+# Unknown fields are ignored, and `unseen` has a default: snapshots of neighbouring releases can be read.
 class _Snapshot(msgspec.Struct, forbid_unknown_fields=False):
+    """Content of the file `state-<sequence>`."""
+
     version: int
     sequence: int
     time_us: int
@@ -34,20 +37,21 @@ _snapshot_decoder = msgspec.json.Decoder(_Snapshot)
 
 
 class State:
-    """What the journal and the bus know. Written through `Journal.set_state` and `Journal.append` only."""
+    """State of the journal and the bus. Changed through `Journal.set_state` and `Journal.append` only."""
 
     def __init__(self) -> None:
         self.next_offsets: dict[str, int] = {}
-        # The next offset of a topic that is not among them: above 0 once rows of unknown topics were lost.
+        # Next offset of a topic that is not in `next_offsets`: above 0 once rows of unknown topics were lost.
         self.unseen = 0
         self.time_us = 0
         self._sections: dict[str, dict[str, Any]] = {}
 
     def get(self, section: str, key: str) -> Any | None:
+        """Return a value; None if it is not set."""
         return self._sections.get(section, {}).get(key)
 
     def section(self, name: str) -> Mapping[str, Any]:
-        """All keys of a section; empty when there are none. Do not change it."""
+        """Return all keys of a section; empty if there are none. Do not change the mapping."""
         return self._sections.get(name, {})
 
     def put(self, section: str, key: str, value: Any | None) -> None:
@@ -58,38 +62,42 @@ class State:
             self._sections[section].pop(key, None)
 
     def next_offset(self, topic: str) -> int:
-        """The offset that the next row of a topic will have."""
+        """Return the offset that the next row of a topic will get."""
         return self.next_offsets.get(topic, self.unseen)
 
     def reached(self, topic: str, following: int) -> None:
-        """Offsets of a topic below `following` were given out."""
+        """Record that offsets of a topic below `following` were given out."""
+        # Never lowered: after losses an offset may be ahead of what the rows say.
         if following > self.next_offsets.get(topic, -1):
             self.next_offsets[topic] = following
 
     def skip(self, rows: int) -> None:
-        """So many rows are lost, and nobody knows of which topics: none can have given out more offsets than that."""
+        """Raise all next offsets by `rows` lost rows of unknown topics: no topic can have given out more offsets than
+        that."""
+        # A topic may have had all of its rows among the lost ones; its first offset must then not be 0 again.
         self.unseen += rows
         for topic in self.next_offsets:
             self.next_offsets[topic] += rows
 
     def encode_snapshot(self, sequence: int, source: str) -> bytes:
-        """The bytes of the file `state-<sequence>`: the sum of all rows up to and including `sequence`."""
+        """Return the content of `state-<sequence>`: the sum of all rows up to and including `sequence`."""
         return checksum.protect(
             _encode(_Snapshot(VERSION, sequence, self.time_us, source, self.next_offsets, self._sections, self.unseen))
         )
 
 
 def encode_row(section: str, key: str, value: Any | None) -> bytes:
-    """The payload of a control row."""
+    """Return the payload of a control row."""
     return _encode((section, key, value))
 
 
 def decode_row(payload: bytes) -> tuple[str, str, Any]:
+    """Return (section, key, value) of a control row."""
     return _row_decoder.decode(payload)
 
 
 def maybe_decode_snapshot(data: bytes) -> tuple[int, str, State] | None:
-    """(sequence, source, state), or None when the bytes are damaged beyond mending or of another version."""
+    """Return (sequence, source, state); None if the bytes are damaged beyond repair or of another version."""
     found = checksum.maybe_unprotect(data)
     if found is None:
         return None
@@ -97,6 +105,7 @@ def maybe_decode_snapshot(data: bytes) -> tuple[int, str, State] | None:
         snapshot = _snapshot_decoder.decode(found[0])
     except msgspec.DecodeError:
         return None
+    # An unknown version counts as damaged: the state is then summed up from an older snapshot or from the rows.
     if snapshot.version != VERSION:
         return None
     state = State()

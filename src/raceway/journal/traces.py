@@ -1,9 +1,9 @@
-"""Finding a trace in the journal: from any id of one of its messages to all of its rows.
+"""Search for a trace in the journal: from any id of one of its messages to all of its rows.
 
 The journal has no index of ids: a search reads the id columns, and only them, newest rows first, until it meets the id;
-further back until it meets the message the chain began with; then forward from there, gathering what belongs to it.
-Each pass has a budget of rows. Whoever knows the topic of the message, or its time, saves most of the first one: topics
-have an index, and positions and times rise together, so a time is found by halving.
+further back until it meets the message the chain began with; then forward from there, collecting what belongs to it.
+Each pass has a budget of rows. The topic of the message, or its time, saves most of the first pass: topics have an
+index, and positions and times rise together, so a time is found by bisection.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from raceway.errors import TrimmedError
 from raceway.journal.search import Read, Rows, joined, position_at
 from raceway.model.traces import Trace, trace_of
 
-# Rows read at once: a few milliseconds.
+# Rows read at once: takes a few milliseconds.
 WINDOW = 32_768
-# Rows of one trace; more are no conversation but a stream.
+# Limit of rows of one trace; more are a stream rather than a conversation.
 MAX_ROWS = 10_000
 UNBOUNDED = 1 << 62
 _IDS = ("message_id", "forwarded_id", "correlation_id")
@@ -33,7 +33,7 @@ _SHOWN = (
 
 
 class Search(msgspec.Struct, kw_only=True):
-    """Where to look. `rows` is the budget of each pass; `progress` is told of rows searched in all."""
+    """Scope of a search. `rows` is the budget of each pass; `progress` is called with the rows searched so far."""
 
     read: Read
     read_topic: Callable[..., Iterator[pa.RecordBatch]]
@@ -45,7 +45,8 @@ class Search(msgspec.Struct, kw_only=True):
     exhausted: bool = False
 
     def windows(self, begin: int, stop: int, *, backward: bool) -> Iterator[pa.RecordBatch]:
-        """The id columns of a stretch of rows, a window at a time, until the budget is spent."""
+        """Yield the id columns of a range of rows, a window at a time, until the budget is spent."""
+        # Each pass has its own budget, or a long first one would leave nothing for collecting the rows.
         places, allowed = range(begin, stop, WINDOW), self.searched + self.rows
         for at in reversed(places) if backward else places:
             if self.searched >= allowed:
@@ -56,7 +57,7 @@ class Search(msgspec.Struct, kw_only=True):
             self._count(min(WINDOW, stop - at))
 
     def topic_windows(self, topic: str, end: int) -> Iterator[pa.RecordBatch]:
-        """The same for the rows of one topic, newest first; `end` is the offset behind the last one."""
+        """Yield the id columns of one topic's rows, newest first; `end` is the offset after the last one."""
         allowed = self.searched + self.rows
         for at in reversed(range(0, end, WINDOW)):
             if self.searched >= allowed:
@@ -66,6 +67,7 @@ class Search(msgspec.Struct, kw_only=True):
             try:
                 found = list(self.read_topic(topic, at, count, columns=_SEARCHED, max_bytes=UNBOUNDED))
             except TrimmedError as error:
+                # Retention has removed a part of the window: read what is left of it.
                 count = max(at + count - error.first, 0)
                 rest = self.read_topic(topic, error.first, count, columns=_SEARCHED, max_bytes=UNBOUNDED)
                 found = list(rest) if count else []
@@ -78,7 +80,7 @@ class Search(msgspec.Struct, kw_only=True):
 
 
 def search_of(journal: Rows, rows: int) -> Search:
-    """All of a journal, within a budget of rows."""
+    """Return a search over all of a journal, within a budget of rows."""
     return Search(
         read=journal.read, read_topic=journal.read_topic, first=journal.first_position(), end=journal.committed + 1,
         rows=rows,
@@ -93,9 +95,9 @@ def maybe_trace(
     until_us: int | None = None,
     topic: tuple[str, int] | None = None,
 ) -> Trace | None:
-    """The trace that a correlation id, or the id of any message, belongs to; the newest where an id was used again.
+    """Return the trace of a correlation id, or of any message's id; the newest one if an id was used again.
 
-    `topic`: name and next offset of the topic that the message is known to be on.
+    `topic`: name and next offset of the topic that the message is known to be on. None if the id was not found.
     """
     begin = search.first if since_us is None else position_at(search.read, search.first, search.end, since_us)
     stop = search.end if until_us is None else position_at(search.read, search.first, search.end, until_us)
@@ -114,7 +116,7 @@ def maybe_trace(
 
 
 def _maybe_met(newest_first: Iterator[pa.RecordBatch], wanted: str) -> tuple[int, str] | None:
-    """Position and correlation id of the newest row that has the id."""
+    """Return position and correlation id of the newest row that has the id; None if there is none."""
     for batch in newest_first:
         hits = pc.indices_nonzero(_has_id(batch, _IDS, [wanted]))
         if len(hits):
@@ -125,28 +127,31 @@ def _maybe_met(newest_first: Iterator[pa.RecordBatch], wanted: str) -> tuple[int
 
 
 def _root_position(search: Search, root: str, begin: int, position: int) -> int:
-    """Where the chain began: the newest message of that id at or before a position that answers nothing."""
+    """Return where the chain began: the newest message with that id, not an answer, at or before a position."""
     earliest = position
     for batch in search.windows(begin, position + 1, backward=True):
         named = _has_id(batch, ("message_id",), [root])
+        # An answer may carry its request's id as its own; it does not begin a chain.
         begun = pc.and_(named, pc.not_equal(batch.column("kind"), pa.scalar("response")))
         hits = pc.indices_nonzero(begun)
         if len(hits):
             return batch.column("sequence")[hits[-1].as_py()].as_py()  # type: ignore[no-any-return]  # a number
         hits = pc.indices_nonzero(_has_id(batch, ("correlation_id",), [root]))
         if len(hits):
+            # The root itself may be removed or lost: then the oldest row of the chain that was met has to do.
             earliest = batch.column("sequence")[hits[0].as_py()].as_py()
     return earliest
 
 
 def _gather(search: Search, root: str, begin: int, stop: int) -> list[int]:
-    """Positions of the trace's rows.
+    """Return the positions of the trace's rows.
 
-    A chain that goes on after a restart of the bus has for its root the id under which a message was handed out before:
-    so those ids count as roots too.
+    A chain that continues after a restart of the bus has for its root the id under which a message was forwarded
+    earlier: so those ids count as roots too.
     """
     roots, chosen = {root}, []
     for batch in search.windows(begin, stop, backward=False):
+        # Until no new root appears: a forwarded id may be the root of rows within the same batch.
         while True:
             mask = _has_id(batch, ("correlation_id",), list(roots))
             handed = {each for each in batch.column("forwarded_id").filter(mask).to_pylist() if each} - roots
@@ -160,6 +165,7 @@ def _gather(search: Search, root: str, begin: int, stop: int) -> list[int]:
 
 
 def _has_id(batch: pa.RecordBatch, columns: Sequence[str], ids: list[str]) -> pa.Array:
+    """Return a mask of the rows that have one of the ids in one of the columns."""
     values = pa.array(ids, pa.string())
     found = pc.is_in(batch.column(columns[0]), values)
     for name in columns[1:]:
@@ -168,6 +174,7 @@ def _has_id(batch: pa.RecordBatch, columns: Sequence[str], ids: list[str]) -> pa
 
 
 def _rows(search: Search, position: int) -> list[dict[str, Any]]:
+    """Return the row at a position, with the columns that are shown."""
     return [
         row
         for batch in search.read(position, position + 1, _SHOWN)

@@ -1,9 +1,9 @@
-"""What the writer looks at now and then: is the folder still the one that was opened, and how much room has its disk?
+"""Watch of the writer over its folder: whether its files are still in place, and how much space its disk has.
 
-A removed or renamed folder, segment or lock takes writes as before, and nothing of it is there after a restart; a
-second bus may run in its place. So nothing may be acknowledged once it is noticed. Each commit asks whether the active
-segment still has a name; everything else is asked every `watch_s`, at each roll, and after so many bytes that the
-reserve of the disk might be used up.
+A removed or renamed folder, segment or lock accepts writes as before, and nothing of it is there after a restart; a
+second bus may run in its place. So nothing may be acknowledged once it is noticed. Each commit checks whether the
+active segment still has a name; everything else is checked every `watch_s`, at each roll, and after so many bytes that
+the reserve of the disk might be used up.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from raceway.journal.active import ActiveSegment
 from raceway.journal.files import Files
 from raceway.journal.lock import FolderLock
 
-# The reserve is no more than this part of the disk: a small one would otherwise be full from the start.
+# The reserve is at most 1/20 of the disk: otherwise a small disk would count as full from the start.
 _LARGEST_RESERVE = 20
-# Publishes are taken again when so much more is free, as a part of the reserve: or the two states would take turns.
+# Publishes are accepted again when 1/4 of the reserve more is free (hysteresis): otherwise the states would alternate.
 _RELIEF = 4
 
 
 class LostFilesError(OSError):
-    """The journal's files are not in their place any more."""
+    """Raised when the journal's files are no longer in their place."""
 
 
 class Watch:
-    """Writer thread; the figures may be read from any."""
+    """Checks of the writer thread; the figures may be read from any thread."""
 
     def __init__(
         self,
@@ -48,16 +48,19 @@ class Watch:
         self.is_low = False
 
     def check(self, active: ActiveSegment, written: int = 0) -> None:
-        """Before a commit of `written` bytes counts, and whenever there is time. LostFilesError if it must not."""
+        """Check before a commit of `written` bytes counts. Raises LostFilesError if it must not be acknowledged."""
+        # One fstat per commit. The other checks go by path, which costs more, and are made less often.
         if not active.is_linked():
             raise LostFilesError(f"{active.name} was removed while the bus was writing to it")
         self._written += written
+        # A quarter of the reserve between two looks: free space cannot drop below the reserve by more than
+        # that.
         is_much = self.reserve and 4 * self._written >= self.reserve
         if is_much or self._clock() - self._looked_s >= self._settings.watch_s:
             self.look(active)
 
     def look(self, active: ActiveSegment) -> None:
-        """Look at everything. LostFilesError if a file was removed, renamed or replaced."""
+        """Check everything. Raises LostFilesError if a file was removed, renamed or replaced."""
         self._looked_s, self._written = self._clock(), 0
         lost = self._lock.maybe_lost() or (None if active.is_in_place() else active.name)
         if lost is not None:
@@ -69,17 +72,18 @@ class Watch:
 
     @property
     def used(self) -> float:
-        """Which part of the disk is in use."""
+        """Fraction of the disk that is in use."""
         return 1 - self.free_bytes / self.disk_bytes if self.disk_bytes else 0.0
 
     def low_reason(self) -> str:
+        """Return the reason why publishes are refused."""
         return (
-            f"no space left on the journal's disk but the reserve: {_mib(self.free_bytes)} of {_mib(self.disk_bytes)} "
+            f"only the reserve is left on the journal's disk: {_mib(self.free_bytes)} of {_mib(self.disk_bytes)} "
             f"are free, {_mib(self.reserve)} are kept for state (journal.reserve_bytes)"
         )
 
     def maybe_warning(self) -> str | None:
-        """A sentence for people when the disk is nearly full."""
+        """Return a warning if the disk is nearly full; None otherwise."""
         if self.used < self._settings.warn_used:
             return None
         free, size = _mib(self.free_bytes), _mib(self.disk_bytes)
@@ -87,4 +91,5 @@ class Watch:
 
 
 def _mib(size: int) -> str:
+    """Format a size in MiB."""
     return f"{size / MIB:,.1f} MiB"

@@ -1,1 +1,1 @@
-"""Traces for OpenTelemetry, made from the journal. Nothing here is loaded unless it is asked for."""
+"""OpenTelemetry traces, derived from the journal. Nothing here is loaded unless telemetry is enabled."""

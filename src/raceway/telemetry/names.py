@@ -22,10 +22,10 @@ RACEWAY = "raceway"
 SEND, PROCESS = "send", "process"
 PRODUCER, CONSUMER = "producer", "consumer"
 
-# What the bus knows and the conventions have no word for.
+# Facts of the bus for which the conventions have no name.
 WIRE = "raceway.wire"
 KIND = "raceway.kind"
 OFFSET = "raceway.offset"
 POSITION = "raceway.position"
-# The trace id was made of the correlation id: no message of the chain named one.
+# The trace id was derived from the correlation id: no message of the chain carried a `traceparent`.
 DERIVED = "raceway.trace.derived"

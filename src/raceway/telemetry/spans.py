@@ -1,12 +1,13 @@
-"""Rows of the journal as spans.
+"""Conversion of journal rows to spans.
 
-    publish     one span, `send TOPIC`, at the moment the bus took it
-    request     `send TOPIC` from its acceptance to its answer; below it `process TOPIC`, from the moment it was handed
-                over to the answer, of the one who answered
+    publish     one span, `send TOPIC`, at the time the bus accepted it
+    request     `send TOPIC` from its acceptance to its answer; below it `process TOPIC` of the responder, from the time
+                it was handed over to the answer
 
-A span's parent is the span of the message that caused it; else the one that the sender's `traceparent` names. Trace ids
-come from `traceparent`, for the whole chain as soon as one message of it brought one; else they are derived from the
-correlation id, and said to be. Span ids are made of positions: what is sent twice after a fault is the same span twice.
+A span's parent is the span of the message that caused it, otherwise the one that the sender's `traceparent` names.
+Trace ids come from `traceparent`, for the whole chain as soon as one of its messages carried one; otherwise they are
+derived from the correlation id and marked as such. Span ids are derived from positions: a span that is sent again after
+a fault has the same id.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from raceway.telemetry import names
 
 V = TypeVar("V")
 
-# How much is remembered of what was seen: messages that may still cause others, chains that brought a trace id, and
-# requests without an answer.
+# Entries kept of each kind: messages that may still cause others, chains with a trace id, and requests without an
+# answer. Bounds the memory; an older cause is simply not linked.
 KEPT = 50_000
-# How long a request that names no deadline is waited for.
+# Assumed deadline of a request that has none.
 PATIENCE_US = 60_000_000
 
 COLUMNS = (
@@ -37,7 +38,7 @@ COLUMNS = (
 
 
 class SpanFacts(msgspec.Struct, frozen=True):
-    """Ids as hexadecimal digits, times in nanoseconds."""
+    """Span with ids as hexadecimal digits and times in nanoseconds."""
 
     name: str
     kind: str
@@ -52,22 +53,24 @@ class SpanFacts(msgspec.Struct, frozen=True):
 
 
 class Recent(Generic[V]):
-    """The last so many values by key."""
+    """Map that keeps the last `limit` keys."""
 
     def __init__(self, limit: int = KEPT) -> None:
         self._limit = limit
         self._values: OrderedDict[Any, V] = OrderedDict()
 
     def put(self, key: Any, value: V) -> V | None:
-        """Gives back what had to go."""
+        """Store a value; return the one that was dropped for it, if any."""
         self._values[key] = value
         self._values.move_to_end(key)
         return self._values.popitem(last=False)[1] if len(self._values) > self._limit else None
 
     def maybe(self, key: Any) -> V | None:
+        """Return a value; None if it is absent."""
         return self._values.get(key)
 
     def pop(self, key: Any) -> V | None:
+        """Remove and return a value; None if it is absent."""
         return self._values.pop(key, None)
 
     def __iter__(self) -> Iterator[tuple[Any, V]]:
@@ -75,7 +78,7 @@ class Recent(Generic[V]):
 
 
 class SpanMaker:
-    """`service` tells apart the spans of several buses."""
+    """Makes spans from rows in order. `service` distinguishes the spans of several buses."""
 
     def __init__(self, service: str) -> None:
         self._service = service
@@ -85,16 +88,18 @@ class SpanMaker:
 
     @property
     def oldest_open(self) -> int | None:
-        """Position of the first request that still waits for its answer."""
+        """Position of the first request that still waits for its answer; None if there is none."""
         return next((position for position, _ in self._open), None)
 
     def spans(self, rows: Iterable[Mapping[str, Any]], now_us: int) -> list[SpanFacts]:
+        """Return the sampled spans that these rows complete, and those of requests whose time is over."""
         found: list[SpanFacts] = []
         for row in rows:
             if row["kind"] == "publish":
                 found.append(self._sent(row, row["time_us"], None))
             elif row["kind"] == "request":
                 self._remember(row)
+                # Too many open requests: the oldest is reported as a timeout rather than forgotten.
                 if (given_up := self._open.put(row["sequence"], row)) is not None:
                     found.append(self._sent(given_up, now_us, "timeout"))
             elif row["kind"] == "response":
@@ -103,11 +108,12 @@ class SpanMaker:
         return [span for span in found if span.sampled]
 
     def _answered(self, row: Mapping[str, Any]) -> list[SpanFacts]:
-        """Late and second answers end nothing. What the bus refused itself, nobody has processed."""
+        """Return the spans that an answer completes. Late and second answers complete none."""
         request = self._open.pop(row["answers"])
         if request is None:
             return []
         sent = self._sent(request, row["time_us"], row["error"])
+        # Refused by the bus itself: no service has processed the request.
         if row["producer"] == OWN_NAME.decode() and row["error"] in REFUSALS:
             return [sent]
         attributes = self._attributes(row, names.PROCESS) | {names.DESTINATION: request["topic"]}
@@ -119,15 +125,19 @@ class SpanMaker:
         return [sent, processed]
 
     def _overdue(self, now_us: int) -> list[SpanFacts]:
+        """Return the spans of requests whose deadline passed a while ago."""
         found = []
         for position, request in self._open:
             patience_us = PATIENCE_US if request["timeout_ms"] is None else request["timeout_ms"] * 1000
+            # A minute of grace after the deadline: the row of an answer may be read a little later than it was
+            # written.
             if now_us > request["time_us"] + patience_us + PATIENCE_US:
                 self._open.pop(position)
                 found.append(self._sent(request, request["time_us"] + patience_us, "timeout"))
         return found
 
     def _sent(self, row: Mapping[str, Any], end_us: int, error: str | None) -> SpanFacts:
+        """Return the `send` span of a publish or request."""
         span_id = self._remember(row)
         context = self._context(row)
         attributes = self._attributes(row, names.SEND)
@@ -139,26 +149,31 @@ class SpanMaker:
         )  # fmt: skip
 
     def _remember(self, row: Mapping[str, Any]) -> str:
-        """Under which ids the message may be named as a parent: what is caused by handling it lies below that."""
+        """Record the ids under which later messages may name this one as their parent; return its span id."""
         span_id = self._span_id(row["sequence"], names.SEND)
+        # Messages that a service sends while it handles a request belong below its `process` span.
         handled = self._span_id(row["sequence"], names.PROCESS) if row["kind"] == "request" else span_id
         for name in ("message_id", "forwarded_id"):
             if row[name]:
                 self._spans.put(row[name], handled)
         own = maybe_parse((row["attributes"] or {}).get(TRACEPARENT))
+        # The first `traceparent` of a chain decides, so that all its spans are in one trace.
         if own is not None and self._traces.maybe(row["correlation_id"]) is None:
             self._traces.put(row["correlation_id"], own)
         return span_id
 
     def _context(self, row: Mapping[str, Any]) -> TraceContext:
+        """Return the trace context of a row: its own, that of its chain, or a derived one."""
         own = maybe_parse((row["attributes"] or {}).get(TRACEPARENT))
         return own or self._traces.maybe(row["correlation_id"]) or derived(row["correlation_id"] or "")
 
     def _parent_id(self, row: Mapping[str, Any], context: TraceContext) -> str:
+        """Return the span id of the cause; that of the `traceparent` if the cause is unknown."""
         known = self._spans.maybe(row["parent_id"]) if row["parent_id"] else None
         return known or context.parent_id
 
     def _attributes(self, row: Mapping[str, Any], operation: str) -> dict[str, str | int | bool]:
+        """Return the attributes of a span; absent values are left out."""
         values = {
             names.SYSTEM: names.RACEWAY,
             names.OPERATION_NAME: operation,
@@ -176,12 +191,14 @@ class SpanMaker:
         return {name: value for name, value in values.items() if value is not None}
 
     def _span_id(self, position: int, operation: str) -> str:
+        """Derive a span id of 8 bytes from a position."""
         return hashlib.sha256(f"{self._service}\0{position}\0{operation}".encode()).hexdigest()[:16]
 
 
 def _handed_us(request: Mapping[str, Any], answer: Mapping[str, Any]) -> int:
-    """When the request was handed over: the broker writes that; services that keep times of their own do not."""
+    """Return when the request was handed over, by the broker's hop times, otherwise the request's own time."""
     times = answer["hops"][-1]["tms"] if answer["hops"] else None
+    # Three times (accepted, handed over, answered) are the broker's; services write other numbers of them.
     if not times or len(times) != 3 or None in times:
         return int(request["time_us"])
     waited_ms: int = times[1] - times[0]

@@ -1,4 +1,4 @@
-"""Files of captured traffic, found by name and known by content."""
+"""Files of captured traffic, found by name and identified by content."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raceway.errors import ConfigError
 
 
 class Capture(NamedTuple):
-    """One file of captured traffic. `time_us` is when it was last written."""
+    """File of captured traffic. `time_us` is when it was last written."""
 
     wire: str
     path: Path
@@ -22,16 +22,18 @@ class Capture(NamedTuple):
 
 
 def capture_files(paths: Iterable[Path]) -> list[Path]:
-    """The files that are named, those in folders that are, and those that a name with `*`, `?` or `[…]` matches.
+    """Return the named files, those in named folders, and those that a name with `*`, `?` or `[…]` matches.
 
-    Each once, in order; hidden ones only if named. ConfigError for a name that nothing has.
+    Each once, in order; hidden ones only if named. Raises ConfigError for a name that matches nothing.
     """
     return list(dict.fromkeys(file for path in paths for file in _files(path)))
 
 
 def _files(path: Path) -> Iterator[Path]:
+    """Yield the files of one name."""
     if path.is_dir():
         yield from (file for file in sorted(path.rglob("*")) if file.is_file() and not _is_hidden(file, path))
+    # Before patterns: a file may have brackets in its name.
     elif path.exists():
         yield path
     else:
@@ -43,16 +45,19 @@ def _files(path: Path) -> Iterator[Path]:
 
 
 def _is_hidden(file: Path, folder: Path) -> bool:
+    """Return whether the file or a folder on the way to it begins with a dot."""
     return any(part.startswith(".") for part in file.relative_to(folder).parts)
 
 
 def capture_of(wire: str, path: Path) -> Capture:
-    """The file as it is now; whoever reads it later compares size and time."""
+    """Return the facts of a file as it is now. A later read compares size and time with them."""
+    # Before the digest: a change while it is computed shows when size and time are compared at the end.
     facts = path.stat()
     digest = sha256_of(path)
     return Capture(wire, path.absolute(), digest, facts.st_size, facts.st_mtime_ns // 1000)
 
 
 def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()

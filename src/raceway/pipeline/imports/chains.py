@@ -1,14 +1,15 @@
-"""Messages of one capture to one another: answers to their requests, and every message to the first of its chain.
+"""Relations between the messages of one capture: answers to their requests, and every message to the first of its
+chain.
 
-A wire pairs by ids, and a file may hold the same id twice; what cannot be told without doubt is left open.
+A wire pairs by ids, and a file may hold the same id twice; ambiguous pairs are left open.
 
     mb        an answer has the id of its request, or names it as its parent
     zbus      a message produced to the reply queue of a request, under its id, is the answer
-    seneca    an answer repeats both ids of its request, and says nothing of the topic
-    danube    knows no requests
+    seneca    an answer repeats both ids of its request, and has no topic
+    danube    has no requests
 
-Only ids and positions are joined. What comes of it is small, is kept beside the files, and each worker then completes
-the rows of its own pieces; a capture without answers and parents is not touched at all.
+Only ids and positions are joined. The result is small and stored beside the files; each worker then completes the rows
+of its own pieces. A capture without answers and parents is not touched at all.
 """
 
 from __future__ import annotations
@@ -33,16 +34,16 @@ from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-# A chain of more messages than 2 to this power is cut: that far nobody follows one, and a ring has no first message.
+# A chain of more than 2^16 messages is cut: no real chain is that long, and a ring has no first message.
 _ROUNDS = 16
 _UNCHANGED = {"answers": "bigint", "kind": "string", "topic": "string"}
-# What is found of a row; NULL leaves it as it is.
+# Values found for a row; NULL leaves the row as it is.
 _LINKS = pa.schema([BRONZE.field(name) for name in ("sequence", *_UNCHANGED, "correlation_id")])
 _DONE = pa.schema([("file", pa.string())])
 
 
 def complete(spark: SparkSession, wire: str, told: Sequence[Told], folder: Path) -> None:
-    """Complete the rows in the files told of, where there is something to complete."""
+    """Complete the rows in the files of these pieces, where there is something to complete."""
     if wire == "danube" or not any(each.related for each in told):
         return
     files = [each.messages_file for each in told if each.messages_file]
@@ -59,7 +60,7 @@ def complete(spark: SparkSession, wire: str, told: Sequence[Told], folder: Path)
 
 
 def _links(rows: DataFrame, wire: str) -> DataFrame:
-    """(sequence, answers, kind, topic, correlation_id) of the rows that change."""
+    """Return (sequence, answers, kind, topic, correlation_id) of the rows that change."""
     rooted = rows.withColumn("root", F.col("correlation_id")) if wire == "seneca" else _with_roots(rows, wire)
     answers = _answers(rooted, wire)
     return answers.unionByName(_moved(rooted).join(answers, "sequence", "left_anti"))
@@ -69,24 +70,27 @@ def _links(rows: DataFrame, wire: str) -> DataFrame:
 
 
 def _asked(wire: str) -> Column:
-    """What a request can be answered under; NULL for one that cannot."""
+    """Return the key under which a request can be answered; NULL if it cannot be."""
     if wire == "zbus":
+        # NUL separates the parts: no id contains it, and `concat` is NULL if either part is.
         return F.concat("reply_to", F.lit("\0"), "message_id")
     return F.lower("message_id") if wire == "mb" else F.concat("message_id", F.lit("\0"), "correlation_id")
 
 
 def _answered(wire: str) -> list[Column]:
-    """Under what a message may be an answer, the best first."""
+    """Return the keys under which a message may be an answer, best first."""
     if wire == "zbus":
         return [F.concat("topic", F.lit("\0"), "message_id")]
     return [F.lower("message_id"), F.lower("parent_id")] if wire == "mb" else [_asked(wire)]
 
 
 def _answers(rows: DataFrame, wire: str) -> DataFrame:
+    """Return the answers with the request of each."""
     asked = rows.where("kind = 'request'").select(
         _asked(wire).alias("key"), F.col("sequence").alias("at"), "topic", F.col("root").alias("correlation_id")
     )
     requests = (
+        # Only keys of exactly one request: with two, an answer cannot be assigned without doubt.
         asked.where("key IS NOT NULL")
         .groupBy("key")
         .agg(F.count("*").alias("times"), *(F.first(name).alias(name) for name in ("at", "topic", "correlation_id")))
@@ -94,6 +98,7 @@ def _answers(rows: DataFrame, wire: str) -> DataFrame:
     )
     kind = "publish" if wire == "zbus" else "response"
     told = rows.where(F.col("kind") == kind).select("sequence", F.posexplode(F.array(*_answered(wire))))
+    # An answer comes after its request; an earlier message with the same id is something else.
     best = told.join(requests, F.col("col") == F.col("key")).where("at < sequence")
     first = best.groupBy("sequence").agg(F.min_by(F.struct("at", "topic", "correlation_id"), "pos").alias("one"))
     return first.select(
@@ -109,13 +114,14 @@ def _answers(rows: DataFrame, wire: str) -> DataFrame:
 
 
 def _with_roots(rows: DataFrame, wire: str) -> DataFrame:
-    """With `root`: the id at the beginning of the chain that a message's parent belongs to.
+    """Return the rows with `root`: the id at the beginning of the chain that a message's parent belongs to.
 
-    Every round looks twice as far up.
+    Pointer jumping: every round looks twice as far up.
     """
     same = F.lower if wire == "mb" else F.col  # ids of MB are the same in either letter case
     named = rows.where("kind <> 'response' AND message_id IS NOT NULL AND parent_id IS NOT NULL")
     chain = named.groupBy(same("message_id").alias("id")).agg(F.min_by("parent_id", "sequence").alias("up"))
+    # Checkpointed, or the plan of each round would contain all rounds before it.
     chain = chain.where(same("up") != F.col("id")).localCheckpoint()
     for _ in range(_ROUNDS):
         joined = chain.select("id", "up").join(_above(chain), same("up") == F.col("above"), "left")
@@ -127,11 +133,12 @@ def _with_roots(rows: DataFrame, wire: str) -> DataFrame:
 
 
 def _above(chain: DataFrame) -> DataFrame:
+    """Return the chain with its columns renamed for a join with itself."""
     return chain.select(F.col("id").alias("above"), F.col("up").alias("next"))
 
 
 def _moved(rows: DataFrame) -> DataFrame:
-    """Messages that are no answers and belong to a chain that began before their parent."""
+    """Return messages that are no answers and belong to a chain that began before their parent."""
     nothing = [F.lit(None).cast(kind).alias(name) for name, kind in _UNCHANGED.items()]
     moved = rows.where("kind <> 'response' AND root <> correlation_id")
     return moved.select("sequence", *nothing, F.col("root").alias("correlation_id"))
@@ -141,6 +148,7 @@ def _moved(rows: DataFrame) -> DataFrame:
 
 
 def _work(files: Sequence[str], found: str, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Complete the files of these numbers; runs in a worker."""
     for batch in batches:
         for number in batch.column(0).to_pylist():
             _complete_file(Path(files[number]), found)
@@ -148,7 +156,8 @@ def _work(files: Sequence[str], found: str, batches: Iterator[pa.RecordBatch]) -
 
 
 def _complete_file(file: Path, found: str) -> None:
-    """Put what was found into the rows of a piece. Written aside and renamed: a second attempt finds a whole file."""
+    """Write the links into the rows of a piece. Written aside and renamed, so that a repeated task finds a complete
+    file."""
     rows = pq.read_table(file, schema=BRONZE)
     sequences = rows.column("sequence").to_numpy()
     within = (pc.field("sequence") >= int(sequences[0])) & (pc.field("sequence") <= int(sequences[-1]))

@@ -1,6 +1,6 @@
-"""Danube captures: `StreamMessage`s, each behind its length as a varint, as protobuf libraries write them to files.
+"""Danube captures: `StreamMessage`s, each after its length as a varint, as protobuf libraries write them to files.
 
-Protobuf is decoded message by message, there being no kernel for it, by the function that takes what clients send.
+Protobuf is decoded message by message, there being no kernel for it, by the function that decodes what clients send.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from raceway.pipeline.imports.parsed import Borders, Content, Fault, Parsed, Ref
 from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.pipeline.imports.slices import Bytes
 
+# A varint of 64 bits has at most ten bytes of 7 bits; the high bit says that another byte follows.
 _VARINT_BYTES = 10
 _CONTINUES, _BITS = 0x80, 7
 
 
 def form(settings: config.Config, _: bytes) -> Form:
+    """Return how Danube captures are read."""
     wire = settings.listen.danube
     limits = SendLimits(attributes=wire.attribute_limit, attribute_bytes=wire.attribute_bytes)
     return Form(partial(split, limit=settings.listen.grpc.message_limit), partial(parse, limits=limits))
 
 
 def split(data: Content, at: int, limit: int) -> Borders:
-    """Messages from here on, as many as make a piece. A length over the limit leaves no way to the next message."""
+    """Return the borders of the next messages, enough for a piece. After a length over the limit no message can be
+    found."""
     size = len(data)
     stop, error = min(size, at + PIECE_BYTES), None
     starts: list[int] = []
@@ -53,7 +56,7 @@ def split(data: Content, at: int, limit: int) -> Borders:
 
 
 def _read_varint(data: Content, at: int) -> tuple[int, int]:
-    """A length, and where it ends."""
+    """Return a length, and where it ends. Raises MalformedError."""
     length = 0
     for place, byte in enumerate(data[at : at + _VARINT_BYTES]):
         length |= (byte & ~_CONTINUES) << (_BITS * place)
@@ -65,11 +68,11 @@ def _read_varint(data: Content, at: int) -> tuple[int, int]:
 
 
 def parse(data: Bytes, borders: Borders, limits: SendLimits) -> Parsed:
-    """What a broker finds wrong with a message by itself; whether it knows the producer is another matter."""
+    """Parse messages by the rules that need no broker state, such as known producers."""
     messages = data.parts(borders.starts, borders.stops).to_pylist()
     sends = decode_sends(messages, limits)
     columns = bronze_columns(sends.batch)
-    # A broker knows its producers by their ids; here only the messages tell names.
+    # A broker knows the names of its producers by their ids; in a capture only the messages have them.
     names = [StreamMessage.FromString(messages[index]).producer_name or None for index in sends.indexes]
     columns["producer"] = pa.array(names, pa.string())
     refused = Refusals(

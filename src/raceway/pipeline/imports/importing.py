@@ -1,4 +1,4 @@
-"""One capture into the bronze tables: all of it or nothing, and once."""
+"""Import of one capture into the bronze tables: all of it or nothing, and once."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
 
 
 class Imported(NamedTuple):
-    """What became of a capture; `state` is `imported` or `imported before`, `wire` what it was read as."""
+    """Result of an import; `state` is `imported` or `imported before`, `wire` the wire it was read as."""
 
     path: str
     messages: int
@@ -32,11 +32,12 @@ class Imported(NamedTuple):
 
 
 def import_file(lake: Lake, wire: str, path: Path, settings: config.Config | None = None) -> Imported:
-    """Parse one file into the bronze tables; one that is there already, under whatever name, is left as it is.
+    """Parse one file into the bronze tables; one that is already there, under whatever name, is left as it is.
 
-    Its name in the tables and its borders are found at the same time: both take a look at every byte.
+    Digest and borders are computed at the same time: both read every byte.
     """
     chosen = settings or config.Config()
+    # hashlib releases the interpreter lock, so the two really run in parallel.
     with ThreadPoolExecutor(1) as pool:
         cutting = pool.submit(cut, path, form_of(wire, chosen, path))
         capture = capture_of(wire, path)
@@ -51,17 +52,19 @@ def import_file(lake: Lake, wire: str, path: Path, settings: config.Config | Non
 
 
 def _import(lake: Lake, capture: Capture, pieces: list[Piece], settings: config.Config) -> None:
+    """Parse the pieces, complete their rows, and publish the files."""
     folder = lake.stage("import")
     told = parse_pieces(lake.spark, capture, pieces, settings, folder) if pieces else []
     raise_times(told)
     complete(lake.spark, capture.wire, told, folder)
     messages = [Path(each.messages_file) for each in told if each.messages_file]
     rejected = [Path(each.rejected_file) for each in told if each.rejected_file]
+    # Nothing is visible in the tables before this call.
     lake.append_capture(capture.sha256, messages, rejected, capture.wire, str(capture.path))
 
 
 def raise_times(told: list[Told]) -> None:
-    """Times go on from piece to piece: whatever lies before the end of an earlier piece is moved there."""
+    """Make times rise from piece to piece: a time before the end of an earlier piece is set to that end."""
     ends = [0, *accumulate((each.last_us for each in told), max)]
     for each, end_us in zip(told, ends, strict=False):
         if each.messages_file and each.first_us < end_us:
@@ -69,6 +72,7 @@ def raise_times(told: list[Told]) -> None:
 
 
 def _raise_times(file: Path, least_us: int) -> None:
+    """Rewrite a file with times of at least `least_us`."""
     rows = pq.read_table(file, schema=BRONZE)
     times = pa.array(np.maximum(rows.column("time_us").to_numpy(), least_us))
     for name, column in (("time_us", times), ("time", times.cast(TIMESTAMP))):

@@ -17,9 +17,9 @@ NEWLINE, BACKSLASH, LETTER_N = 0x0A, 0x5C, 0x6E
 
 
 def split_lines(data: Content, at: int, blanks: bytes = b"") -> Borders:
-    """Lines from here on, as many as make a piece. The last line of a file needs no end.
+    """Return the borders of the next lines, enough for a piece. The last line of a file needs no newline.
 
-    Those that are empty, or have nothing but these blanks, are none.
+    Empty lines, and lines of nothing but `blanks`, are left out.
     """
     codes = np.frombuffer(data, np.uint8)
     stop = min(len(codes), at + PIECE_BYTES)
@@ -38,7 +38,7 @@ def split_lines(data: Content, at: int, blanks: bytes = b"") -> Borders:
 
 
 def unescaped(data: Bytes, starts: Places, stops: Places) -> tuple[Bytes, Places, Places, Mask]:
-    """The lines with `\\n` as LF and `\\\\` as a backslash, and which of them have a backslash before anything else.
+    """Return the lines with `\\n` as LF and `\\\\` as a backslash, and a mask of lines with any other escape.
 
     In a run of backslashes every second one is escaped by the one before it.
     """
@@ -50,12 +50,14 @@ def unescaped(data: Bytes, starts: Places, stops: Places) -> tuple[Bytes, Places
     run_starts = np.flatnonzero(begins_run)
     place_in_run = np.arange(len(slashes)) - run_starts[np.cumsum(begins_run) - 1]
     escapes = slashes[place_in_run % 2 == 0]
+    # A newline stands for the end of the data, so that a last backslash has a successor too.
     following = np.append(codes, np.uint8(NEWLINE))[escapes + 1]
     odd = escapes[(following != LETTER_N) & (following != BACKSLASH)]
     changed = codes.copy()
     changed[escapes[following == LETTER_N] + 1] = NEWLINE
     kept = np.ones(len(codes), np.bool_)
     kept[escapes] = False
+    # Each removed backslash moves everything after it one place to the front.
     before_start, before_stop = np.searchsorted(escapes, starts), np.searchsorted(escapes, stops)
     is_odd = np.searchsorted(odd, stops) > np.searchsorted(odd, starts)
     return Bytes(changed[kept]), starts - before_start, stops - before_stop, is_odd

@@ -1,8 +1,8 @@
 """MB captures: frames as TCP carries them, or one message per line with LF written `\\n` and a backslash `\\\\`.
 
-Where frames end is found by their lengths; everything else is said of all messages of a piece at once (`mb_rules`). A
-capture is read as a server reads what a peer sends: calls to the broker (topics under `system.`) are messages like
-others, and their payload has to keep its own rules too.
+Where frames end is found by their lengths; all other rules are applied to all messages of a piece at once (`mb_rules`).
+A capture is read as a server reads what a peer sends: calls to the broker (topics under `system.`) are messages like
+others, and their payload has to follow its own rules too.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ if TYPE_CHECKING:
 
     from raceway.pipeline.imports.slices import Mask, Places
 
-# What is searched for borders at a time.
+# Bytes searched for borders at a time.
 _WINDOW_BYTES = 4 * MIB
 
 
 def form(settings: config.Config, first: bytes) -> Form:
-    """`first` is the first byte of the file. A frame begins with its length, and no frame is so long that this would
-    begin with a visible character."""
+    """Return how a capture that begins with the byte `first` is read.
+
+    A frame begins with its length, and no frame is so long that this would begin with a visible character.
+    """
     limits = MbLimits(settings.listen.mb.payload_limit, settings.broker.request_timeout_max_ms)
     timeout_ms = settings.broker.request_timeout_ms
     if first.isspace() or (first.isascii() and first.decode().isprintable()):
@@ -48,7 +50,7 @@ def form(settings: config.Config, first: bytes) -> Form:
 
 
 def split_frames(data: Content, at: int, limits: MbLimits) -> Borders:
-    """Frames from here on, as many as make a piece."""
+    """Return the borders of the next frames, enough for a piece."""
     size, left = len(data), PIECE_MESSAGES
     stop = min(size, at + PIECE_BYTES)
     edges = [np.array([at])]
@@ -66,25 +68,26 @@ def split_frames(data: Content, at: int, limits: MbLimits) -> Borders:
 
 
 def _ends_by_zeros(codes: NDArray[np.uint8], at: int, stop: int, limits: MbLimits) -> Places:
-    """Ends of the frames that are surely there, mostly all but the last one before `stop`; maybe none.
+    """Return the ends of the frames that are certain, mostly all but the last one before `stop`; maybe none.
 
-    The length of a usual frame begins with two zeros, and texts have none. So two zeros are taken for the beginning of
-    a frame as long as each one ends where the next two stand: that is what a walk from frame to frame would find.
+    The length of a usual frame begins with two zeros, and texts have none. So two zeros are taken as the beginning of a
+    frame as long as each one ends where the next two are: that is what a walk from frame to frame would find.
     """
     zeros = at + np.flatnonzero(codes[at:stop] == 0)
     follows = np.diff(zeros) == 1
-    begins = np.append(True, ~follows[:-1]) & follows  # in three zeros, too, the first two count
+    begins = np.append(True, ~follows[:-1]) & follows  # of three zeros, the first two count
     starts = zeros[:-1][begins] if len(zeros) else zeros
     starts = starts[starts <= stop - LENGTH.size]
     if not len(starts) or starts[0] != at:
         return starts[:0]
+    # The two high bytes are zero; int64, because uint8 would overflow.
     lengths = codes[starts + 2] * np.int64(256) + codes[starts + 3]
     is_sure = (starts[:-1] + LENGTH.size + lengths[:-1] == starts[1:]) & (lengths[:-1] <= limits.frame_limit)
     return starts[1:][: np.append(is_sure, False).argmin()]
 
 
 def _ends_by_steps(data: Content, at: int, stop: int, limits: MbLimits) -> Places:
-    """Ends of the frames that begin before `stop`, up to one that is no frame."""
+    """Return the ends of the frames that begin before `stop`, up to one that is malformed."""
     unpack, limit, size = LENGTH.unpack_from, limits.frame_limit, len(data)
     last, ends = min(stop, size - LENGTH.size + 1), []
     while at < last:
@@ -97,6 +100,7 @@ def _ends_by_steps(data: Content, at: int, stop: int, limits: MbLimits) -> Place
 
 
 def _fault_of_frame(data: Content, at: int, size: int, limits: MbLimits) -> Fault:
+    """Return why the frame at a position cannot be read."""
     there = size - at - LENGTH.size
     if there < 0:
         return Fault(MALFORMED_MESSAGE, "the file ends inside the length of a frame")
@@ -107,6 +111,7 @@ def _fault_of_frame(data: Content, at: int, size: int, limits: MbLimits) -> Faul
 
 
 def _over(limits: MbLimits) -> str:
+    """Return the end of the sentence about a frame over the limit."""
     return f" bytes is over the limit of {limits.frame_limit}"
 
 
@@ -114,15 +119,15 @@ def _over(limits: MbLimits) -> str:
 
 
 def parse(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
-    """Every rule of the specification on every message."""
+    """Apply every rule of the specification to every message."""
     return _parsed(Messages(data, borders.starts, borders.stops, limits))
 
 
 def parse_lines(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
-    """The same for lines; their borders stay certain, so one that is too long is refused and the next one is read."""
+    """Parse lines. Their borders stay certain, so a line that is too long is refused and the next one is read."""
     changed, starts, stops, is_odd = unescaped(data, borders.starts, borders.stops)
     messages = Messages(changed, starts, stops, limits)
-    messages.verdicts.refuse(is_odd, "a backslash stands before something else than n or a backslash")
+    messages.verdicts.refuse(is_odd, "invalid escape: a backslash must be followed by n or a backslash")
     lengths = stops - starts
     messages.verdicts.refuse_each(
         lengths > limits.frame_limit,
@@ -132,6 +137,7 @@ def parse_lines(data: Bytes, borders: Borders, limits: MbLimits) -> Parsed:
 
 
 def _parsed(messages: Messages) -> Parsed:
+    """Return the columns of the messages that passed, and the refusals."""
     messages.check()
     rows = np.flatnonzero(messages.verdicts.open)
     message_id, parent_id = messages.maybe_text(MESSAGE_ID, rows), messages.maybe_text(PARENT_ID, rows)
@@ -141,7 +147,7 @@ def _parsed(messages: Messages) -> Parsed:
         "kind": coded(kinds.astype(np.int32), KINDS),
         "message_id": message_id,
         "parent_id": parent_id,
-        # The nearest ancestor, which is all that a message names; `chains` finds the first where the file has it.
+        # A message names only its nearest ancestor; `chains` finds the first one if the file has it.
         "correlation_id": message_id if _is_nothing(parent_id) else pc.coalesce(parent_id, message_id),
         "timeout_ms": messages.timeouts(rows),
         "version": messages.versions(rows),
@@ -152,11 +158,12 @@ def _parsed(messages: Messages) -> Parsed:
 
 
 def _is_nothing(column: pa.Array) -> bool:
+    """Return whether a column is all NULL."""
     return bool(column.null_count == len(column))
 
 
 def _errors(payload: pa.Array, is_answer: Mask) -> pa.Array:
-    """The code of a failed answer. Those that mention no error, nearly all, are told by one search."""
+    """Return the code of each failed answer. Nearly all mention no error, which one search tells."""
     rows = np.flatnonzero(is_answer)
     if not len(rows):
         return pa.nulls(len(payload), pa.string())

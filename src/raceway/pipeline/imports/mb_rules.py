@@ -1,12 +1,12 @@
-"""The rules of an MB message, each on many messages at once, in the order of the specification: the first one that a
-message breaks decides.
+"""Rules of an MB message, each applied to many messages at once, in the order of the specification: the first one that
+a message breaks decides.
 
-Cuts are found with NumPy: the first LF behind a start ends the header, the colons before it part its fields. What
-repeats from message to message (action, topic, version) is checked once for each spelling; ids are a matrix of 36
+Cuts are found with NumPy: the first LF after a start ends the header, the colons before it separate its fields. Values
+that repeat from message to message (action, topic, version) are checked once for each spelling; ids are a matrix of 36
 columns. The sentences are those of `codec.mb_header`, and a differential test holds both to the same verdicts.
 
-Python looks at single messages in one case: calls to the broker, whose payload has rules of its own. They are the
-talk of a connection's beginning, not its traffic.
+Python looks at single messages in one case: calls to the broker, whose payload has rules of its own. They occur at the
+beginning of a connection and are rare in its traffic.
 """
 
 from __future__ import annotations
@@ -54,16 +54,17 @@ _PATTERN = rf"\A(?:(?:{_LEVEL}|\+)\.){{0,{MAX_MB_LEVELS - 1}}}(?:{_LEVEL}|\+|#)\
 _NUMBER = "0|[1-9][0-9]*"
 _VERSION = rf"\A(?P<major>{_NUMBER})\.(?P<minor>{_NUMBER})\.(?P<patch>{_NUMBER})\z"
 
-# A UUID by the kind of its characters: x for a hexadecimal digit, a hyphen, anything else a blank.
+# Class of each byte in a UUID: x for a hexadecimal digit, a hyphen, a blank for anything else.
 _CLASSES = bytes(ord("x" if chr(n) in hexdigits else "-" if chr(n) == "-" else " ") for n in range(256))
 _UUID = b"xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx"
+# RFC 9562, section 4: version in the 13th, variant in the 17th hexadecimal digit, here counted with hyphens.
 _VERSION_PLACE, _VARIANT_PLACE = 14, 19
 
 
 class _Starts:
-    """The first three fields of headers. They repeat from message to message, so each spelling is examined once.
+    """First three fields of headers. They repeat from message to message, so each spelling is checked once.
 
-    `codes` says which spelling a message has; one that has no three fields has an empty one.
+    `codes` says which spelling a message has; one without three fields has an empty one.
     """
 
     def __init__(self, starts: pa.Array, rows: Places, count: int) -> None:
@@ -74,12 +75,12 @@ class _Starts:
         self.codes[rows] = spelled.indices.to_numpy()
 
     def has(self, verdict: Mask) -> Mask:
-        """What is said of a spelling is said of the messages that have it."""
+        """Return a mask of the messages from a mask of the spellings."""
         found: Mask = verdict[self.codes]
         return found
 
     def values(self, field: pa.Array, rows: Places) -> pa.Array:
-        """A field of these messages, as text; that of messages that were refused need not be text."""
+        """Return a field of these messages as text. Refused messages are left out: their field may not be UTF-8."""
         codes = self.codes[rows]
         used = np.flatnonzero(np.bincount(codes, minlength=len(field)))
         values = field.take(pa.array(used)).cast(pa.string()).dictionary_encode()
@@ -89,28 +90,31 @@ class _Starts:
 
 
 class Messages:
-    """Messages under examination, and what is found of them in `verdicts`."""
+    """Messages being checked; results are in `verdicts`."""
 
     def __init__(self, data: Bytes, starts: Places, stops: Places, limits: MbLimits) -> None:
         self.data, self.starts, self.stops, self.limits = data, starts, stops, limits
         self.verdicts = Verdicts(len(starts), MALFORMED_MESSAGE)
-        self._calls: dict[int, tuple[bytes, bytes]] = {}  # `subscribe` spelled as the request it is short for
+        self._calls: dict[
+            int, tuple[bytes, bytes]
+        ] = {}  # topic and payload of `subscribe` as the request it stands for
         self._cut()
 
     def refusals(self) -> Refusals:
+        """Return the refused messages, with the topic of those whose topic is valid."""
         return self.verdicts.refusals(
             lambda rows: where(self._has_topic[rows], replaced_text(self._field(TOPIC, rows)))
         )
 
     def _refuse_field(self, mask: Mask, start: str, number: int) -> None:
-        """With the field itself at the end of the sentence."""
+        """Refuse messages with a reason that ends with the field itself."""
         self.verdicts.refuse_each(mask, lambda rows: sentence(start, replaced_text(self._field(number, rows))))
 
     # ---- fields -----------------------------------------------------------------------------------------------------
 
     def _cut(self) -> None:
-        """Finds the end of each header, and the end of each of its fields: a colon, or else the end of the header."""
-        # One more at the end, so that "the next one" is always somewhere.
+        """Find the end of each header, and the end of each of its fields: a colon, or the end of the header."""
+        # A sentinel at the end, so that every search for the next mark succeeds.
         marks = np.append(self.data.places_of(b"\n", b":"), len(self.data.codes))
         is_newline = np.append(self.data.codes[marks[:-1]] == ord("\n"), True)
         first = np.searchsorted(marks, self.starts)
@@ -126,37 +130,43 @@ class Messages:
             self._ends.append(np.where(self._colon_count > number, there, self._newlines))
 
     def _borders(self, number: int) -> tuple[Places, Places]:
-        """A field that is missing is empty."""
+        """Return the borders of a field; a missing field is empty."""
         starts = np.minimum(self._ends[number - 1] + 1, self._newlines) if number else self.starts
         return starts, self._ends[number]
 
     def _field(self, number: int, rows: Places) -> pa.Array:
+        """Return a field of these messages as bytes."""
         starts, stops = self._borders(number)
         return self.data.parts(starts[rows], stops[rows])
 
     # ---- columns of messages that passed ----------------------------------------------------------------------------
 
     def maybe_text(self, number: int, rows: Places) -> pa.Array:
-        """A field that is NULL where it is empty."""
+        """Return a field as text; NULL where it is empty."""
         starts, stops = (edge[rows] for edge in self._borders(number))
         if not (starts < stops).any():
             return pa.nulls(len(rows), pa.string())
         return where(starts < stops, self.data.parts(starts, stops).cast(pa.string()))
 
     def topics(self, rows: Places) -> pa.Array:
+        """Return the topics of these messages."""
         topics = self._starts.values(self._starts.topic, rows)
         return self._with_calls(rows, topics.cast(pa.binary()), 0).cast(pa.string()) if self._calls else topics
 
     def versions(self, rows: Places) -> pa.Array:
+        """Return the versions of these messages."""
         return self._starts.values(self._starts.version, rows)
 
     def timeouts(self, rows: Places) -> pa.Array:
+        """Return the timeouts of these messages."""
         return self.maybe_text(TIMEOUT, rows).cast(pa.int64())
 
     def payloads(self, rows: Places) -> pa.Array:
+        """Return the payloads of these messages."""
         return self._with_calls(rows, self.data.parts(self._newlines[rows] + 1, self.stops[rows]), 1)
 
     def _with_calls(self, rows: Places, column: pa.Array, part: int) -> pa.Array:
+        """Replace the values of `subscribe` messages by those of the request they stand for."""
         if not self._calls:
             return column
         mask = np.isin(rows, list(self._calls))
@@ -166,6 +176,7 @@ class Messages:
     # ---- rules ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
+        """Apply all rules."""
         limit = self.limits.header_limit
         self.verdicts.refuse(
             ~self._has_header,
@@ -173,6 +184,7 @@ class Messages:
         )
         self.verdicts.refuse(self._colon_count < 2, "Invalid header format: missing action, topic, or version")
         self.verdicts.refuse(self._colon_count > 5, "Invalid header format: too many fields")
+        # Only headers with enough fields have a start to look up.
         rows = np.flatnonzero(self.verdicts.open)
         self._starts = _Starts(self.data.parts(self.starts[rows], self._ends[VERSION][rows]), rows, len(self.starts))
         self._check_action()
@@ -186,6 +198,7 @@ class Messages:
         self._check_calls()
 
     def _check_action(self) -> None:
+        """Check the action, in any letter case."""
         self.kinds = np.full(len(self.starts), -1)
         for number, action in enumerate(ACTIONS):
             self.kinds[self._starts.has(matches(self._starts.action, rf"(?i)\A{as_text(action)}\z"))] = number
@@ -198,6 +211,7 @@ class Messages:
         )
 
     def _check_topic(self) -> None:
+        """Check the topic; `subscribe` may have a pattern."""
         topic = self._starts.topic
         is_short = as_mask(pc.less_equal(pc.binary_length(topic), MAX_NAME_LENGTH))
         is_topic = self._starts.has(is_short & matches(topic, _TOPIC))
@@ -206,9 +220,10 @@ class Messages:
         self._refuse_field(~self._has_topic, "Invalid topic name: ", TOPIC)
 
     def _check_version(self) -> None:
+        """Check the version."""
         version = self._starts.version
         is_good = as_mask(pc.less_equal(pc.binary_length(version), MAX_VERSION_LENGTH)) & matches(version, _VERSION)
-        # Only what is short enough is read as a number: a header has room for more digits than one has.
+        # Only short versions are converted: a header has room for more digits than an int64.
         numbers = pc.extract_regex(pc.if_else(pa.array(is_good), version, b"0.0.0"), _VERSION)
         for name in ("major", "minor", "patch"):
             number = pc.struct_field(numbers, name).cast(pa.string()).cast(pa.int64())
@@ -216,21 +231,24 @@ class Messages:
         self._refuse_field(~self._starts.has(is_good), "Invalid message version format: ", VERSION)
 
     def _check_message_id(self) -> None:
+        """Check the message id, which requests must have."""
         is_there, is_uuid = self._examine_ids(MESSAGE_ID, of_version_4=True)
         self._refuse_field(is_there & ~is_uuid, "Invalid request ID format: ", MESSAGE_ID)
         needs_one = (self.kinds == _REQUEST) | (self.kinds == _SUBSCRIBE)
         self.verdicts.refuse(~is_there & needs_one, "Missing request ID for request action")
 
     def _check_parent_id(self) -> None:
+        """Check the parent id."""
         is_there, is_uuid = self._examine_ids(PARENT_ID, of_version_4=False)
         self._refuse_field(is_there & ~is_uuid, "Invalid parent request ID format: ", PARENT_ID)
 
     def _examine_ids(self, number: int, of_version_4: bool) -> tuple[Mask, Mask]:
-        """Which messages have that id, and where it is a UUID: all characters of all ids at once."""
+        """Return masks of the messages that have this id, and of those whose id is a UUID."""
         starts, stops = self._borders(number)
         found = stops - starts == ID_LENGTH
         if found.any():
             ids = self.data.parts(starts[found], stops[found])
+            # All ids have 36 bytes and lie one after the other in Arrow's data buffer: a matrix without a copy.
             characters = np.frombuffer(ids.buffers()[2], np.uint8, len(ids) * ID_LENGTH).reshape(-1, ID_LENGTH)
             good = _are_uuids(characters)
             if of_version_4:
@@ -240,6 +258,7 @@ class Messages:
         return starts < stops, found
 
     def _check_timeout(self) -> None:
+        """Check the timeout, which only requests may have."""
         starts, stops = self._borders(TIMEOUT)
         is_there = starts < stops
         self.verdicts.refuse(is_there & (self.kinds != _REQUEST), "Timeout is only allowed for request actions")
@@ -253,7 +272,7 @@ class Messages:
         self.verdicts.refuse(is_bad, "Invalid timeout value")
 
     def _check_calls(self) -> None:
-        """Calls to the broker; `subscribe` is short for one of them."""
+        """Check calls to the broker; `subscribe` stands for one of them."""
         is_system = self._starts.has(matches(self._starts.topic, r"(?i)\Asystem\."))
         is_call = is_system | (self.kinds == _SUBSCRIBE)
         rows = np.flatnonzero(is_call & self.verdicts.open)
@@ -266,6 +285,7 @@ class Messages:
             )
 
     def _maybe_refused_call(self, row: int) -> Refused | None:
+        """Check one call with the codec; return the refusal, if any."""
         one = np.array([row])
         head = Head(ACTIONS[self.kinds[row]], self._field(TOPIC, one)[0].as_py(), b"")
         payload = self.data.parts(self._newlines[one] + 1, self.stops[one])[0].as_py()
@@ -277,7 +297,7 @@ class Messages:
 
 
 def _are_uuids(characters: NDArray[np.uint8]) -> Mask:
-    """Rows of 36 characters; they are looked at one by one only where not all are good."""
+    """Return a mask of the rows of 36 characters that are UUIDs; compared one by one only if not all are."""
     kinds = characters.tobytes().translate(_CLASSES)
     if kinds == _UUID * len(characters):
         return np.ones(len(characters), np.bool_)

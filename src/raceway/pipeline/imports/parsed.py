@@ -1,4 +1,4 @@
-"""What a wire's parser makes of consecutive messages, and the rows of the bronze tables that become of it."""
+"""Results of a wire's parser for consecutive messages, and their conversion to rows of the bronze tables."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from raceway.pipeline.imports.slices import Bytes, coded
 if TYPE_CHECKING:
     from raceway.pipeline.imports.slices import Places
 
-# A file, or a piece of one.
+# Bytes of a file, or of a piece of one.
 Content: TypeAlias = bytes | mmap
 
-# Of a refused message so many bytes are kept; the attribute `raw_bytes` tells how many there were.
+# Bytes kept of a refused message; the attribute `raw_bytes` has its full size.
 KEPT_BYTES = 64 * 1024
 RAW_BYTES = "raw_bytes"
 
 
 class Borders(NamedTuple):
-    """Whole messages in a row: message `i` is the bytes from `starts[i]` to `stops[i]`.
+    """Borders of consecutive messages: message `i` is the bytes from `starts[i]` to `stops[i]`.
 
-    `end` is the first byte behind them. `fault` says why nothing can be read from there on; None: nothing is wrong.
+    `end` is the first byte after them. `fault` tells why nothing can be read from there on; None if nothing is wrong.
     """
 
     starts: Places
@@ -37,7 +37,7 @@ class Borders(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """Why a message is refused, in the words of its wire."""
+    """Reason why a message is refused, in the words of its wire."""
 
     code: str
     reason: str
@@ -45,7 +45,7 @@ class Fault(NamedTuple):
 
 @dataclass(frozen=True)
 class Refusals:
-    """Messages that are refused. `rows` are their numbers among those parsed, in order; `topics` may be NULL."""
+    """Refused messages. `rows` are their numbers among those parsed, in order; `topics` may be NULL."""
 
     rows: Places
     codes: pa.Array
@@ -55,9 +55,10 @@ class Refusals:
 
 @dataclass(frozen=True)
 class Parsed:
-    """Good messages as columns of bronze; whatever `columns` leaves out is NULL.
+    """Good messages as columns of bronze; columns that are left out are NULL.
 
-    `broken`: behind this message no other can be found, though borders were given. Its refusal is the last.
+    `broken`: number of the message after which no other can be found, though borders were given. Its refusal is the
+    last.
     """
 
     rows: Places
@@ -67,7 +68,7 @@ class Parsed:
 
 
 class Origin(NamedTuple):
-    """Where messages came from: of which file (by its SHA-256) and wire, when that was written."""
+    """Origin of messages: the SHA-256 of the file, its wire, and when it was last written."""
 
     sha256: str
     wire: str
@@ -75,7 +76,7 @@ class Origin(NamedTuple):
 
 
 def message_rows(origin: Origin, first: int, parsed: Parsed, timeout_ms: int | None = None) -> pa.Table:
-    """Rows of `bronze.messages`; `first` is the number of the first message within the file.
+    """Return rows of `bronze.messages`; `first` is the number of the first message within the file.
 
     `timeout_ms` is the deadline of requests that name none; None leaves them without.
     """
@@ -91,7 +92,7 @@ def message_rows(origin: Origin, first: int, parsed: Parsed, timeout_ms: int | N
 
 
 def rejected_rows(origin: Origin, first: int, data: Bytes, borders: Borders, refused: Refusals) -> pa.Table:
-    """Rows of `bronze.rejected`."""
+    """Return rows of `bronze.rejected`."""
     starts, stops = borders.starts[refused.rows], borders.stops[refused.rows]
     columns = _common_columns(origin, first + refused.rows) | {
         "topic": refused.topics,
@@ -104,7 +105,7 @@ def rejected_rows(origin: Origin, first: int, data: Bytes, borders: Borders, ref
 
 
 def rejected_rest(origin: Origin, number: int, kept: bytes, size: int, fault: Fault) -> pa.Table:
-    """One row for all that follows in a file when no border can be found any more."""
+    """Return one row for the rest of a file in which no border can be found."""
     whole = Borders(np.array([0]), np.array([len(kept)]), size)
     one = Refusals(np.array([0]), pa.array([fault.code]), pa.array([fault.reason]), pa.nulls(1, pa.string()))
     rows = rejected_rows(origin, number, Bytes(kept), whole, one)
@@ -113,7 +114,7 @@ def rejected_rest(origin: Origin, number: int, kept: bytes, size: int, fault: Fa
 
 
 def _table(columns: dict[str, pa.Array], schema: pa.Schema, count: int) -> pa.Table:
-    """A column that is not named is NULL. What comes as codes stays so: Parquet wants few values that way anyway."""
+    """Return a table; absent columns are NULL. Dictionary columns stay encoded: Parquet stores them that way anyway."""
     arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in schema]
     fields = [
         field.with_type(array.type) if pa.types.is_dictionary(array.type) else field
@@ -123,13 +124,14 @@ def _table(columns: dict[str, pa.Array], schema: pa.Schema, count: int) -> pa.Ta
 
 
 def _deadlines(columns: dict[str, pa.Array], timeout_ms: int, count: int) -> pa.Array:
-    """`timeout_ms` of each row: what a request names, else the given one."""
+    """Return `timeout_ms` of each row: that of the request, otherwise the given one."""
     named = columns.get("timeout_ms", pa.nulls(count, pa.int64()))
     unnamed = pc.and_(pc.equal(columns["kind"], "request"), pc.is_null(named))
     return pc.if_else(unnamed, pa.scalar(timeout_ms, pa.int64()), named)
 
 
 def _common_columns(origin: Origin, sequences: Places) -> dict[str, pa.Array]:
+    """Return the columns that all messages of a file have."""
     count = len(sequences)
     return {
         "source": coded(np.zeros(count, np.int32), pa.array([IMPORT + origin.sha256])),
@@ -140,13 +142,16 @@ def _common_columns(origin: Origin, sequences: Places) -> dict[str, pa.Array]:
 
 
 def _times(time_us: Places) -> dict[str, pa.Array]:
+    """Return both time columns."""
     times = pa.array(time_us, pa.int64())
     return {"time_us": times, "time": times.cast(TIMESTAMP)}
 
 
 def sent_us(sent_ms: pa.Array, latest_us: int) -> Places:
-    """When messages were sent, by their senders' clocks, held to what a file can show: time does not go back from one
-    message to the next, and nothing was sent after the file was last written."""
+    """Return when messages were sent, by their senders' clocks, within what a file can prove.
+
+    Times do not decrease from one message to the next, and nothing was sent after the file was last written.
+    """
     told = sent_ms.fill_null(0).to_numpy(zero_copy_only=False)
     within = np.clip(told, 0, latest_us // 1000) * 1000
     found: Places = np.maximum.accumulate(within) if len(within) else within
@@ -154,14 +159,16 @@ def sent_us(sent_ms: pa.Array, latest_us: int) -> Places:
 
 
 def _raw_bytes(sizes: Places) -> pa.Array:
+    """Return the attribute `raw_bytes` for messages of which a part is kept, an empty map for others."""
     cut = sizes > KEPT_BYTES
+    # A map of one entry where `cut` is true, of none elsewhere: the running count is the offsets.
     offsets = np.concatenate(([0], np.cumsum(cut))).astype(np.int32)
     values = pa.array(sizes[cut], pa.int64()).cast(pa.string())
     return pa.MapArray.from_arrays(pa.array(offsets), pa.repeat(pa.scalar(RAW_BYTES), len(values)), values)
 
 
 def _empty(kind: pa.DataType, count: int) -> pa.Array:
-    """`count` empty maps or lists."""
+    """Return `count` empty maps or lists."""
     offsets = pa.repeat(pa.scalar(0, pa.int32()), count + 1)
     if pa.types.is_map(kind):
         return pa.MapArray.from_arrays(offsets, pa.array([], kind.key_type), pa.array([], kind.item_type))

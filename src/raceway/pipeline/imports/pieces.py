@@ -1,9 +1,9 @@
-"""A capture in pieces: cut in the driver, parsed by Spark's workers, each into files of its own.
+"""Captures in pieces: cut in the driver, parsed by Spark's workers, each into files of its own.
 
 The driver finds where messages begin and end, and nothing more; a worker reads its piece of the file, parses and
 validates it, and writes the rows of both bronze tables as Parquet itself. Spark gets one row about each piece: sending
-millions of rows through the JVM would take several times as long. Files of attempts that failed are not told of and
-are swept with the rest of staging.
+millions of rows through the JVM would take several times as long. Files of failed attempts are not reported and are
+removed with the rest of staging.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-# What is parsed at once: enough that starting it does not matter, little enough that many fit into memory.
+# Size of a piece: large enough that the cost of starting it does not matter, small enough that many fit into memory.
 PIECE_MESSAGES, PIECE_BYTES = 65_536, 32 * MIB
-# Between two tasks a core waits about as long as it takes to parse a piece: each task gets several. Yet there is work
-# for every core, twice, so that none waits long for the last, and not too much to do again when a worker is lost.
+# Between two tasks a core is idle for about as long as it takes to parse a piece, so each task gets several. Two tasks
+# per core, at least, so that none waits long for the last one, and little is repeated when a worker is lost.
 _TASKS_OF_A_CORE, _PIECES_OF_A_TASK = 2, 8
 
-# What is told of a piece. `broken`: behind it no message can be found.
+# Report of a piece. `broken`: after it no message can be found.
 _TOLD = pa.schema(
     [
         ("piece", pa.int64()),
@@ -64,10 +64,10 @@ _TOLD = pa.schema(
 
 
 class Form(NamedTuple):
-    """How a wire's captures are read.
+    """Functions that read the captures of a wire.
 
     split       (the file, where to begin) to the borders of as many messages as make a piece
-    parse       (bytes, borders of messages in them) to what they say
+    parse       (bytes, borders of messages in them) to rows and refusals
     timeout_ms  deadline of a request that names none, as a bus with these settings would give it; None: none
     """
 
@@ -79,7 +79,7 @@ class Form(NamedTuple):
 class Piece(NamedTuple):
     """Bytes `start` to `stop` of a file; `sequence` is the number of the first message there.
 
-    `fault`: no message begins here, and none is found behind.
+    `fault`: no message begins here, and none can be found after it.
     """
 
     start: int
@@ -89,9 +89,9 @@ class Piece(NamedTuple):
 
 
 class Told(NamedTuple):
-    """What a worker tells of a piece; the names of files are empty where there are no rows.
+    """Report of a worker about a piece; the names of files are empty if there are no rows.
 
-    `related`: rows there may concern others (see `chains`).
+    `related`: rows there may be related to others (see `chains`).
     """
 
     piece: int
@@ -106,7 +106,7 @@ class Told(NamedTuple):
 
 
 def form_of(wire: str, settings: config.Config, path: Path) -> Form:
-    """Of this file: what it begins with may tell."""
+    """Return how this file is read; its first byte may decide."""
     with path.open("rb") as file:
         first = file.read(1)
     form: Form = import_module(f"raceway.pipeline.imports.{wire}").form(settings, first)
@@ -114,7 +114,8 @@ def form_of(wire: str, settings: config.Config, path: Path) -> Form:
 
 
 def cut(path: Path, form: Form) -> list[Piece]:
-    """The pieces of a file, in order."""
+    """Return the pieces of a file, in order."""
+    # An empty file cannot be mapped into memory.
     if not path.stat().st_size:
         return []
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
@@ -122,6 +123,7 @@ def cut(path: Path, form: Form) -> list[Piece]:
 
 
 def _pieces(data: mmap.mmap, form: Form) -> Iterator[Piece]:
+    """Yield the pieces; one with a fault is the last."""
     at, sequence = 0, 0
     while at < len(data):
         borders = form.split(data, at)
@@ -137,9 +139,9 @@ def _pieces(data: mmap.mmap, form: Form) -> Iterator[Piece]:
 def parse_pieces(
     spark: SparkSession, capture: Capture, pieces: list[Piece], settings: config.Config, folder: Path
 ) -> list[Told]:
-    """Let Spark's workers parse them; what they tell of each, in order, up to the first behind which nothing is found.
+    """Parse the pieces in Spark's workers; return their reports in order, up to the first broken one.
 
-    Raises PipelineError if somebody wrote to the file meanwhile: it would not be what its SHA-256 says.
+    Raises PipelineError if the file was changed meanwhile: it would not be what its SHA-256 says.
     """
     work = partial(_work, capture, pieces, settings, folder)
     tasks = task_count(spark, len(pieces))
@@ -147,12 +149,13 @@ def parse_pieces(
     told = sorted(Told(*row) for row in rows)
     facts = capture.path.stat()
     if (facts.st_size, facts.st_mtime_ns // 1000) != (capture.size, capture.time_us):
-        raise PipelineError(f"{capture.path} was written to while it was imported; nothing of it was kept")
+        raise PipelineError(f"{capture.path} was changed during the import; nothing of it was imported")
     broken = next((row.piece for row in told if row.broken), len(told))
     return told[: broken + 1]
 
 
 def task_count(spark: SparkSession, pieces: int) -> int:
+    """Return the number of Spark tasks for these pieces."""
     cores = spark.sparkContext.defaultParallelism
     return max(1, min(pieces, _TASKS_OF_A_CORE * cores), math.ceil(pieces / _PIECES_OF_A_TASK))
 
@@ -160,7 +163,7 @@ def task_count(spark: SparkSession, pieces: int) -> int:
 def _work(
     capture: Capture, pieces: list[Piece], settings: config.Config, folder: Path, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
-    """In a worker: the numbers of pieces to what there is to tell of them."""
+    """Parse the pieces of these numbers and yield a report of each; runs in a worker."""
     form = form_of(capture.wire, settings, capture.path)
     for batch in batches:
         for number in batch.column(0).to_pylist():
@@ -186,20 +189,21 @@ def parse_piece(capture: Capture, form: Form, number: int, piece: Piece, folder:
 
 
 def _are_related(messages: pa.Table) -> bool:
-    """Is there an answer, a request that says where its answer goes, or a message that names another?"""
+    """Return whether there is an answer, a request with a reply queue, or a message with a parent."""
     names_other = messages.column("parent_id").null_count < len(messages)
     names_queue = messages.column("reply_to").null_count < len(messages)
     return names_other or names_queue or bool(pc.any(pc.equal(messages.column("kind"), "response")).as_py())
 
 
 def piece_rows(capture: Capture, form: Form, piece: Piece) -> tuple[pa.Table, pa.Table, bool]:
-    """Rows of both tables, and whether no message can be found behind them."""
+    """Return the rows of both tables, and whether no message can be found after them."""
     origin = Origin(capture.sha256, capture.wire, capture.time_us)
     if piece.fault is not None:
         kept = _read(capture, piece.start, min(piece.stop, piece.start + KEPT_BYTES))
         rest = rejected_rest(origin, piece.sequence, kept, piece.stop - piece.start, piece.fault)
         return BRONZE.empty_table(), rest, True
     content = _read(capture, piece.start, piece.stop)
+    # Borders are found again rather than sent along: so a piece is a few numbers, however many messages it has.
     borders, data = form.split(content, 0), Bytes(content)
     parsed = form.parse(data, borders)
     messages = message_rows(origin, piece.sequence, parsed, form.timeout_ms)
@@ -210,7 +214,7 @@ def piece_rows(capture: Capture, form: Form, piece: Piece) -> tuple[pa.Table, pa
 
 
 def _with_rest(capture: Capture, piece: Piece, borders: Borders, parsed: Parsed, rejected: pa.Table) -> pa.Table:
-    """The last refusal stands for all that follows in the file."""
+    """Replace the last refusal by one for the whole rest of the file."""
     assert parsed.broken is not None
     origin, refused = Origin(capture.sha256, capture.wire, capture.time_us), parsed.refused
     start = piece.start + int(borders.starts[parsed.broken])
@@ -221,15 +225,17 @@ def _with_rest(capture: Capture, piece: Piece, borders: Borders, parsed: Parsed,
 
 
 def _read(capture: Capture, start: int, stop: int) -> bytes:
+    """Return bytes of the capture."""
     with capture.path.open("rb") as file:
         file.seek(start)
         return file.read(stop - start)
 
 
 def _written(rows: pa.Table, folder: Path) -> str:
-    """The file; empty when there are no rows."""
+    """Write rows to a new file; return its name, empty if there are no rows."""
     if not len(rows):
         return ""
+    # A random name: two attempts of the same task must not write to one file.
     path = folder / f"{uuid.uuid4().hex}.parquet"
     with open_writer(path, rows.schema) as writer:
         writer.write_table(rows, ROW_GROUP_ROWS)

@@ -1,12 +1,12 @@
 """Seneca captures: one JSON document per line, as the web and document dialects put it into a body, without meta data,
 or wrapped as over TCP; calls and answers.
 
-JSON is taken apart line by line with the codec's own functions. No kernel could do it: members keep the text they came
-as, the last of two equal names counts, and what a field is worth depends on its type. (Spark's JSON functions reorder
-members and rewrite numbers.)
+JSON is parsed line by line with the codec's own functions. No kernel could do it: members keep their original text, the
+last of two equal names counts, and the meaning of a field depends on its type. (Spark's JSON functions reorder members
+and rewrite numbers.)
 
-A line with `kind` is wrapped, as on a TCP connection. A document is an answer if it says `res: true`, or, in the web
-dialect, when the action ended.
+A line with `kind` is wrapped, as on a TCP connection. A document is an answer if it has `res: true`, or, in the web
+dialect, the time when the action ended.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ _TRUE = Raw(b"true")
 
 
 def form(settings: config.Config, _: bytes) -> Form:
+    """Return how Seneca captures are read."""
     wire = settings.listen.seneca
     return Form(
         partial(split_lines, blanks=_BLANKS), partial(parse, limit=wire.body_limit), wire.request_timeout_ms
@@ -47,7 +48,7 @@ def form(settings: config.Config, _: bytes) -> Form:
 
 
 def parse(data: Bytes, borders: Borders, limit: int) -> Parsed:
-    """Every rule of the codec. A line that ends a connection is refused and the next one read: lines stay certain."""
+    """Apply every rule of the codec. A line that would end a connection is refused and the next one is read."""
     rows: list[int] = []
     batches: list[Batch] = []
     refused: list[tuple[int, Fault]] = []
@@ -62,12 +63,13 @@ def parse(data: Bytes, borders: Borders, limit: int) -> Parsed:
 
 
 def _joined(batches: list[Batch]) -> Batch:
-    """Batches of one row each."""
+    """Join batches of one row each."""
     names = {name for batch in batches for name in batch.__dict__ if name != "count"}
     return Batch(len(batches), **{name: [batch.item(name, 0) for batch in batches] for name in sorted(names)})
 
 
 def _refusals(refused: list[tuple[int, Fault]]) -> Refusals:
+    """Return the refusals as columns."""
     return Refusals(
         np.array([number for number, _ in refused], np.int64),
         pa.array([fault.code for _, fault in refused], pa.string()),
@@ -80,7 +82,7 @@ def _refusals(refused: list[tuple[int, Fault]]) -> Refusals:
 
 
 def read(line: bytes, limit: int) -> Batch | Fault:
-    """The row of a line, or why there is none."""
+    """Return the row of a line, or why it is refused."""
     if len(line) > limit:
         return _fault(codec.too_large(limit))
     try:
@@ -99,6 +101,7 @@ def read(line: bytes, limit: int) -> Batch | Fault:
 
 
 def _maybe_reply(line: bytes, document: Members) -> Reply | None:
+    """Return the answer in a line; None if it is a call."""
     if _WRAPPED not in document and "meta$" in document:
         told, _ = reply_meta.read(document["meta$"])
         if told.end is not None and (told.mi or told.tx):
@@ -107,16 +110,17 @@ def _maybe_reply(line: bytes, document: Members) -> Reply | None:
 
 
 def fresh_id() -> str:
-    """For a message that has none, in the form of Seneca's own."""
+    """Return an id for a message that has none, in the form of Seneca's own."""
     return uuid.uuid4().hex[:12]
 
 
 def _fault(refused: Refused) -> Fault:
+    """Return the fault of a refused document."""
     return Fault(refused.code, refused.message)
 
 
 def _line_fault(refused: LineRefused, document: Members) -> Fault:
-    """What the sender is told. To one that wants no answer nothing is said; it is asked as if it had wanted one."""
+    """Return the fault that the sender would be told. If it wants no answer, the line is read again as if it did."""
     if refused.line is None:
         again = codec.read_line(encode_json({**document, "sync": _TRUE}), fresh_id)
         assert isinstance(again, LineRefused)
@@ -128,6 +132,7 @@ def _line_fault(refused: LineRefused, document: Members) -> Fault:
 
 
 def _call(call: Call) -> Batch | Fault:
+    """Return the row of a call, or why it is refused."""
     try:
         return codec.batch_of(call, _topic(call).encode())
     except PeerError as error:
@@ -136,9 +141,9 @@ def _call(call: Call) -> Batch | Fault:
 
 
 def _topic(call: Call) -> str:
-    """As the bus would call it: by the keys that name a pattern, else by the pattern that the sender tells of.
+    """Return the topic that the bus would use: by the keys that name a pattern, otherwise by the sender's pattern.
 
-    Empty where neither does. Raises NameInvalidError and NameReservedError.
+    Empty if neither gives one. Raises NameInvalidError and NameReservedError.
     """
     topic = maybe_topic(call.text)
     if topic is not None or call.pattern is None:
@@ -150,7 +155,7 @@ def _topic(call: Call) -> str:
 
 
 def _answer(line: bytes, reply: Reply) -> Batch:
-    """An answer names its request by id only; several in one document stay one."""
+    """Return the row of an answer, which names its request by id only. Several answers in one document stay one row."""
     batch = codec.answer_batch([codec.Answer(reply, (reply.mid or "").encode(), lambda: reply.hops)])
     batch.complete()
     batch.kind, batch.topic = RESPONSE, b""

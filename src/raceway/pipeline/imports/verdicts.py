@@ -1,4 +1,4 @@
-"""Which of many messages have broken a rule, which one first, and the sentence about it."""
+"""Verdicts on many messages: which have broken a rule, which rule first, and the sentence about it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 
 class Verdicts:
-    """Rules are applied one after the other, each to all messages. `open`: which have broken none so far."""
+    """Results of rules that are applied one after the other, each to all messages. `open`: mask of those that broke
+    none."""
 
     def __init__(self, count: int, code: str) -> None:
         self.open = np.ones(count, np.bool_)
@@ -24,21 +25,22 @@ class Verdicts:
         self._refused: list[tuple[Places, pa.Array, pa.Array]] = []  # rows, codes, reasons
 
     def refuse(self, mask: Mask, reason: str, code: str | None = None) -> None:
-        """Those of the mask that are still open."""
+        """Refuse the messages of the mask that are still open, with one reason."""
         self.refuse_each(mask, lambda rows: pa.repeat(pa.scalar(reason), len(rows)), code)
 
     def refuse_each(self, mask: Mask, reasons: Callable[[Places], pa.Array], code: str | None = None) -> None:
-        """With a reason for each."""
+        """Refuse the messages of the mask that are still open, with a reason for each."""
         rows = np.flatnonzero(mask & self.open)
         if len(rows):
             self.refuse_rows(rows, pa.repeat(pa.scalar(code or self._code), len(rows)), reasons(rows))
 
     def refuse_rows(self, rows: Places, codes: pa.Array, reasons: pa.Array) -> None:
+        """Refuse these messages, which must be open."""
         self._refused.append((rows, codes, reasons))
         self.open[rows] = False
 
     def refusals(self, topics: Callable[[Places], pa.Array]) -> Refusals:
-        """In order; `topics` tells those of the messages refused, NULL where there is none."""
+        """Return the refusals in order; `topics` returns the topics of refused messages, NULL where there is none."""
         if not self._refused:
             none = pa.array([], pa.string())
             return Refusals(np.empty(0, np.int64), none, none, none)
@@ -55,12 +57,12 @@ class Verdicts:
 
 
 def where(mask: Mask, values: pa.Array) -> pa.Array:
-    """The values where the mask says so, NULL elsewhere."""
+    """Return the values where the mask is true, NULL elsewhere."""
     return values if mask.all() else pc.if_else(pa.array(mask), values, pa.scalar(None, values.type))
 
 
 def spread(values: pa.Array, rows: Places, count: int) -> pa.Array:
-    """Values of these rows among `count` of them; NULL in the others."""
+    """Return an array of `count` rows with the values at these rows; NULL in the others."""
     index = np.zeros(count, np.int64)
     index[rows] = np.arange(len(rows))
     absent = np.ones(count, np.bool_)

@@ -1,9 +1,9 @@
 """zbus captures: messages one after the other, as TCP carries them.
 
-Where messages end is found by a loop: the empty line behind a head, then as many bytes as `content-length` says.
-Everything else is said of all messages of a piece at once (`zbus_heads`, `zbus_columns`). A capture is read as a server
-reads what a peer sends. What leaves in doubt where a message ends makes the rest of the file one refused row: on a
-connection nothing would be read behind it either.
+Where messages end is found by a loop: the empty line after a head, then as many bytes as `content-length` says. All
+other rules are applied to all messages of a piece at once (`zbus_heads`, `zbus_columns`). A capture is read as a server
+reads what a peer sends. If it is in doubt where a message ends, the rest of the file becomes one refused row: on a
+connection nothing would be read after it either.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ _find_length = re.compile(rb"\r\ncontent-length:[ \t]*+([0-9]++)[ \t]*+\r\n", re
 
 
 def form(settings: config.Config, _: bytes) -> Form:
+    """Return how zbus captures are read."""
     wire = settings.listen.zbus
     limits = ZbusLimits(head_bytes=wire.head_limit, headers=wire.header_limit, body_bytes=wire.body_limit)
     return Form(partial(split, limits=limits), partial(parse, limits=limits))
 
 
 def split(data: Content, at: int, limits: ZbusLimits) -> Borders:
-    """Messages from here on, as many as make a piece; the last one of a file may lack a part of its body.
+    """Return the borders of the next messages, enough for a piece; the last message of a file may be incomplete.
 
-    A length that is not to be believed counts as 0: the message is refused when it is parsed, and what follows is
-    not looked at.
+    An implausible length counts as 0: the message is refused when it is parsed, and what follows is not read.
     """
     find, size, head_limit, body_limit = data.find, len(data), limits.head_bytes, limits.body_bytes
     stop, fault = min(size, at + PIECE_BYTES), None
@@ -47,6 +47,7 @@ def split(data: Content, at: int, limits: ZbusLimits) -> Borders:
             fault = _fault_of_head(size - at, limits)
             break
         found = _find_length(data, at, end + 2)
+        # 18 digits fit into an int64; a longer number is over every limit anyway.
         length = int(found[1].lstrip(b"0")[:18] or b"0") if found is not None else 0
         at = min(size, end + len(END_OF_HEAD) + (length if length <= body_limit else 0))
         add(at)
@@ -55,17 +56,19 @@ def split(data: Content, at: int, limits: ZbusLimits) -> Borders:
 
 
 def _fault_of_head(there: int, limits: ZbusLimits) -> Fault:
+    """Return why no head can be read."""
     if there >= limits.head_bytes:
         return Fault(BAD_FORMAT, too_long(limits).text)
     return Fault(BAD_FORMAT, f"the file ends after {there} bytes of a head")
 
 
 def parse(data: Bytes, borders: Borders, limits: ZbusLimits) -> Parsed:
-    """Every rule of the codec on every message, up to the first that leaves in doubt where it ends."""
+    """Apply every rule of the codec to every message, up to the first whose end is in doubt."""
     heads = Heads(data, borders, limits)
     broken = heads.check_framing()
     if broken is not None and broken < heads.count - 1:
         known = Borders(borders.starts[: broken + 1], borders.stops[: broken + 1], borders.end)
+        # Messages after the broken one were cut at random places: read again without them.
         return parse(data, known, limits)
     heads.check_whole()
     heads.check_text()

@@ -1,7 +1,7 @@
 """Keys of zbus messages as columns of bronze, by the rules of `codec.zbus_rows`, for many messages at once.
 
-What the model has no column for is an attribute: unknown headers and keys under their own names, and `zbus.topic`,
-`zbus.status`, `zbus.encoding`. A message to the broker that carries nothing (consume, heartbeat, admin) is of the kind
+Keys without a column become attributes: unknown headers and keys under their own names, and `zbus.topic`,
+`zbus.status`, `zbus.encoding`. A message to the broker without content (consume, heartbeat, admin) is of the kind
 `control` and has the attribute `zbus.cmd`.
 """
 
@@ -26,12 +26,12 @@ KINDS = {PRODUCE: "publish", REQUEST: "request"}
 _CONTROL = "control"
 _CONTROLS = (CONSUME, "heartbeat", ADMIN, "track_report", "track_sub")
 _OK, _FIRST_FINAL, _LAST_FINAL, _FIRST_ERROR = 200, 200, 599, 400
-# Keys that may be attributes, or else become something better.
+# Keys that become a column if their value fits it, and an attribute otherwise.
 _CHANGED = ("encoding", "content-type", "schema-id", "schema-version")
 
 
 class Columns:
-    """Columns of all messages, good ones or not; what is wrong with values goes to the verdicts of the heads."""
+    """Columns of all messages, good or not; faults of values go to the verdicts of the heads."""
 
     def __init__(self, heads: Heads) -> None:
         self._heads = heads
@@ -40,11 +40,13 @@ class Columns:
         self._carries = self._is((PRODUCE, REQUEST))
 
     def _is(self, commands: tuple[str, ...]) -> Mask:
+        """Return a mask of the messages with one of these commands."""
         return as_mask(pc.is_in(self._command, pa.array(commands)))
 
     # ---- rules ------------------------------------------------------------------------------------------------------
 
     def check(self) -> None:
+        """Apply the rules for values."""
         verdicts = self._heads.verdicts
         window = self._heads.key("window")
         is_window = matches(window, r"\A(?:-1|[0-9]{1,9})\z") & ~matches(window, r"\A0+\z")
@@ -58,10 +60,11 @@ class Columns:
         self._check_status()
 
     def _refuse(self, mask: Mask, reason: str) -> None:
+        """Refuse messages as malformed."""
         self._heads.verdicts.refuse(mask, f"Bad format: {reason}")
 
     def _check_status(self) -> None:
-        """From the key, else from a status line. 200 is what a receiver sees anyway."""
+        """Check the status, from the key, otherwise from a status line. 200 is the default and not stored."""
         told = self._heads.key("reply-code")
         is_number = matches(told, r"\A[0-9]{1,9}\z")
         self._refuse(self._carries & as_mask(told.is_valid()) & ~is_number, "reply-code")
@@ -78,7 +81,7 @@ class Columns:
     # ---- columns ----------------------------------------------------------------------------------------------------
 
     def of(self, rows: Places) -> dict[str, pa.Array]:
-        """The columns of these messages, which broke no rule. A command carries no more than its queue and its id."""
+        """Return the columns of these messages, which broke no rule. A command has only its queue and its id."""
         kinds = [where(self._is((command,)), pa.repeat(kind, self._heads.count)) for command, kind in KINDS.items()]
         message_id = self._filled("msgid")
         carried = {
@@ -102,19 +105,19 @@ class Columns:
         return found | {"attributes": self._attributes(rows)}
 
     def _filled(self, name: str) -> pa.Array:
-        """An empty value is as good as none."""
+        """Return a key as text; an empty value counts as absent."""
         text = _text(self._heads, name)
         return where(as_mask(pc.not_equal(text, "")), text)
 
     def _number(self, name: str) -> pa.Array:
-        """A number that is spelled as we would; anything else stays an attribute."""
+        """Return a key as a number if it is in canonical form; otherwise it stays an attribute."""
         text = self._heads.key(name)
         return where(matches(text, r"\A(?:0|[1-9][0-9]{0,17})\z"), text).cast(pa.string()).cast(pa.int64())
 
     def _encoding(self) -> tuple[pa.Array, pa.Array, Mask]:
-        """One column for both: a content type has a slash, a charset has none. Whatever does not fit is an attribute.
+        """Return the column `encoding`, the attribute `zbus.encoding`, and where the column is the content type.
 
-        The column, the attribute `zbus.encoding`, and where the column is the content type.
+        One column for both: a content type has a slash, a charset has none. A value that does not fit is an attribute.
         """
         own, content_type = self._filled("encoding"), self._filled("content-type")
         is_content_type = as_mask(pc.match_substring(content_type, "/"))
@@ -126,7 +129,7 @@ class Columns:
     # ---- attributes -------------------------------------------------------------------------------------------------
 
     def _attributes(self, rows: Places) -> pa.Array:
-        """Maps of: keys of the URI, headers, which count more, and those that were made of keys."""
+        """Return maps of the keys of the URI, the headers, which take precedence, and derived attributes."""
         carries = self._carries
         found = [*self._of_uris(), self._of_headers(), *(_of_column(*each) for each in self._made().items())]
         owners = np.concatenate([owners for owners, _, _ in found])
@@ -141,7 +144,7 @@ class Columns:
         return _maps(rows, owners, names, values, self._heads.count)
 
     def _made(self) -> dict[str, pa.Array]:
-        """Of keys that have a column, what did not fit into it."""
+        """Return the values of keys with a column that did not fit into it."""
         _, label, is_content_type = self._encoding()
         made = {
             "zbus.topic": self._filled("topic"),
@@ -154,46 +157,50 @@ class Columns:
         return made
 
     def _of_headers(self) -> tuple[Places, pa.Array, pa.Array]:
+        """Return owner, name and value of each header that becomes an attribute."""
         heads = self._heads
         is_relayed = np.array([_is_relayed(name) for name in heads.names], np.bool_)
         lines = np.flatnonzero(is_relayed[heads.header_names]) if heads.names else np.zeros(0, np.int64)
-        # Only of heads that are text, the others are refused.
+        # Only of heads that are UTF-8; the others are refused.
         lines = lines[heads.verdicts.open[heads.header_owners[lines]]]
         names = pa.array(heads.names, pa.string()).take(pa.array(heads.header_names[lines]))
         return heads.header_owners[lines], names, heads.values(lines).cast(pa.string())
 
     def _of_uris(self) -> list[tuple[Places, pa.Array, pa.Array]]:
+        """Return owner, name and value of each key in a URI that becomes an attribute."""
         heads = self._heads
         names = {name.decode() for first in heads.firsts for name in first.keys if first.fault is None}
         return [_of_column(name, heads.uri(name).cast(pa.string())) for name in sorted(names) if _is_relayed(name)]
 
 
 def _text(heads: Heads, name: str) -> pa.Array:
-    """A key as text; NULL in messages that were refused already, which may be no text."""
+    """Return a key as text; NULL in refused messages, which may not be UTF-8."""
     return where(heads.verdicts.open, heads.key(name)).cast(pa.string())
 
 
 def _is_relayed(name: str) -> bool:
-    """Does a key go on under its own name, whatever it says?"""
+    """Return whether a key is passed on under its own name, whatever its value."""
     key = name.encode()
     return not (key in RECEIVER_NEVER_SEES or name in _CHANGED or key.startswith(ATTRIBUTE_PREFIX))
 
 
 def _of_column(name: str, column: pa.Array) -> tuple[Places, pa.Array, pa.Array]:
+    """Return owner, name and value of each row that is not NULL."""
     rows = np.flatnonzero(as_mask(column.is_valid()))
     return rows, pa.repeat(name, len(rows)), column.take(pa.array(rows))
 
 
 def _last_of_each(owners: Places, names: pa.Array) -> Places:
-    """Where each pair of owner and name stands last."""
+    """Return where each pair of owner and name occurs last."""
     codes = names.dictionary_encode().indices.to_numpy()
+    # `unique` returns first occurrences, so the array is reversed to get the last ones.
     pairs = owners * (int(codes.max(initial=0)) + 1) + codes
     _, from_behind = np.unique(pairs[::-1], return_index=True)
     return np.sort(len(pairs) - 1 - from_behind)
 
 
 def _maps(rows: Places, owners: Places, names: pa.Array, values: pa.Array, count: int) -> pa.Array:
-    """One map for each of the rows."""
+    """Return a map for each of the rows."""
     order = np.argsort(owners, kind="stable")
     order = order[np.isin(owners[order], rows)]
     sizes = np.bincount(owners[order], minlength=count)[rows]

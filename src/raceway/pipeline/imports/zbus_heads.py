@@ -1,11 +1,10 @@
-"""The heads of many zbus messages at once: lines, names, values, and where framing breaks.
+"""Heads of many zbus messages at once: lines, names, values, and where framing breaks.
 
-Cuts are found with NumPy: each CRLF of a head ends a line, the first colon of a line ends its name. A name is examined
+Cuts are found with NumPy: each CRLF of a head ends a line, the first colon of a line ends its name. A name is checked
 once for each spelling. So is a first line, by the codec's own function: clients send one or a few, again and again.
-Only where URIs carry whole messages there are as many first lines as messages, and no kernel undoes their escapes.
+Only if URIs carry whole messages there are as many first lines as messages, and no kernel decodes their escapes.
 
-Rules come in the order in which `codec.zbus_head` has them, with its sentences. A differential test holds both to the
-same verdicts.
+Rules are in the order of `codec.zbus_head`, with its sentences. A differential test holds both to the same verdicts.
 """
 
 from __future__ import annotations
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 BAD_FORMAT = "400"
 TOO_LARGE = "413"
 
+# Control characters other than tab, LF and CR; those two are checked as line ends.
 _CONTROL = np.zeros(256, np.bool_)
 _CONTROL[[*range(0x09), 0x0B, 0x0C, *range(0x0E, 0x20), 0x7F]] = True
 _NAME = r"\A[!#$%&'*+\-.^_`|~0-9A-Za-z]+\z"
@@ -42,9 +42,9 @@ _OLDER = {newer: older for older, newer in ALIASES.items()}
 
 
 class Heads:
-    """Messages under examination, and what is found of them in `verdicts`.
+    """Messages being checked; results are in `verdicts`.
 
-    `broken`: the first message behind which no other can be found.
+    `check_framing` returns the first message after which no other can be found.
     """
 
     def __init__(self, data: Bytes, borders: Borders, limits: ZbusLimits) -> None:
@@ -59,7 +59,8 @@ class Heads:
     # ---- cuts -------------------------------------------------------------------------------------------------------
 
     def _cut_lines(self) -> None:
-        """Lines of all heads; `_owners` says whose each is."""
+        """Cut all heads into lines; `_owners` has the message of each."""
+        # Padding, so that looking up to three bytes ahead needs no bounds check.
         codes = np.append(self.data.codes, np.zeros(4, np.uint8))
         returns = self.data.places_of(b"\r")
         line_ends = returns[codes[returns + 1] == 0x0A]
@@ -83,7 +84,7 @@ class Heads:
         )
 
     def _cut_headers(self) -> None:
-        """Names, once for each spelling, and where values are. Lines without a colon say nothing."""
+        """Find names, once for each spelling, and values. Lines without a colon are ignored."""
         starts, stops = self._line_starts[~self._is_first], self._line_stops[~self._is_first]
         owners = self._owners[~self._is_first]
         colons = first_from(self.data.places_of(b":"), starts, len(self.data.codes))
@@ -106,7 +107,7 @@ class Heads:
         self._value_starts, self._value_stops = self.data.stripped(colons[rows] + 1, stops[rows])
 
     def _read_firsts(self) -> None:
-        """The first lines, each spelling by itself."""
+        """Parse the first lines, each spelling once."""
         lines = self.data.parts(self._line_starts[self._is_first], self._line_stops[self._is_first])
         coded = lines.dictionary_encode()
         self.first_codes = coded.indices.to_numpy()
@@ -124,27 +125,28 @@ class Heads:
     # ---- values -----------------------------------------------------------------------------------------------------
 
     def header(self, name: str) -> pa.Array:
-        """The last value of a header in each message, as it is spelled now; NULL where it is absent."""
+        """Return the last value of a header in each message, under its current name; NULL if absent."""
         number = self._number.get(name)
         if number is None:
             return pa.nulls(self.count, pa.binary())
         lines = np.flatnonzero(self.header_names == number)
         last = np.full(self.count, -1)
+        # Assignment with repeated indexes: the last one wins, which is the rule of the codec.
         last[self.header_owners[lines]] = lines
         owners = np.flatnonzero(last >= 0)
         return spread(self.values(last[owners]), owners, self.count)
 
     def values(self, lines: Places) -> pa.Array:
-        """Of these headers."""
+        """Return the values of these headers."""
         return self.data.parts(self._value_starts[lines], self._value_stops[lines])
 
     def uri(self, name: str) -> pa.Array:
-        """The value of a key in the URI."""
+        """Return the value of a key in the URI."""
         values = [first.keys.get(name.encode()) for first in self.firsts]
         return pa.array(values, pa.binary()).take(pa.array(self.first_codes))
 
     def key(self, name: str) -> pa.Array:
-        """Header before URI, and in each the newer spelling before the older; NULL where it is absent."""
+        """Return a key: header before URI, and in each the newer name before the older; NULL if absent."""
         older = _OLDER.get(name.encode())
         spellings = [name] if older is None else [name, older.decode()]
         return pc.coalesce(*map(self.header, spellings), *map(self.uri, spellings))
@@ -152,7 +154,7 @@ class Heads:
     # ---- rules ------------------------------------------------------------------------------------------------------
 
     def check_framing(self) -> int | None:
-        """Refuses what leaves in doubt where a message ends; the first such message, None when there is none."""
+        """Refuse messages whose end is in doubt; return the first one, None if there is none."""
         limits = self._limits
         self._refuse(self._has_control, "control character in the head")
         self._refuse(self._line_counts - 1 > limits.headers, f"more than {limits.headers} headers")
@@ -167,10 +169,11 @@ class Heads:
         return int(broken[0]) if len(broken) else None
 
     def _refuse(self, mask: Mask, reason: str) -> None:
+        """Refuse messages as malformed."""
         self.verdicts.refuse(mask, f"Bad format: {reason}")
 
     def _check_lines(self) -> None:
-        """The first line of a head that is wrong decides."""
+        """Refuse malformed lines; the first one in a head decides."""
         lengths = self.header_names == self._number.get("content-length", -1)
         lines = np.flatnonzero(lengths)
         if len(lines) > 1:
@@ -184,6 +187,7 @@ class Heads:
         owners = np.concatenate([owners for owners, _, _ in self._odd_lines])
         places = np.concatenate([places for _, places, _ in self._odd_lines])
         reasons = np.repeat(np.arange(len(self._odd_lines)), [len(places) for _, places, _ in self._odd_lines])
+        # Sorted by message, then by line: the first entry of each message is its first fault.
         order = np.lexsort((places, owners))
         concerned, first = np.unique(owners[order], return_index=True)
         decisive = np.full(self.count, -1)
@@ -192,14 +196,16 @@ class Heads:
             self._refuse(decisive == number, reason)
 
     def _note_odd(self, lines: Places, reason: str) -> None:
+        """Record malformed header lines."""
         self._odd_lines.append((self.header_owners[lines], self._header_lines[lines], reason))
 
     def _check_length(self) -> None:
+        """Check `content-length`."""
         told = self.header("content-length")
         text = pc.fill_null(told, b"0")
         is_number = matches(text, r"\A[0-9]+\z")
         self._refuse(~is_number, "content-length")
-        # As many digits as a column holds: a number of more is over every limit anyway.
+        # As many digits as an int64 holds: a longer number is over every limit anyway.
         digits = pc.utf8_slice_codeunits(pc.utf8_ltrim(where(is_number, text).cast(pa.string()), "0"), 0, 18)
         self.lengths = pc.fill_null(pc.if_else(pc.equal(digits, ""), "0", digits).cast(pa.int64()), 0).to_numpy()
         limit = self._limits.body_bytes
@@ -212,7 +218,7 @@ class Heads:
         )  # fmt: skip
 
     def check_whole(self) -> None:
-        """The last message of a file may be cut off."""
+        """Refuse the last message of a file if it is cut off."""
         there = self._stops - self.body_starts
         is_cut = there < self.lengths
         self.verdicts.refuse_each(
@@ -222,7 +228,7 @@ class Heads:
         )  # fmt: skip
 
     def check_text(self) -> None:
-        """Faults of one message alone."""
+        """Refuse messages with faults that do not affect the next message."""
         heads = self.data.parts(self._starts, np.minimum(self._ends, self._stops))
         self._refuse(~is_text(heads), "head is not UTF-8")
         faults = pa.array([first.fault for first in self.firsts], pa.string()).take(pa.array(self.first_codes))
@@ -232,7 +238,7 @@ class Heads:
         )
 
     def bodies(self) -> pa.Array:
-        """A body in the URI is the body of a message that has none itself."""
+        """Return the bodies. A body in the URI counts if the message has none itself."""
         own = self.data.parts(np.minimum(self.body_starts, self._stops), self._stops)
         if not any(first.body for first in self.firsts):
             return own

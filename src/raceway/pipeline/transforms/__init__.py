@@ -1,1 +1,1 @@
-"""One file per table: rows of the inputs in, rows of the table out."""
+"""Transforms of the pipeline: one file per table, from rows of its inputs to rows of the table."""

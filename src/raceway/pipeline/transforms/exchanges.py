@@ -1,19 +1,19 @@
-"""silver.exchanges: one request with what became of it.
+"""silver.exchanges: one request with its outcome.
 
     answered   its answer, and how long it took
-    error      its answer says that the service failed; or the bus refused it at once (`no_route`, `busy`), no callee
-    late       nobody answered in time; somebody did afterwards
-    timeout    nobody answered, and its deadline has passed
-    open       nobody has answered yet
-    orphan     an answer whose request is not there: removed before it was read, or never captured
+    error      its answer reports a failure; or the bus refused it at once (`no_route`, `busy`), then without callee
+    late       no answer in time, but one afterwards
+    timeout    no answer, and its deadline has passed
+    open       no answer yet
+    orphan     an answer whose request is missing: removed before it was read, or never captured
 
 Requests and answers are joined on `answers`, the position of the request that the broker wrote into the answer: a
-message id is no key. Whether an answer came in time was decided by the broker when it came, and it wrote down `late`
-and `duplicate`. Deadlines are compared with the greatest time of the same source, never with a clock of ours.
+message id is not a key. Whether an answer came in time was decided by the broker when it came, and it wrote down `late`
+and `duplicate`. Deadlines are compared with the greatest time of the same source, never with the clock of this process.
 
-How long a request waits, `timeout_ms`, was decided by the broker too: by the request, else by the settings of the door
-it came by. A row without it has no deadline and stays open until it is answered: a request that waits in a queue, and
-one stored by a version of the bus that wrote down only what requests named themselves.
+How long a request waits, `timeout_ms`, was decided by the broker too: by the request, otherwise by the settings of the
+listener it came through. A row without it has no deadline and stays open until it is answered: a request that waits in
+a queue, and one stored by a version of the bus that recorded only the timeouts that requests named themselves.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ DDL = """
 
 
 def transform(inputs: Inputs) -> DataFrame:
+    """Return the rows of the table."""
     rows = inputs[MESSAGES]
     paired = _requests(rows, inputs).join(_answers(rows), ["source", "partition", "sequence"], "full_outer")
     return paired.withColumn("status", _status()).select(
@@ -58,7 +59,7 @@ def transform(inputs: Inputs) -> DataFrame:
         F.timestamp_micros(F.coalesce("requested_us", "answered_us")).alias("time"),
         "requested_us",
         "answered_us",
-        # How long a service took: what the bus refused itself says nothing of that.
+        # Latency of a service: refusals of the bus itself are left out.
         F.when(F.col("callee_wire").isNotNull(), F.col("answered_us") - F.col("requested_us")).alias("latency_us"),
         "timeout_ms",
         "deadline_us",
@@ -72,6 +73,7 @@ def transform(inputs: Inputs) -> DataFrame:
 
 
 def _requests(rows: DataFrame, inputs: Inputs) -> DataFrame:
+    """Return the requests, with their deadline and the horizon of their source."""
     return rows.where("kind = 'request'").select(
         "source",
         "partition",
@@ -84,7 +86,7 @@ def _requests(rows: DataFrame, inputs: Inputs) -> DataFrame:
         "parent_id",
         F.col("time_us").alias("requested_us"),
         "timeout_ms",
-        # Some ask for all the time there is: such a deadline is none.
+        # A timeout so large that the sum overflows means no deadline.
         F.try_add("time_us", F.try_multiply("timeout_ms", F.lit(1000))).alias("deadline_us"),
         F.length("payload").cast("bigint").alias("request_bytes"),
         inputs.horizon_us(F.col("source")).alias("horizon_us"),
@@ -92,13 +94,13 @@ def _requests(rows: DataFrame, inputs: Inputs) -> DataFrame:
 
 
 def _answers(rows: DataFrame) -> DataFrame:
-    """Of each request: the answer that counts, which is the first one in time, else the first late one.
+    """Return the answer that counts for each request: the first one in time, otherwise the first late one.
 
     An answer that names no request stands alone under its own position.
     """
     verdict = F.when(F.col("error").isin("late", "duplicate"), F.col("error"))
     answer = F.struct(
-        # What comes first in the order of a struct counts: in time before late, late before duplicate, then position.
+        # `min` compares structs field by field: in time before late, late before duplicate, then by position.
         F.when(verdict.isNull(), 0).when(verdict == "late", 1).otherwise(2).alias("rank"),
         F.col("sequence").alias("answer_sequence"),
         F.col("topic").alias("answer_topic"),
@@ -124,11 +126,13 @@ def _answers(rows: DataFrame) -> DataFrame:
 
 
 def _is_refusal() -> Column:
-    """An answer of the bus itself, because nobody else gave one."""
+    """Return whether the bus itself gave the answer, because no service did."""
+    # Comparisons with NULL are NULL, which `when` treats as false but `~` does not turn into true.
     return F.coalesce((F.col("producer") == OWN_NAME.decode()) & F.col("error").isin(*REFUSALS), F.lit(False))
 
 
 def _status() -> Column:
+    """Return the status of an exchange."""
     passed = F.col("deadline_us") <= F.col("horizon_us")
     return (
         F.when(F.col("requested_us").isNull(), "orphan")
@@ -141,11 +145,12 @@ def _status() -> Column:
 
 
 def _position() -> Column:
-    """Where an exchange stands: the position of the request, also as its answers know it."""
+    """Return the position of an exchange: that of the request, also for its answers."""
     return F.coalesce("answers", "sequence")
 
 
 def feeds(_: str, rows: pa.Table) -> Iterable[str]:
+    """Return the buckets that these rows of the input change."""
     concerned = rows.filter(pc.is_in(rows.column("kind"), value_set=pa.array(["request", "response"])))
     positions = pc.coalesce(concerned.column("answers"), concerned.column("sequence")).to_numpy()
     return position_buckets(rows.column("source")[0].as_py(), positions) if concerned.num_rows else []
@@ -161,7 +166,7 @@ TABLE = Derived(
     feeds=feeds,
     due="due_us",
     expected=(
-        "requests, and answers without one",
+        "requests, and answers without a request",
         "(SELECT count(*) FROM bronze.messages WHERE kind = 'request') + "
         "(SELECT count(*) FROM silver.exchanges WHERE status = 'orphan')",
     ),

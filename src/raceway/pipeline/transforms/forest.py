@@ -1,7 +1,7 @@
-"""Many trees at once, as columns of numbers. A node is a number; its parent is a smaller one, or there is none.
+"""Many trees at once, as columns of numbers. A node is a number; its parent is a smaller one, or NONE.
 
-What goes up or down a tree (the end of a branch, the order of a walk) goes from level to level, for all trees together:
-there are few levels and many trees.
+Values that propagate up or down a tree (the end of a branch, the order of a walk) are computed level by level, for all
+trees together: there are few levels and many trees.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ NONE = -1
 
 
 class Forest:
-    """`trees` says which tree a node is in; trees are numbered from 0, and their nodes come one tree after the other.
+    """Trees of nodes. `trees` says which tree a node is in; trees are numbered from 0, and their nodes are consecutive.
 
-    Every tree has one root or more.
+    Every tree has at least one root.
     """
 
     def __init__(self, parents: Numbers, trees: Numbers) -> None:
@@ -25,11 +25,12 @@ class Forest:
         self.first_nodes: Numbers = np.searchsorted(trees, np.arange(self.tree_count))
         self.depths = self._depths()
         self._levels = self._by_level()
-        # Siblings are what has the same parent; roots of a tree have the tree for one.
+        # Siblings share a parent; the roots of one tree are siblings too, with a number beyond all nodes as parent.
         self._families: Numbers = np.where(parents == NONE, self.count + trees, parents)
 
     def _depths(self) -> Numbers:
-        """A root has 1. Each step leads twice as far up as the one before."""
+        """Return the depth of each node; a root has 1. Pointer jumping: each step reaches twice as far up."""
+        # One extra node at the end is its own parent with depth 0, so that roots need no special case.
         above = np.append(np.where(self.parents == NONE, self.count, self.parents), self.count)
         depths = np.append(np.ones(self.count, np.int64), 0)
         while (above != self.count).any():
@@ -37,22 +38,24 @@ class Forest:
         return depths[:-1]
 
     def _by_level(self) -> list[Numbers]:
-        """Nodes that have a parent, those nearest to the root first."""
+        """Return the nodes that have a parent, level by level from the root."""
         order = np.argsort(self.depths, kind="stable")
         return np.split(order, np.flatnonzero(np.diff(self.depths[order])) + 1)[1:]
 
     def greatest_below(self, values: Numbers) -> Numbers:
-        """Of each node the greatest value of its own and of all below it."""
+        """Return the greatest value among each node and its descendants."""
         found = values.copy()
         for level in reversed(self._levels):
+            # `at` is unbuffered: several children of one parent are all taken into account.
             np.maximum.at(found, self.parents[level], found[level])
         return found
 
     def walk(self) -> Numbers:
-        """All nodes tree by tree, each before what is below it, siblings in order of their numbers."""
+        """Return all nodes tree by tree, each before its descendants, siblings in order of their numbers."""
         sizes = np.ones(self.count, np.int64)
         for level in reversed(self._levels):
             np.add.at(sizes, self.parents[level], sizes[level])
+        # A node's place is its parent's, plus one, plus the sizes of its earlier siblings' subtrees.
         siblings = np.argsort(self._families, kind="stable")
         before = np.cumsum(sizes[siblings]) - sizes[siblings]
         firsts = _firsts(self._families[siblings])
@@ -68,9 +71,9 @@ class Forest:
         return found
 
     def paths(self, values: Numbers) -> tuple[Numbers, Numbers]:
-        """From the root with the greatest value to the child with the greatest, and so on; the first of equals.
+        """Follow the greatest value from root to leaf in each tree; the first of equals.
 
-        How many nodes the path of each tree has, and the nodes, tree by tree.
+        Returns the number of nodes on each tree's path, and the nodes, tree by tree.
         """
         order = np.lexsort((-values, self._families))
         best = np.full(self.count + self.tree_count, NONE)
@@ -88,5 +91,5 @@ class Forest:
 
 
 def _firsts(values: Numbers) -> Numbers:
-    """Where another value begins."""
+    """Return the places where the value changes."""
     return np.flatnonzero(np.append(True, values[1:] != values[:-1])) if len(values) else values

@@ -1,12 +1,13 @@
-"""silver.messages: messages as somebody who asks questions wants them.
+"""silver.messages: messages in a form for queries.
 
-Payloads are text where they are UTF-8, and `value`, JSON, where a schema version says what they mean (see `values`).
-`schema_id` and `schema_version` are those of the version that was read with, else what the message says.
+Payloads are text where they are UTF-8, and `value`, JSON, where a schema version tells what they mean (see `values`).
+`schema_id` and `schema_version` are those of the version that the payload was read with, otherwise those of the
+message.
 
-Repeats are left out. A repeat is a message whose sender says so: the same attribute `x-dedup-id` of the same producer
-on the same topic, not longer than the window after the one before. The bus itself refuses such repeats while it runs;
-captures and a bus without that window do not. What a part of bronze must know of parts before it, when an id was seen
-last, is carried from part to part; a link says it of the first row in the part that has the id.
+Repeats are left out. A repeat is a message whose sender marks it as one: the same attribute `x-dedup-id` of the same
+producer on the same topic, within the window after the one before. The bus itself refuses such repeats while it runs;
+captures and a bus without that window do not. The time at which an id was last seen in earlier parts of bronze is
+carried from part to part; a link records it for the first row in the part that has the id.
 """
 
 from __future__ import annotations
@@ -23,10 +24,10 @@ from raceway.pipeline.transforms.json_text import is_json
 from raceway.pipeline.transforms.values import with_values
 
 DEDUP_ATTRIBUTE = "x-dedup-id"
-# The window of the bus.
+# Same window as the bus.
 DEDUP_WINDOW_US = 10 * 60 * 1_000_000
 _ID = ("source", "topic", "sender", "dedup_id")
-# What a value begins and ends with; whatever stands between.
+# First and last character of a JSON value; anything in between.
 _LIKE_JSON = r'^[ \t\n\r]*["\[{\-0-9tfn](?s:.*["\]}0-9el])?[ \t\n\r]*$'
 _ROW = ["source", "partition", "sequence"]
 
@@ -45,6 +46,7 @@ _KEPT = (
 
 
 def transform(inputs: Inputs) -> DataFrame:
+    """Return the rows of the table."""
     text = F.try_validate_utf8(F.col("payload").cast("string"))
     rows = _without_repeats(inputs[MESSAGES], inputs.links).select(*_KEPT, "payload")
     return with_values(rows, inputs.schemas).select(
@@ -62,8 +64,11 @@ def transform(inputs: Inputs) -> DataFrame:
 
 
 def _is_json(text: Column) -> Column:
-    """One JSON value by RFC 8259. Spark's parser is quick and finds nearly all; what it does not take and yet begins
-    and ends as a value does is judged by the grammar: Spark has limits where that has none."""
+    """Return whether a text is one JSON value by RFC 8259.
+
+    Spark's parser is fast and accepts nearly all values. A text that it rejects, but that begins and ends like a value,
+    is checked by the grammar: Spark has limits that the grammar does not have.
+    """
     nothing = F.lit(None).cast("string")
     taken = _is_taken_by_spark(text)
     judged: Column = _judged(F.when(taken, nothing).when(text.rlike(_LIKE_JSON), text).otherwise(""))
@@ -72,14 +77,15 @@ def _is_json(text: Column) -> Column:
 
 @arrow_udf(BooleanType())  # type: ignore[call-overload,untyped-decorator]  # by the annotations
 def _judged(doubtful: pa.Array) -> pa.Array:
-    """NULL is what needs no judgement any more: only few texts cross over to Python."""
+    """Check the doubtful texts; NULL is already accepted, so that only few texts are passed to Python."""
     return pa.array([text is None or is_json(text) for text in doubtful.to_pylist()], pa.bool_())
 
 
 def _is_taken_by_spark(text: Column) -> Column:
-    """One value and nothing behind it, which the parser would not mind: only a whole value can stand in both.
+    """Return whether Spark accepts the text as one value with nothing after it.
 
-    The first judges the value, the second only where it ends: listing keys costs a part of reading values.
+    The parser ignores trailing text, so the text is put into a list and into an object: only a complete value fits
+    both. The first checks the value, the second only where it ends: listing keys is cheaper than parsing values.
     """
     listed = F.concat(F.lit("["), text, F.lit("]"))
     named = F.concat(F.lit('{"a":'), text, F.lit("}"))
@@ -87,30 +93,32 @@ def _is_taken_by_spark(text: Column) -> Column:
 
 
 def _without_repeats(rows: DataFrame, links: DataFrame | None) -> DataFrame:
-    """There are few repeats, if any: they are found in a few columns, so that payloads are read once."""
+    """Remove repeats. There are few, if any: they are found in a few columns, so that payloads are read once."""
     before = F.lag("time_us").over(Window.partitionBy(*_ID, "part").orderBy("sequence"))
     named = _named(rows).select(*_ROW, "time_us", before.alias("before_us"))
     if links is not None:
         named = named.join(links.select(*_ROW, "last_us"), _ROW, "left")
         named = named.withColumn("before_us", F.coalesce("before_us", "last_us"))
     repeats = named.where(F.col("time_us") - F.col("before_us") <= DEDUP_WINDOW_US).select(*_ROW)
+    # Broadcast: the few repeats go to every worker, and the rows are not shuffled.
     return rows.join(F.broadcast(repeats), _ROW, "left_anti")
 
 
 def _named(rows: DataFrame) -> DataFrame:
-    """Rows that say who they are."""
+    """Return the rows that have a deduplication id."""
     named = rows.where(_dedup_id().isNotNull())
     return named.withColumns({"dedup_id": _dedup_id(), "sender": F.coalesce("producer", F.lit(""))})
 
 
 def _dedup_id() -> Column:
-    """NULL where there is none; an empty one says nothing."""
+    """Return the deduplication id; NULL if there is none or it is empty."""
     told = F.try_element_at("attributes", F.lit(DEDUP_ATTRIBUTE))
     return F.when(F.col("kind").isin("publish", "request") & (told != ""), told)
 
 
 def carry(rows: pa.Table, active: pa.Table | None, _: Earlier | None) -> Carried:
-    """`links`: when the id of a row was last seen before this part. `active`: ids whose window is still open."""
+    """Return `links`: when the id of a row was last seen before this part, and `active`: ids whose window is still
+    open."""
     here = _last_seen(rows)
     known = here.slice(0, 0) if active is None else active
     links = here.drop_columns(["last_us"]).join(known.select([*_ID, "last_us"]), list(_ID), join_type="inner")
@@ -122,7 +130,7 @@ def carry(rows: pa.Table, active: pa.Table | None, _: Earlier | None) -> Carried
 
 
 def _last_seen(rows: pa.Table) -> pa.Table:
-    """Each id that rows here have: the first row that has it, and when it was last seen."""
+    """Return each id of these rows, with the first row that has it and the time it was last seen."""
     told = pc.map_lookup(rows.column("attributes"), DEDUP_ATTRIBUTE, "last")
     may_repeat = pc.is_in(rows.column("kind"), value_set=pa.array(["publish", "request"]))
     named = rows.append_column("dedup_id", told).filter(pc.and_(may_repeat, pc.not_equal(told, "")))

@@ -1,6 +1,6 @@
-"""bronze.rejected: messages that a schema refused.
+"""bronze.rejected: messages that a schema rejected.
 
-The bus keeps them as rows of the topic `raceway.rejected`, with what was refused as payload and the rest in attributes.
+The bus stores them as rows of the topic `raceway.rejected`, with the rejected payload and the rest in attributes.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from raceway.pipeline.columns import REJECTED_TOPIC
 
 
 def rejected(messages: DataFrame) -> DataFrame:
-    """Rows of `bronze.rejected`, and the `part` they came from."""
+    """Return rows of `bronze.rejected`, and the `part` they came from."""
     return messages.where(F.col("topic") == REJECTED_TOPIC).select(
         "source",
         "partition",
@@ -34,4 +34,5 @@ def rejected(messages: DataFrame) -> DataFrame:
 
 
 def _attribute(name: str) -> Column:
+    """Return the value of an attribute; NULL if it is absent."""
     return F.try_element_at("attributes", F.lit(name))

@@ -1,13 +1,14 @@
-"""gold.schema_usage: who writes with which version of which schema, hour by hour, and how often it did not fit.
+"""gold.schema_usage: which producers use which version of which schema, by hour, and how often a payload did not
+conform.
 
-    messages    taken and stored
-    tolerated   of these, messages that broke a rule of which their topic only warns: the bus wrote it into `error`;
-                and payloads that are not what their version says, on topics whose policy does not look at payloads
+    messages    accepted and stored
+    tolerated   of these, messages that broke a rule of a topic that only warns: the bus recorded it in `error`;
+                and payloads that do not match their version, on topics whose policy does not check payloads
     refused     never stored under their topic: the policy is to enforce
     violations  both
 
-Messages that broke a rule before any subject was found, because their topic has none or because they name none that
-exists, are under the subject `''`; `schema_version` is NULL where a message named none that exists.
+Messages that broke a rule before any subject was found, because their topic has none or because they name one that does
+not exist, are under the subject `''`; `schema_version` is NULL if a message named none that exists.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ DDL = """
 
 
 def transform(inputs: Inputs) -> DataFrame:
+    """Return the rows of the table."""
     counted = _stored(inputs[CLEAN_MESSAGES]).unionByName(_refused(inputs[REJECTED_MESSAGES]))
     return (
         counted.groupBy(*KEY)
@@ -52,6 +54,7 @@ def transform(inputs: Inputs) -> DataFrame:
 
 
 def _stored(rows: DataFrame) -> DataFrame:
+    """Return a row for each stored message that has a subject or broke a rule."""
     return rows.where(F.col("subject").isNotNull() | _was_tolerated()).select(
         *_key("subject"),
         "schema_type",
@@ -62,12 +65,12 @@ def _stored(rows: DataFrame) -> DataFrame:
 
 
 def _was_tolerated() -> Column:
-    """Did the bus let it through although it broke a rule? The `error` of an answer is another thing."""
+    """Return whether the bus accepted a message that broke a rule. The `error` of an answer is something else."""
     return F.coalesce((F.col("kind") != "response") & F.col("error").isNotNull(), F.lit(False))
 
 
 def _refused(rows: DataFrame) -> DataFrame:
-    """Of the bus; what an import refused was refused by the rules of its wire."""
+    """Return a row for each message that the bus refused. Imports refuse by the rules of their wire instead."""
     return rows.where(F.col("source") == JOURNAL).select(
         *_key("subject"),
         F.lit(None).cast("string").alias("schema_type"),
@@ -78,9 +81,11 @@ def _refused(rows: DataFrame) -> DataFrame:
 
 
 def _key(subject: str) -> list[Column]:
+    """Return the columns of the key."""
     return [
         F.col("source"),
         F.date_trunc("hour", "time").alias("hour"),
+        # Not NULL, so that queries can name the group of messages without a subject.
         F.coalesce(subject, F.lit("")).alias("subject"),
         F.col("schema_version"),
         F.coalesce("producer", F.lit("")).alias("producer"),
@@ -89,6 +94,7 @@ def _key(subject: str) -> list[Column]:
 
 
 def feeds(name: str, rows: pa.Table) -> Iterable[str]:
+    """Return the buckets that these rows of an input change."""
     if name == CLEAN_MESSAGES:
         tolerated = pc.and_(pc.not_equal(rows.column("kind"), "response"), pc.is_valid(rows.column("error")))
         rows = rows.filter(pc.or_(pc.is_valid(rows.column("subject")), tolerated))

@@ -1,6 +1,6 @@
-"""gold.service_graph: who called whom, hour by hour.
+"""gold.service_graph: calls between services, by hour.
 
-A request that nobody answered has no callee; its row says `nobody`, so that it is missed by no sum.
+A request without an answer has no callee; its row has `nobody`, so that every sum includes it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ DDL = """
 
 
 def transform(inputs: Inputs) -> DataFrame:
+    """Return the rows of the table."""
+    # An orphan is an answer without a request: its caller is unknown.
     calls = inputs[EXCHANGES].where("status <> 'orphan'")
     grouped = calls.groupBy(
         "source",
@@ -46,20 +48,23 @@ def transform(inputs: Inputs) -> DataFrame:
 
 
 def percentiles(name: str) -> list[Column]:
-    """Exact ones: the approximate ones change with the number of partitions."""
+    """Return exact percentiles: approximate ones change with the number of partitions."""
     base = name.removesuffix("_us")
     return [F.percentile(name, F.lit(share / 100)).alias(f"{base}_p{share}_us") for share in (50, 95, 99)]
 
 
 def _names() -> list[str]:
+    """Return the columns of the table."""
     return [column.split()[0] for column in DDL.split(",")]
 
 
 def _bucket() -> Column:
+    """Return the bucket of a row, by hour."""
     return time_bucket(F.unix_micros("time"), HOUR)
 
 
 def feeds(_: str, rows: pa.Table) -> Iterable[str]:
+    """Return the buckets that these rows of the input change."""
     return time_buckets(rows.column("time"), HOUR)
 
 

@@ -1,7 +1,7 @@
 """gold.topic_stats: one minute of one topic on one wire.
 
-Messages count in the minute they came, exchanges in the minute they were asked for. `latency_…` are of those that were
-answered, by whomever.
+Messages count in the minute they came, exchanges in the minute of their request. `latency_…` covers all exchanges that
+were answered by a service.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raceway.pipeline.tables import Derived, Inputs, time_bucket, time_buckets
 from raceway.pipeline.transforms.service_graph import EXCHANGES, percentiles
 
 CLEAN_MESSAGES = "silver.messages"
-# Minutes in a bucket: live traffic touches one of them at a time.
+# Minutes in a bucket: live traffic changes one bucket at a time.
 SPAN_MINUTES = 10
 KEY = ("source", "minute", "topic", "wire")
 DDL = """
@@ -27,6 +27,8 @@ DDL = """
 
 
 def transform(inputs: Inputs) -> DataFrame:
+    """Return the rows of the table."""
+    # Full outer: a minute may have only messages, or only exchanges whose messages were repeats.
     joined = _messages(inputs[CLEAN_MESSAGES]).join(_exchanges(inputs[EXCHANGES]), list(KEY), "full_outer")
     counts = ("publishes", "requests", "responses", "bytes", "errors", "answered", "timeouts")
     return joined.select(
@@ -40,6 +42,7 @@ def transform(inputs: Inputs) -> DataFrame:
 
 
 def _messages(rows: DataFrame) -> DataFrame:
+    """Return counts of messages by minute, topic and wire."""
     kinds = (("publish", "publishes"), ("request", "requests"), ("response", "responses"))
     return rows.groupBy("source", _minute().alias("minute"), "topic", "wire").agg(
         *(F.count_if(F.col("kind") == kind).alias(name) for kind, name in kinds),
@@ -49,6 +52,7 @@ def _messages(rows: DataFrame) -> DataFrame:
 
 
 def _exchanges(rows: DataFrame) -> DataFrame:
+    """Return counts and latencies of exchanges by minute, topic and wire."""
     asked = rows.where("status <> 'orphan'")
     return asked.groupBy("source", _minute().alias("minute"), "topic", "wire").agg(
         F.count("latency_us").alias("answered"),
@@ -58,10 +62,12 @@ def _exchanges(rows: DataFrame) -> DataFrame:
 
 
 def _minute() -> Column:
+    """Return the minute of a row."""
     return F.date_trunc("minute", "time")
 
 
 def feeds(_: str, rows: pa.Table) -> Iterable[str]:
+    """Return the buckets that these rows of an input change."""
     return time_buckets(rows.column("time"), SPAN_MINUTES)
 
 

@@ -1,7 +1,7 @@
-"""Where traces began: of the rows of one part, and handed on from part to part of bronze.
+"""Beginnings of traces: within the rows of one part, and carried from part to part of bronze.
 
-Everything here is columns in memory: rows are sorted by id and position, and a decision is taken for all of them at
-once. What is handed on is found without Spark, which would need half a dozen jobs for it and plan longer than they run.
+Everything here is columns in memory: rows are sorted by id and position, and decided all at once. What is carried is
+computed without Spark, which would need half a dozen jobs for it and plan longer than they run.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from raceway.pipeline.tables import Carried, Earlier, position_buckets
 
-# How long a trace may be silent and still go on: the longest deadlines are an hour, real chains take seconds.
+# Longest silence within a trace. Deadlines may be an hour, but real chains take seconds.
 GAP_US = 10 * 60 * 1_000_000
 LOOKED_AT = ("source", "partition", "sequence", "time_us", "kind", "message_id", "correlation_id")
 LINKS = pa.schema(
@@ -35,7 +35,7 @@ Mask = np.ndarray[Any, np.dtype[np.bool_]]
 
 
 def carry(rows: pa.Table, active: pa.Table | None, earlier: Earlier | None) -> Carried:
-    """`links`: where traces began that this part continues. `active`: traces that a later part may continue."""
+    """Return `links`: where traces began that this part continues; `active`: traces that a later part may continue."""
     known = ACTIVE.empty_table() if active is None else active
     now_us = pc.max(rows.column("time_us")).as_py()
     part = _Part(rows.filter(pc.is_valid(rows.column("correlation_id"))))
@@ -53,24 +53,25 @@ def carry(rows: pa.Table, active: pa.Table | None, earlier: Earlier | None) -> C
 
 
 def _still(traces: pa.Table, now_us: int | None) -> pa.Table:
-    """Those that have not been silent for too long."""
+    """Return the traces that have not been silent for longer than the gap."""
     if now_us is None:
         return traces
     return traces.filter(pc.greater_equal(traces.column("last_us"), now_us - GAP_US)).combine_chunks()
 
 
 def is_root(rows: pa.Table) -> Mask:
-    """Messages whose own id is the correlation id, and which answer nothing."""
+    """Return a mask of the messages whose own id is the correlation id, and which are no answers."""
+    # Ids of MB are UUIDs and equal in either letter case.
     own = pc.equal(pc.utf8_lower(rows.column("message_id")), pc.utf8_lower(rows.column("correlation_id")))
     rooted = pc.and_(pc.fill_null(own, False), pc.not_equal(rows.column("kind"), "response"))
     return np.asarray(rooted.to_numpy(), np.bool_)
 
 
 def beginnings(rows: pa.Table) -> pa.Table:
-    """Rows of any parts, sorted, with the position that the trace of each began at as `first_sequence`.
+    """Return the rows of any parts, sorted, with the position where the trace of each began as `first_sequence`.
 
-    They have what was linked to them (`linked`, `linked_us`, mostly NULL). Parts of a source hold ever greater
-    positions, so rows of an id come part after part.
+    They have the columns `linked` and `linked_us`, mostly NULL. Parts of a source hold ever greater positions, so rows
+    of an id come part after part.
     """
     rows = rows.combine_chunks().sort_by([(name, "ascending") for name in ("source", "correlation_id", "sequence")])
     starts = starts_of(rows, ("source", "correlation_id", "part"))
@@ -82,7 +83,7 @@ def beginnings(rows: pa.Table) -> pa.Table:
 
 
 def starts_of(rows: pa.Table, names: Sequence[str]) -> Numbers:
-    """Where one of these columns changes. They are never NULL, and each is in one piece."""
+    """Return where one of these columns changes. They are never NULL."""
     if not rows.num_rows:
         return np.empty(0, np.int64)
     changes = np.zeros(rows.num_rows, np.bool_)
@@ -96,9 +97,10 @@ def starts_of(rows: pa.Table, names: Sequence[str]) -> Numbers:
 def first_sequences(
     starts: Numbers, sequence: Numbers, time_us: Numbers, roots: Mask, linked: Numbers, linked_us: Numbers
 ) -> Numbers:
-    """Of each row the position its trace began at. `linked…`: of each start, what came before it, if anything did."""
+    """Return where the trace of each row began. `linked…`: what came before each start, if anything did."""
     if not len(sequence):
         return sequence
+    # Time of the row before; that of the first row of each id comes from the link.
     before_us = np.roll(time_us, 1)
     before_us[starts] = linked_us
     begins = roots | (time_us - before_us > GAP_US)
@@ -106,12 +108,13 @@ def first_sequences(
     began_at = np.where(begins, sequence, _NONE)
     goes_on = ~begins[starts]
     began_at[starts[goes_on]] = linked[goes_on]
+    # Running maximum of the places where a trace begins: each row gets the last one at or before it.
     places = np.where(began_at == _NONE, 0, np.arange(len(sequence)))
     return np.asarray(began_at[np.maximum.accumulate(places)], np.int64)
 
 
 class _Part:
-    """The rows that have a correlation id, sorted by it and by position; id number n is rows starts[n] and on."""
+    """Rows with a correlation id, sorted by it and by position; id number n has the rows from starts[n] on."""
 
     def __init__(self, rows: pa.Table) -> None:
         self.count = rows.num_rows
@@ -133,7 +136,7 @@ class _Part:
         self.linked_us: Numbers = np.zeros(len(self.starts), np.int64)
 
     def link_active(self, active: pa.Table) -> None:
-        """Ids that were handed on."""
+        """Link the ids that an earlier part carried."""
         at = pc.index_in(self.ids, value_set=active.column("correlation_id").combine_chunks())
         self.is_active = at.is_valid().to_numpy(zero_copy_only=False)
         found = np.flatnonzero(self.is_active & self.continues)
@@ -142,7 +145,7 @@ class _Part:
         self.linked_us[found] = active.column("last_us").take(places).to_numpy()
 
     def link_roots(self, earlier: Earlier) -> None:
-        """Ids that were not, because so far there was a root and nothing else: looked for in the rows before."""
+        """Link the other ids to their root, if there is one in earlier rows: a root alone is not carried."""
         missing = np.flatnonzero(self.continues & ~self.is_active)
         if not len(missing):
             return
@@ -151,25 +154,28 @@ class _Part:
         found = before.append_column("at", at).filter(pc.is_valid(at))
         found = found.filter(pa.array(is_root(found)))
         number = missing[found.column("at").to_numpy()]
+        # If an id was used again, the newest root counts.
         np.maximum.at(self.linked, number, found.column("sequence").to_numpy())
         np.maximum.at(self.linked_us, number, found.column("time_us").to_numpy())
 
     def first_sequences(self) -> Numbers:
+        """Return the position where the trace of each row began."""
         return first_sequences(
             self.starts, self.sequence, self.time_us, self.is_root, self.linked, self.linked_us
         )  # fmt: skip
 
     def last_traces(self, firsts: Numbers) -> pa.Table:
-        """Of each id the trace that its last row belongs to."""
+        """Return, for each id, the trace that its last row belongs to."""
         ends = np.append(self.starts[1:], self.count) - 1
         return pa.table([self.ids, firsts[ends], np.maximum.reduceat(self.time_us, self.starts)], schema=ACTIVE)
 
     def is_followed(self) -> Mask:
-        """Of each id: has it more than roots of its own? A request is followed by its answer."""
+        """Return, for each id, whether it has more than roots of its own. A request counts: its answer will follow."""
         is_request = pc.equal(self.rows.column("kind"), "request").to_numpy()
         return np.asarray(np.logical_or.reduceat(~self.is_root | is_request, self.starts), np.bool_)
 
     def links(self) -> pa.Table:
+        """Return the links of this part, each for the first row of its id."""
         found = np.flatnonzero(self.linked != _NONE)
         first_rows = self.rows.take(pa.array(self.starts[found])).select(["source", "partition", "sequence"])
         columns = [*first_rows.columns, pa.array(self.linked[found]), pa.array(self.linked_us[found])]

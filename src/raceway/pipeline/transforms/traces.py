@@ -1,13 +1,13 @@
-"""gold.traces: everything that one message led to, whatever wires it crossed.
+"""gold.traces: all messages that one message led to, across wires.
 
-Messages of one trace share a correlation id. A message that *is* the root (its own id is the correlation id, and it
-answers nothing) begins a trace; any other continues the one that its correlation id is in, unless that has been silent
-for longer than the gap. Requests and publishes are the nodes of the tree, an answer ends the node of its request.
+Messages of one trace share a correlation id. A message that *is* the root (its own id is the correlation id, and it is
+no answer) begins a trace; any other continues the one that its correlation id is in, unless that has been silent for
+longer than the gap. Requests and publishes are the nodes of the tree, an answer ends the node of its request.
 
-Which trace a message belongs to depends on times and positions only. What a part of bronze must know of parts before it
-is where a trace began that it continues: exchanges and chains are carried from part to part; roots that nothing has
-followed yet, most publishes, are not carried but looked for when something does follow. A link says it of the first row
-in the part that has the correlation id, so that it stays true when parts are merged.
+Which trace a message belongs to depends on times and positions only. A part of bronze must know from earlier parts
+where a trace began that it continues: exchanges and chains are carried from part to part; roots that nothing has
+followed yet, most publishes, are not carried but searched for when something does follow. A link belongs to the first
+row in the part that has the correlation id, so that it stays true when parts are merged.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ _NEEDED = (
 
 
 def transform(inputs: Inputs) -> DataFrame:
+    """Return the rows of the table."""
     rows = inputs[MESSAGES].where(F.col("correlation_id").isNotNull())
+    # All rows of a correlation id in one partition: a trace is computed in one place.
     whole = _linked(rows, inputs.links).select(*_NEEDED).repartition("source", "correlation_id")
     found = whole.mapInArrow(_trees, ddl(SCHEMA))
     return found.select(
@@ -45,7 +47,7 @@ def transform(inputs: Inputs) -> DataFrame:
 
 
 def _linked(rows: DataFrame, links: DataFrame | None) -> DataFrame:
-    """Each row with what `carry` found for it: where its trace began, and the time of the row before it."""
+    """Return each row with what `carry` found for it: where its trace began, and the time of the row before it."""
     if links is None:
         nothing = F.lit(None).cast("bigint")
         return rows.withColumns({"linked": nothing, "linked_us": nothing})
@@ -54,7 +56,7 @@ def _linked(rows: DataFrame, links: DataFrame | None) -> DataFrame:
 
 
 def _trees(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """All rows of a partition together: a trace may lie across two batches."""
+    """Compute the trees of a partition from all its rows: a trace may lie across two batches."""
     held = list(batches)
     if held:
         yield from trees_of(beginnings(pa.Table.from_batches(held))).to_batches(max_chunksize=10_000)

@@ -1,7 +1,7 @@
-"""Rows of traces to trees, all of them at once: columns throughout, no loop over rows or traces.
+"""Conversion of the rows of traces to trees, all at once: columns throughout, no loop over rows or traces.
 
-Requests and publishes are nodes, joined to what caused them: the last message before them in the trace whose id they
-name as their parent. An answer ends its request, or is a node where that is not there.
+Requests and publishes are nodes, joined to their cause: the last message before them in the trace whose id they name as
+their parent. An answer ends its request, or is a node if that is missing.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import pyarrow.compute as pc
 from raceway.pipeline.transforms.forest import NONE, Forest
 from raceway.pipeline.transforms.trace_links import Mask, Numbers, starts_of
 
-# Nodes of a tree that are kept; `messages` counts them all.
+# Limit of nodes stored per tree; `messages` counts them all.
 MAX_NODES = 1000
-# What the bus writes down of answers that nobody waits for any more.
+# Errors that the bus records for answers that came too late.
 TOO_LATE = ("late", "duplicate")
 
 NODE = pa.struct(
@@ -62,14 +62,14 @@ _TRACE = ("source", "correlation_id", "first_sequence")
 
 
 def trees_of(rows: pa.Table) -> pa.Table:
-    """One row of SCHEMA for each trace in these rows, which are all rows of those traces, sorted by it and position."""
+    """Return one row of SCHEMA for each trace. `rows` are all rows of those traces, sorted by trace and position."""
     if not rows.num_rows:
         return SCHEMA.empty_table()
     return pa.table(_Traces(rows).columns(), schema=SCHEMA)
 
 
 class _Traces:
-    """Rows have numbers, and so have nodes and traces; `…_rows` are numbers of rows."""
+    """Rows, nodes and traces, each numbered from 0; `…_rows` are numbers of rows."""
 
     def __init__(self, rows: pa.Table) -> None:
         self._columns = {name: rows.column(name).combine_chunks() for name in rows.column_names}
@@ -84,37 +84,40 @@ class _Traces:
         self.forest = Forest(self._causes(), self.traces[self.node_rows])
 
     def _numbers(self, name: str) -> Numbers:
+        """Return a column of numbers without NULL."""
         return np.asarray(self._columns[name].to_numpy(), np.int64)
 
     def _is(self, name: str, *values: str) -> Mask:
+        """Return a mask of the rows that have one of these values."""
         found = pc.is_in(self._columns[name], value_set=pa.array(values))
         return np.asarray(found.to_numpy(zero_copy_only=False), np.bool_)
 
     def _of(self, name: str, rows: Numbers) -> pa.Array:
-        """Values of these rows; NULL where there is none."""
+        """Return the values of these rows; NULL for NONE."""
         return self._columns[name].take(pa.array(rows, mask=rows == NONE))
 
     # ---- what belongs together --------------------------------------------------------------------------------------
 
     def _asked_rows(self) -> Numbers:
-        """Of each answer the row that it answers, if that is in its trace, comes before it and is a node."""
+        """Return, for each answer, the row that it answers, if that is an earlier node of its trace."""
         sequence, answers = self._numbers("sequence"), self._columns["answers"]
         asked = np.full(len(sequence), NONE)
         rows = np.flatnonzero(self.is_response & answers.is_valid().to_numpy(zero_copy_only=False))
         known = np.unique(sequence)
         wanted = answers.take(pa.array(rows)).to_numpy()
+        # Trace and position combined in one number: one sorted search finds a position within its own trace.
         keys = self.traces * len(known) + np.searchsorted(known, sequence)
         places = np.searchsorted(known, wanted).clip(max=len(known) - 1)
         found = np.searchsorted(keys, self.traces[rows] * len(known) + places).clip(max=len(keys) - 1)
         is_there = (sequence[found] == wanted) & (self.traces[found] == self.traces[rows]) & (found < rows)
         asked[rows[is_there]] = found[is_there]
-        for row in np.flatnonzero((asked != NONE) & self.is_response[asked]):  # an answer to an answer: hardly ever
+        for row in np.flatnonzero((asked != NONE) & self.is_response[asked]):  # an answer to an answer: very rare
             if asked[asked[row]] != NONE:
                 asked[row] = NONE
         return asked
 
     def _causes(self) -> Numbers:
-        """Of each node the node that caused it."""
+        """Return the node that caused each node."""
         count = len(self.node_rows)
         causes = np.full(count, NONE)
         own, named = (pc.utf8_lower(self._of(name, self.node_rows)) for name in ("message_id", "parent_id"))
@@ -125,7 +128,7 @@ class _Traces:
         ids = pa.concat_arrays([own.take(pa.array(candidates)), named.take(pa.array(followers))]).dictionary_encode()
         nodes = np.concatenate([candidates, followers])
         keys = self.traces[self.node_rows[nodes]] * len(ids.dictionary) + ids.indices.to_numpy()
-        # Numbers for what is the same trace and id; with the node's own number behind, the last one before it is near.
+        # Equal numbers for equal trace and id, then the node's own number: the last one before it is its neighbour.
         places = np.unique(keys, return_inverse=True)[1] * count + nodes
         there = np.sort(places[: len(candidates)])
         wanted = places[len(candidates) :]
@@ -136,7 +139,7 @@ class _Traces:
 
     @cached_property
     def _end_rows(self) -> Numbers:
-        """Of each node the answer that ends it: the first in time, else the first of those that came too late."""
+        """Answer that ends each node: the first in time, otherwise the first late one."""
         nodes = np.searchsorted(self.node_rows, self.asked_rows[self.answer_rows])
         order = np.lexsort((self._is("error", *TOO_LATE)[self.answer_rows], nodes))
         ended, firsts = np.unique(nodes[order], return_index=True)
@@ -147,8 +150,9 @@ class _Traces:
     # ---- columns ----------------------------------------------------------------------------------------------------
 
     def columns(self) -> list[Any]:
+        """Return the columns of SCHEMA."""
         firsts, lasts = self.starts, self.starts + self.lengths - 1
-        # Of a node without an answer its own row stands for its end.
+        # A node without an answer ends with its own row.
         self._last_rows = np.where(self._end_rows == NONE, self.node_rows, self._end_rows)
         last_us = self.forest.greatest_below(self.time_us[self._last_rows])
         path_lengths, path = self.forest.paths(last_us)
@@ -173,14 +177,14 @@ class _Traces:
         return [columns[name] for name in SCHEMA.names]
 
     def _wires(self) -> pa.Array:
-        """Of each trace every wire once, in order of their names."""
+        """Return the wires of each trace, each once, sorted by name."""
         names = self._columns["wire"].unique().sort()
         codes = pc.index_in(self._columns["wire"], value_set=names).to_numpy()
         pairs = np.unique(self.traces * len(names) + codes)
         return _lists(np.bincount(pairs // len(names)), names.take(pa.array(pairs % len(names))))
 
     def _crossings(self) -> Numbers:
-        """Steps from one wire to another: from cause to effect, and from a request to its answer."""
+        """Return the steps from one wire to another: from cause to effect, and from a request to its answer."""
         followers = np.flatnonzero(self.forest.parents != NONE)
         causes = self.node_rows[self.forest.parents[followers]]
         before = np.concatenate([causes, self.asked_rows[self.answer_rows]])
@@ -190,6 +194,7 @@ class _Traces:
         return np.bincount(self.traces[crossing], minlength=len(self.starts)).astype(np.int32)
 
     def _trees(self) -> pa.Array:
+        """Return the nodes of each tree in walking order, at most MAX_NODES."""
         sizes = np.bincount(self.forest.trees)
         order = self.forest.walk()
         place = np.arange(len(order)) - np.repeat(self.forest.first_nodes, sizes)
@@ -197,6 +202,7 @@ class _Traces:
         return _lists(np.minimum(sizes, MAX_NODES), self._records(nodes))
 
     def _records(self, nodes: Numbers) -> pa.Array:
+        """Return nodes as structs of NODE."""
         rows, parents, ends = self.node_rows[nodes], self.forest.parents[nodes], self._last_rows[nodes]
         parent_rows = np.where(parents == NONE, NONE, self.node_rows[parents])
         columns = {
@@ -213,10 +219,11 @@ class _Traces:
 
 
 def _is_text(values: pa.Array) -> Mask:
-    """Neither NULL nor empty."""
+    """Return a mask of the values that are neither NULL nor empty."""
     return np.asarray(pc.fill_null(pc.not_equal(values, ""), False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _lists(lengths: Numbers | Sequence[int], values: pa.Array) -> pa.Array:
+    """Return lists of these lengths over consecutive values."""
     offsets = np.append(0, np.cumsum(lengths)).astype(np.int32)
     return pa.ListArray.from_arrays(pa.array(offsets), values)

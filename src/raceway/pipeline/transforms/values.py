@@ -2,14 +2,14 @@
 
 Which version that is:
 
-    1  the one that the prefix of Confluent's serializers names, if the payload behind it is right
-    2  the one that the message names: subject id and version, or without version the latest one there was at its time
-    3  none: the message says nothing of schemas
+    1  the one that the prefix of Confluent's serializers names, if the payload after it is valid
+    2  the one that the message names: subject id and version, or without a version the latest one at its time
+    3  none: the message names no schema
 
-A payload may begin like a prefix by chance. So a prefix alone counts only if a definition of some structure finds no
-fault behind it, and beside a name only if it is of the same subject.
+A payload may begin like a prefix by chance. So a prefix alone counts only if a definition of a structured type finds
+the rest valid, and together with a name only if it is of the same subject.
 
-A version counts from the moment it was registered. So a row is read the same way whenever that is done.
+A version counts from the time it was registered. So a row is read the same way whenever that is done.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raceway.schema.definition import Definition, Fault, Referenced, Resolved
 from raceway.schema.reading import read_definition
 
 DDL = "subject string, schema_type string, value string, value_fault string"
-# Definitions ready to read with, in each worker.
+# Parsed definitions cached in each worker.
 _READY = 500
 _FAULT_CHARACTERS = 300
 _STRUCTURED: tuple[SchemaType, ...] = ("avro", "json_schema", "protobuf")
@@ -38,7 +38,7 @@ _ASKED = ("schema_id", "schema_version", "time_us", "wire", "payload")
 
 
 class Typed(NamedTuple):
-    """What became of a payload. Without a version nothing is known of its schema."""
+    """Payload as read. Without a version nothing is known of its schema."""
 
     schema_id: int | None
     schema_version: int | None
@@ -49,7 +49,7 @@ class Typed(NamedTuple):
 
 
 def with_values(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame:
-    """The rows and the columns of DDL. Only rows that say something of a schema go through Python."""
+    """Return the rows with the columns of DDL. Only rows that may have a schema are passed to Python."""
     untyped = {column.split()[0]: F.lit(None).cast("string") for column in DDL.split(", ")}
     if not versions:
         return rows.withColumns(untyped)
@@ -59,13 +59,16 @@ def with_values(rows: DataFrame, versions: Sequence[SchemaVersion]) -> DataFrame
 
 
 def _may_be_typed() -> Column:
-    """Numbers in a capture may be those of another bus; what was refused is not what its schema says."""
+    """Return whether a row may have a schema of this bus: captures may come from another one, refused rows did not
+    conform."""
     framed = F.substring("payload", 1, 1) == F.lit(b"\x00")
     ours = (F.col("source") == JOURNAL) & (F.col("topic") != REJECTED_TOPIC)
     return F.coalesce(ours & (F.col("schema_id").isNotNull() | framed), F.lit(False))
 
 
 def _reading(versions: Sequence[SchemaVersion]) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """Return the function that workers apply to their batches."""
+
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         known = Known(versions)
         for batch in batches:
@@ -75,14 +78,14 @@ def _reading(versions: Sequence[SchemaVersion]) -> Callable[[Iterable[pa.RecordB
 
 
 class Known:
-    """All versions, by each of their names."""
+    """All schema versions, by each of their names."""
 
     def __init__(self, versions: Sequence[SchemaVersion]) -> None:
         self._by_registry_id: dict[int, list[SchemaVersion]] = {}
         self._by_name: dict[tuple[int, int], list[SchemaVersion]] = {}
         self._schema_ids = {version.subject: version.schema_id for version in versions}
         self._of_subject: dict[int, list[SchemaVersion]] = {}
-        # The number of a version that was deleted for good may be given again, so that there are several of a name.
+        # The number of a deleted version may be given again, so one name may have several versions, in order of time.
         for version in sorted(versions, key=lambda version: (version.created_at_ms, version.version)):
             self._by_registry_id.setdefault(version.registry_id, []).append(version)
             self._by_name.setdefault((version.schema_id, version.version), []).append(version)
@@ -90,6 +93,7 @@ class Known:
         self._needs: dict[tuple[int, int, int], Resolved] = {}
 
     def read_batch(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the batch with the columns of DDL."""
         asked = zip(*(batch.column(name).to_pylist() for name in _ASKED), strict=True)
         found = [self._read_any(*row) for row in asked]
         columns = {name: batch.column(name) for name in batch.schema.names}
@@ -99,13 +103,14 @@ class Known:
         return pa.RecordBatch.from_pydict(columns)
 
     def _read_any(self, schema_id: int | None, number: int | None, *row: Any) -> Typed:
-        """A payload that a library stumbles over is one row without a value, not the end of the run."""
+        """Read a payload. If a library fails on it, that row has no value; the run goes on."""
         try:
             return self.read(schema_id, number, *row)
         except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError) as error:
-            return Typed(schema_id, number, fault=f"cannot be read: {error}"[:_FAULT_CHARACTERS])
+            return Typed(schema_id, number, fault=f"payload cannot be read: {error}"[:_FAULT_CHARACTERS])
 
     def read(self, schema_id: int | None, number: int | None, time_us: int, wire: str, payload: bytes) -> Typed:
+        """Read a payload with the version that its prefix or its message names."""
         named = None if schema_id is None else self._maybe_named(schema_id, number, time_us)
         framed = self._maybe_framed(payload, time_us, named)
         in_frame = _read_framed(framed, self._used(framed), payload) if framed is not None else None
@@ -119,13 +124,14 @@ class Known:
         return self._unknown(schema_id, number)
 
     def _maybe_named(self, schema_id: int, number: int | None, time_us: int) -> SchemaVersion | None:
+        """Return the version that a message names, as of its time; None if there is none."""
         if number is not None:
             return _of_time(self._by_name.get((schema_id, number), ()), time_us)
         there = [each for each in self._of_subject.get(schema_id, ()) if _is_there(each, time_us)]
         return there[-1] if there else None
 
     def _maybe_framed(self, payload: bytes, time_us: int, named: SchemaVersion | None) -> SchemaVersion | None:
-        """Of several subjects that have the definition the one that the message names, else the first."""
+        """Return the version that the prefix names; of several subjects the one of the message, otherwise the first."""
         number = framing.maybe_registry_id(payload)
         versions = () if number is None else self._by_registry_id.get(number, ())
         there = [each for each in versions if _is_there(each, time_us)]
@@ -134,7 +140,7 @@ class Known:
         return there[0] if there and there[0].schema_type in _STRUCTURED else None
 
     def _used(self, version: SchemaVersion) -> Resolved:
-        """The definitions that this one uses; what cannot be found is left out, and then missed."""
+        """Return the definitions that this one references. Those that cannot be found are left out."""
         if not version.references:
             return ()
         key = (version.registry_id, version.schema_id, version.version)
@@ -145,7 +151,7 @@ class Known:
         return self._needs[key]
 
     def _collect(self, version: SchemaVersion, into: dict[str, Referenced]) -> None:
-        """What is used by one of them comes before it."""
+        """Collect references depth first, so that a definition comes after those it uses."""
         for each in version.references:
             name = (self._schema_ids.get(each.subject, 0), each.version)
             used = _of_time(self._by_name.get(name, ()), version.created_at_ms * 1000)
@@ -154,6 +160,7 @@ class Known:
                 into[each.name] = Referenced(each.name, used.definition)
 
     def _unknown(self, schema_id: int, number: int | None) -> Typed:
+        """Return the fault of a message whose schema is unknown."""
         versions = self._of_subject.get(schema_id)
         if not versions:
             return Typed(schema_id, number, fault=f"no subject has the schema id {schema_id}")
@@ -162,16 +169,18 @@ class Known:
 
 
 def _of_time(versions: Sequence[SchemaVersion], time_us: int) -> SchemaVersion | None:
-    """Of versions with one name the one that had it then; before the first one had it, that."""
+    """Return the version that had a name at this time; before its first use, the first one."""
     there = [each for each in versions if _is_there(each, time_us)]
     return there[-1] if there else versions[0] if versions else None
 
 
 def _is_there(version: SchemaVersion, time_us: int) -> bool:
+    """Return whether the version was registered by then."""
     return version.created_at_ms * 1000 <= time_us
 
 
 def _read_framed(version: SchemaVersion, used: Resolved, payload: bytes) -> Typed:
+    """Read a payload with a prefix. Protobuf has several readings of its message index; the first valid one counts."""
     body = payload[framing.PREFIX_BYTES :]
     if version.schema_type != "protobuf":
         return _read(version, used, body)
@@ -180,22 +189,25 @@ def _read_framed(version: SchemaVersion, used: Resolved, payload: bytes) -> Type
 
 
 def _read(version: SchemaVersion, used: Resolved, payload: bytes, index: tuple[int, ...] = (), wire: str = "") -> Typed:
+    """Validate a payload and convert it to JSON."""
     definition = _maybe_definition(version.schema_type, version.definition, used)
-    if definition is None:  # good when it was registered: by another release, with other libraries
-        return _typed(version, None, Fault("", "definition", "the definition cannot be read any more"))
+    if definition is None:  # valid when it was registered by another release, with other libraries
+        return _typed(version, None, Fault("", "definition", "the definition can no longer be parsed"))
     fault = definition.maybe_fault(payload, index)
     if fault is not None and version.schema_type == "json_schema" and wire == "seneca" and fault.rule != "json":
-        fault = None  # the document has the keys of its pattern, too, of which a schema does not speak
+        fault = None  # the document also has the keys of its pattern, which a schema does not cover
     return _typed(version, None if fault else definition.maybe_json(payload, index), fault)
 
 
 def _typed(version: SchemaVersion, value: str | None, fault: Fault | None) -> Typed:
+    """Return the result of reading with a version."""
     said = None if fault is None else f"{fault.path}: {fault.reason}" if fault.path else fault.reason
     return Typed(version.schema_id, version.version, version.subject, version.schema_type, value, said)
 
 
 @lru_cache(_READY)
 def _maybe_definition(schema_type: SchemaType, definition: bytes, used: Resolved) -> Definition | None:
+    """Parse a definition; None if it is invalid."""
     try:
         return read_definition(schema_type, definition, used)
     except SchemaInvalidError:
