@@ -46,6 +46,7 @@ from raceway.model.envelope import (
 Headers = Mapping[bytes, bytes]
 Fresh = Callable[[], str]
 
+# Protocol document: `sid` of a request that names none, unless it has a User-Agent; `vin` defaults to 1.
 UNKNOWN_SENDER = "UNKNOWN"
 VERSION_INCREMENT = 1
 # Patterns this long or longer are not cached by `_pattern_attribute`.
@@ -173,6 +174,7 @@ def make_call(dialect: Dialect, document: Members, told: Told, echo: Echo | None
     """Build a call from a document and its meta data. Raises TooLargeError for too much custom data."""
     # L and T carry custom data as `custom$` in the message; W duplicates it there. `meta$` wins where it has any.
     beside = document.pop("custom$", None)
+    # `meta$` itself goes with the directives: no key ending in `$` is data.
     members = _data_of(document)
     custom = told.custom if told.custom is not None else maybe_members(beside) or {}
     plain, schema = split_schema(custom) if custom else (custom, {})
@@ -203,6 +205,7 @@ def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
     # The sender listed ancestors but not itself; its entry is added, as for any request.
     if own is None:
         hops, own = started(hops, told.sid, told.mid, told.sent_ms), -1
+    # The request's send time is `tms[0]` of its own entry.
     times = hops[own].tms
     return *limited(hops, told.mid), times[0] if times else None
 
@@ -225,6 +228,7 @@ def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
     """Fields without a column, as `seneca.*` attributes."""
     remembered: dict[str, str] = {}
     if told.vin != VERSION_INCREMENT:
+        # Only what differs from the default is stored.
         remembered[VIN] = str(told.vin)
     if told.pattern is not None:
         remembered[PAT] = told.pattern
@@ -274,6 +278,7 @@ def _complete(calls: Sequence[Call], patterns: Sequence[str | None], batch: Batc
     batch.hops = [encode_hops(call.hops) for call in calls]
     batch.sent_ms = agreed([call.sent_ms for call in calls])
     batch.set_if_used("attributes", [_attributes(call, pattern) for call, pattern in zip(calls, patterns, strict=True)])
+    # Unless the broker has set it from the peer already.
     if batch.producer is None:
         batch.producer = agreed([call.sid.encode() for call in calls])
     for call in calls:
@@ -296,6 +301,7 @@ def _maybe_encoded(text: str | None) -> bytes | None:
 
 def _attributes(call: Call, pattern: str | None) -> bytes | None:
     """The attributes of a call, with the matched pattern added if the call names none."""
+    # The sender's own `pat` wins over the pattern that matched here.
     if call.pattern is not None or pattern is None:
         return call.attributes
     if call.attributes is None:

@@ -76,6 +76,7 @@ def attributes_of(custom: Members, unknown: Members) -> dict[str, str]:
 
 def custom_of(attributes: Mapping[str, str]) -> Members:
     """Extract the custom data from the attributes of a Seneca message."""
+    # Values listed there are JSON already; every other one is text and is encoded as a string.
     typed = set(_typed(attributes)) if TYPED in attributes else ()
     custom: Members = {}
     for key, text in attributes.items():

@@ -119,6 +119,7 @@ def failure_of(error: RacewayError, members: Members) -> Failure:
     # An internal fault: its text may name files or settings, which is for the log and not for a peer.
     if code is None:
         return Failure(ACT_EXECUTE, "seneca: An unexpected error", is_seneca=True)
+    # One sentence for every kind of unknown receiver, as npm's `seneca` knows patterns only.
     if code == ACT_NOT_FOUND:
         return not_found(members)
     details = getattr(error, "details", None)

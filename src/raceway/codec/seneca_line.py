@@ -137,6 +137,7 @@ def _wrapped(line: Wrapper, identity: bytes, size: int | None, fresh: Fresh) -> 
         return LineRefused(_wrapped_refusal(echo, fault or not_message().reason) if line.sync else None)
     # `msg$` is the only part of the protocol document's request block that npm's clients send over TCP.
     beside = line.side or NO_SIDE
+    # `id` counts, not the ids in `msg$`: npm's listeners read nothing else.
     mid, cid = split_id(line.id, fresh)
     told = Told(
         mid, cid, maybe_text(line.origin) or _maybe_str(beside.sid) or UNKNOWN_SENDER, line.sync,

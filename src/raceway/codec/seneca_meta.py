@@ -25,6 +25,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
     """Long names (W)."""
 
+    # Integers or floats: JavaScript writes either for a whole number of milliseconds.
     start: Number = None
     mi: str = ""
     tx: str = ""
@@ -41,6 +42,7 @@ class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
     seneca: Raw = ABSENT
     custom: Members | None = None
     plugin: Raw = ABSENT
+    # `parents` and `trace` may be long; they are decoded on demand (`seneca_trk`).
     parents: Raw = ABSENT
     trace: Raw = ABSENT
     sub: Any = None
@@ -82,6 +84,7 @@ class SeedMeta(msgspec.Struct, forbid_unknown_fields=True):
     ctm: Members | None = None
     usr: Members | None = None
     custom: Members | None = None
+    # `multiple` is the one long name among S's fields; it stands in the prose of the protocol document only.
     multiple: bool = False
     res: bool = False
     # The template of the protocol document says `out`, its examples `act`. Neither is required, both are accepted.

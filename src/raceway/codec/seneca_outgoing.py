@@ -154,6 +154,7 @@ def _web_meta(outgoing: Outgoing) -> dict[str, Any]:
         "start": outgoing.sent_ms,
         "pattern": outgoing.pattern,
     }
+    # npm's listeners ignore it; a bus at the other end reads it.
     return meta if outgoing.timeout_ms is None else meta | {"timeout": outgoing.timeout_ms}
 
 
@@ -173,6 +174,7 @@ def _seed_meta(outgoing: Outgoing) -> dict[str, Any]:
     # The return path is this sender's own; that of the inbound message is never copied to the next hop.
     if outgoing.urn is not None:
         meta["rtn"] = {"urn": outgoing.urn}
+    # `ctm` is optional in S; an empty one is left out.
     if outgoing.custom:
         meta["ctm"] = outgoing.custom
     if outgoing.multiple:
@@ -328,10 +330,12 @@ def _with_meta(document: Members, meta: ReplyMeta) -> Reply:
     document.pop("meta$", None)
     reply = _several(document) if meta.multiple else _result(document, meta)
     reply.mid, reply.cid = meta.mid or meta.mi or None, meta.cid or meta.tx or None
+    # Three-letter names are S's, the others W's; a response has one set of them.
     reply.rid = meta.rid or meta.instance or None
     reply.custom = merged_custom(meta.custom, meta.ctm, meta.usr)
     reply.received_ms, reply.answered_ms = maybe_whole(meta.start) or None, maybe_whole(meta.end) or None
     if meta.trk is not ABSENT:
+        # S: the responder's own hop list. W: only the calls below (`trace`).
         reply.hops = read_trk(meta.trk)
     if children := read_trace(meta.trace):
         reply.trace, reply.children = bytes(meta.trace), children
@@ -342,6 +346,7 @@ def _result(data: Members, meta: ReplyMeta) -> Reply:
     """The result or error beside `meta$`."""
     if meta.error:
         return Reply(failure=read_failure(data))
+    # W since 3.11 and S: an array result, so that `meta$` has a place beside it.
     if "array$" in data:
         return _plain(data["array$"])
     return Reply(NULL if meta.empty else encode_json(data))

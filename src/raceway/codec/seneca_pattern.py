@@ -102,6 +102,7 @@ class _Reader:
         elif not self._is_pair:
             raise self._error("not a list of key:value pairs")
         pairs = self._pairs()
+        # Both braces of the outer object are optional in jsonic.
         if self._next.kind == "}":
             self._take()
         if self._next.kind != _END:
@@ -140,6 +141,7 @@ class _Reader:
             if text[at] == "\\":
                 piece, at = self._escaped(at)
                 pieces.append(piece)
+            # RFC 8259, 7, and jsonic: control characters must be escaped, but a backquoted string may hold line ends.
             elif text[at] < _FIRST_PRINTABLE and not (quote == "`" and text[at] in "\r\n"):
                 raise self._error("control character in a quoted string")
             else:
@@ -195,6 +197,7 @@ class _Reader:
             elif self._is_pair:
                 self._pair(pairs)
             else:
+                # A lone word is no object (`a`), and `a:x y` has a value without a key.
                 raise self._error("expected key:value")
         return pairs
 
@@ -249,7 +252,6 @@ class _Reader:
         while self._next.kind not in ("]", _END):
             if self._is_pair:  # jsonic sets a property of the array, which JSON.stringify drops
                 self._pair({})
-            # Both braces of the outer object are optional in jsonic.
             elif self._next.kind == "}":
                 raise self._error("']' is missing")
             else:

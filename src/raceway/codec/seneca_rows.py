@@ -80,6 +80,7 @@ def document_of(payload: bytes) -> tuple[bytes, Form]:
         value = bytes(read_value(payload))
     except DocumentError:
         return _wrapped(payload)
+    # An object goes as it is, whatever its keys; only other JSON needs a wrapper.
     if kind_of(value) == b"{":
         return value, Form.DOCUMENT
     return b'{"data":%b}' % value, Form.JSON
@@ -101,6 +102,7 @@ def payload_of(document: bytes, form: Form) -> bytes:
     # Only a document with that one member is unwrapped: beside other members `data` is the service's own key.
     if len(members) != 1:
         return document
+    # Malformed base64 is not refused: the document itself is the response then.
     if DATA_BASE64 in members:
         return _maybe_bytes(members[DATA_BASE64]) or document
     # A requester that sent an object gets an object, even one that consists of `data`.
@@ -148,6 +150,7 @@ def outcome_of(batch: Batch, row: int) -> Outcome:
         trace = attributes.get(TRACE)
         return Result(payload, custom, hops, None if trace is None else trace.encode())
     failure = read_failure_payload(payload, error.decode("utf-8", "replace"))
+    # Error responses are tracked like any other.
     failure.custom, failure.hops = custom, hops
     return failure
 
@@ -229,6 +232,7 @@ def _complete(answers: Sequence[Answer], cells: Sequence[_Cells], batch: Batch) 
     batch.encoding = JSON_ENCODING
     batch.set_if_used("attributes", [attributes for _, _, attributes in cells])
     batch.set_if_used("hops", [encode_hops(answer.hops() or ()) for answer in answers])
+    # The responder's id, if it named one.
     batch.set_if_used("producer", [rid.encode() if (rid := answer.reply.rid) else None for answer in answers])
 
 
@@ -259,6 +263,7 @@ def outgoing_of(
         sent_ms=now_ms if sent_ms is None else sent_ms,
         pattern=pattern,
     )
+    # Protocol document: a flow's first request carries exactly one entry, its own.
     outgoing.hops = started((), outgoing.sid, mid, outgoing.sent_ms)
     return outgoing, form
 

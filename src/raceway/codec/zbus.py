@@ -128,6 +128,7 @@ class Admin(msgspec.Struct, frozen=True):
 
 Event = Produce | Ask | Consume | Heartbeat | Admin | Refused | Continue100
 
+# Commands whose messages become rows of a batch; a consume is an event of its own.
 _MESSAGES: dict[bytes, type[Produce | Ask]] = {b"produce": Produce, b"request": Ask}
 # Columns of a run that a batch has no column for, and the event's field for each.
 _BESIDE = {"ack": "ack", "token": "token", "subject": "topic", "status": "status", "browser": "browser"}
@@ -170,6 +171,7 @@ class ZbusReceiver:
         # Neighbours only: events must keep the order of arrival.
         for cmd, group in groupby(commands):
             end = first + sum(1 for _ in group)
+            # `part` shares the columns' values; only the lists are sliced.
             self._take_run(cmd, run.part(first, end))
             first = end
 
@@ -180,6 +182,7 @@ class ZbusReceiver:
             # Keys whose values must be inspected one by one are rare; then batching is given up for this run.
             if count > 1 and differs(run):
                 self._take_one_by_one(cmd, run)
+            # Order of the tests: produce, request and consume are the traffic, everything else is rare.
             elif cmd in _MESSAGES:
                 self._gather(_MESSAGES[cmd], run)
             elif cmd == b"consume":
@@ -188,6 +191,7 @@ class ZbusReceiver:
                 self._take_one_by_one(cmd, run)
             else:
                 self._take_event(_other_command(cmd, run))
+        # One bad value refuses one message: the rest of the run is still served.
         except KeyValueError as error:
             self._refuse(cmd, run, error)
 
@@ -207,6 +211,7 @@ class ZbusReceiver:
 
     def _consume(self, columns: Columns, count: int) -> None:
         """Turn a run of consumes into events."""
+        # Publish/subscribe: a comma-separated list, of which `*` alone means every topic.
         topics = columns.get("topics")
         columns["topics"] = [_topics(each) for each in topics] if type(topics) is list else _topics(topics)
         for row in range(count):
@@ -229,6 +234,7 @@ class ZbusReceiver:
             return
         columns = joined(self._parts)
         self._parts = []
+        # The token in particular must not reach the batch, which is journalled and shown.
         beside = {field: columns.pop(name) for name, field in _BESIDE.items() if name in columns}
         batch = Batch(len(columns["payload"]), wire=ZBUS, kind=self._kind.kind, **columns)
         self._events.append(self._kind(batch, **beside))
@@ -246,6 +252,7 @@ def _topics(text: bytes | None) -> tuple[bytes, ...]:
 
 def _other_command(cmd: bytes, run: Run) -> Heartbeat | Admin | Refused:
     """Turn a message that is neither a message for a queue nor a consume into an event."""
+    # Never answered, so its keys need not be read.
     if cmd == b"heartbeat":
         return Heartbeat()
     keys, columns = as_keys(run), common_columns(run)
@@ -253,6 +260,7 @@ def _other_command(cmd: bytes, run: Run) -> Heartbeat | Admin | Refused:
     if cmd in TRACKER_METHODS:
         method = cmd.decode()
     elif cmd == ADMIN:
+        # Protocol: without `method` admin is `index`, the monitoring page.
         method = keys.get("method", "index")
     else:
         # The real server's sentence, grammar included.

@@ -96,6 +96,7 @@ def message_columns(run: Run) -> Columns:
         _take_number(columns, single, b"schema-version", "schema_version")
     relayed.update(single)
     if (subject := columns.get("subject")) is not None:
+        # Relayed in the delivery as `topic` again.
         relayed[b"zbus.topic"] = subject
     if relayed:
         columns["attributes"] = _attributes(relayed, len(run.bodies))
@@ -164,10 +165,12 @@ def _truth(value: Column[bytes]) -> bool | list[bool]:
 
 def _take_status(columns: Columns, single: dict[bytes, bytes], run: Run) -> None:
     """Take the status from the key, otherwise from a status line. 200 is the default and not stored."""
+    # `reply-code` is an extension of the real server, for clients that send a request line.
     code = single.pop(b"reply-code", None)
     status = run.first.status if code is None else _number(code, "reply-code")
     if status is None or status == 200:
         return
+    # RFC 9110, 15: only 2xx to 5xx are final; and a status without content must not carry a body.
     if not is_final(status) or (status in BODILESS and any(run.bodies)):
         raise KeyValueError("status")
     columns["status"] = status
@@ -219,6 +222,7 @@ def _window(text: bytes) -> int:
 
 def _attributes(relayed: dict[bytes, Column[bytes]], count: int) -> Column[bytes]:
     """Encode the attributes; one object for all rows if no value differs."""
+    # Fast path: one client sends the same headers every time, so one object serves the whole run.
     if list not in map(type, relayed.values()):
         return _attributes_of(relayed, relayed.values())
     columns = [value if type(value) is list else [value] * count for value in relayed.values()]

@@ -28,6 +28,7 @@ from raceway.model.envelope import Column
 
 # The look-behind refuses trailing blanks, which the strict parser strips; CR and LF are outside the class.
 _VALUE = rb":[ \t]*+([\t\x20-\x7e]*+)(?<![ \t])\r\n"
+# Nine digits: below any 32-bit limit, and `int` of them is cheap; a longer length takes the strict path.
 _LENGTH = rb":[ \t]*+([0-9]{1,9}+)[ \t]*+\r\n"
 VISIBLE = bytes(range(0x21, 0x7F))
 
@@ -128,6 +129,7 @@ class Alike:
         id_start, id_end = found.span(shape.id_group)
         if not shape.id_group or id_start == id_end:
             return None
+        # The constant keys of the block, taken from one message of it.
         run = shape.run([found.groups()], [])
         middle = data[id_end : found.end()]
         return cls(run, data[found.start() : id_start], id_end - id_start, middle, end - found.end())

@@ -74,6 +74,7 @@ class ZbusStream:
 
     def receive(self, data: bytes) -> list[Found]:
         """Add received bytes; return what they complete, in order."""
+        # After a framing error nothing can be trusted; the listener closes.
         if self._over:
             return []
         if self._open is not None:
@@ -175,6 +176,7 @@ class ZbusStream:
             return self._close(too_large(head, self._limits), data)
         self._learn(head)
         body = end + len(END_OF_HEAD)
+        # The head is complete and parsed; only the body is awaited, so the head is never searched again.
         if body + head.length > len(data):
             self._open = _Open(head, body - at, data[body:])
             # RFC 9110, 10.1.1: not needed where the whole body is here already.
@@ -186,6 +188,7 @@ class ZbusStream:
 
     def _keep_head(self, data: bytes, at: int) -> int:
         """Keep an incomplete head, or refuse one over the limit."""
+        # Refused as soon as the limit is reached, not when the head ends: it might never.
         if len(data) - at >= self._limits.head_bytes:
             return self._close(too_long(self._limits), data)
         self._begun += data[at:]

@@ -204,7 +204,7 @@ class Steps:
         if count < 0:
             count = -count
             _, at = self.number(at)
-        # Every item takes a byte at least (see `avro_reader`), so a larger count is a lie, refused before the loop.
+        # Every item takes a byte at least (see `avro_reader`), so a larger count is wrong and refused before the loop.
         if count > len(self._data) - at:
             raise WrongError("count", f"{count} items do not fit in the remaining {len(self._data) - at} bytes")
         return count, at
