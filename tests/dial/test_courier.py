@@ -127,7 +127,7 @@ def test_more_than_may_wait_is_parked() -> None:
     receiver = Receiver(max_messages=2)
     for name in "abc":
         receiver.courier.take("lane", parcel(name))
-    assert receiver.parked == [("c", "too many messages wait for it")]
+    assert receiver.parked == [("c", "receiver queue full")]
 
 
 def test_more_bytes_than_may_wait_are_parked_but_one_message_always_fits() -> None:

@@ -187,7 +187,7 @@ def test_blank_lines_are_none_and_a_line_over_the_limit_is_refused_alone(
         monkeypatch.setattr(lines, "PIECE_MESSAGES", pieces)
         first, second, third = verdicts(found, small)
         assert ((first.row or {})["topic"], (third.row or {})["topic"]) == ("a", "b")
-        assert (second.code, second.reason) == ("too_large", "seneca: message is larger than 50 bytes")
+        assert (second.code, second.reason) == ("too_large", "seneca: message exceeds 50 bytes")
 
 
 def test_times_of_senders_never_go_back_nor_past_the_end_of_the_file(tmp_path: Path) -> None:

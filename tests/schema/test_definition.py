@@ -25,7 +25,7 @@ def test_types_have_six_names_and_several_aliases_in_any_case(said: str, meant: 
 
 @pytest.mark.parametrize("find", [schema_type_of, mode_of, policy_of])
 def test_an_unknown_word_is_refused_and_the_known_ones_are_named(find: object) -> None:
-    with pytest.raises(SchemaInvalidError, match="'xml' is none of "):
+    with pytest.raises(SchemaInvalidError, match="'xml' is not one of "):
         find("xml")  # type: ignore[operator]
 
 

@@ -61,7 +61,7 @@ def test_values_that_look_like_references_are_left_alone() -> None:
     ("document", "used", "words"),
     [
         ({"$ref": "other.json"}, ADDRESS, "other.json"),
-        ({"$ref": "address.json#flat"}, ADDRESS, "path"),
+        ({"$ref": "address.json#flat"}, ADDRESS, "must use a JSON pointer"),
         ({"$ref": "address.json"}, {"$dynamicRef": "#x"}, "dynamicRef"),
         ({"$ref": "address.json"}, {"$ref": "nobody.json"}, "nobody.json"),
         ({"$ref": "address.json"}, {"$ref": "#"}, "leads back to itself"),

@@ -141,7 +141,7 @@ def test_alternatives_that_multiply_are_refused_when_registered() -> None:
     defs: dict[str, Any] = {"d0": {"type": "integer"}}
     for line in range(1, 40):
         defs[f"d{line}"] = {"allOf": [{"$ref": f"#/$defs/d{line - 1}"}] * 2}
-    with pytest.raises(SchemaInvalidError, match="multiply"):
+    with pytest.raises(SchemaInvalidError, match="subschemas apply to one value"):
         schema({"$defs": defs, "$ref": "#/$defs/d39"})
 
 
@@ -151,7 +151,7 @@ def test_ways_that_multiply_from_level_to_level_are_refused_when_registered() ->
     for level in range(1, 40):
         below = {"$ref": f"#/$defs/d{level - 1}"}
         defs[f"d{level}"] = {"allOf": [{"properties": {"a": below}}, {"properties": {"a": below}}]}
-    with pytest.raises(SchemaInvalidError, match="ways"):
+    with pytest.raises(SchemaInvalidError, match="paths reach one value"):
         schema({"$defs": defs, "$ref": "#/$defs/d39"})
 
 

@@ -1,10 +1,10 @@
-"""The Seneca wire as listeners, callers and clients use it; what each name is for is said where it is defined.
+"""The Seneca codec, as listeners, callers and clients import it.
 
-seneca_document   JSON objects whose members stay text            seneca_custom    custom data as attributes
-seneca_trk        the history of a flow                           seneca_failure   errors
+seneca_document   JSON objects whose members stay encoded         seneca_custom    custom data as attributes
+seneca_trk        the hop list of a message flow                  seneca_failure   errors
 seneca_call       one request, and its row                        seneca_request   requests over HTTP
-seneca_line       lines of TCP                                    seneca_answer    answers in each dialect
-seneca_outgoing   requests to listeners, and what they answer     seneca_rows      rows of any wire as documents
+seneca_line       newline-delimited JSON over TCP                 seneca_answer    responses in each dialect
+seneca_outgoing   requests to listeners, and their responses      seneca_rows      rows of any wire as documents
 seneca_pattern    the text of patterns
 """
 
@@ -52,6 +52,7 @@ from raceway.codec.seneca_rows import (
 )
 from raceway.codec.seneca_trk import answered, closed, limited, received, started, with_children
 
+# The only import path for code outside the codec: how the codec is split into modules may change.
 __all__ = [
     "UNKNOWN_SENDER", "Answer", "Call", "Dialect", "Failure", "Form", "Fresh", "Headers", "HttpAnswer", "HttpRequest",
     "LineReceiver", "LineRefused", "Members", "Outcome", "Outgoing", "Refused", "Reply", "Result", "Stamp",

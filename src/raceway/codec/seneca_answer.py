@@ -1,12 +1,12 @@
-"""Answers to Seneca calls, each in the dialect of its call.
+"""Responses to Seneca calls, each in the dialect of its call.
 
-    L      200 and the result alone; headers name the call. 500 and an error object
-    W      200 and the result with `meta$`, whose `error` and `empty` a client looks at; never an empty body
-    S      200 and the result with `meta$` of three-letter names; 202 `{}` when no answer goes back in-band
+    L      200 and the result alone; headers identify the call. 500 and an error object on failure
+    W      200 and the result with `meta$`; clients read `meta$.error` and `meta$.empty`; the body is never empty
+    S      200 and the result with `meta$` of three-letter names; 202 `{}` if no response goes back in-band
     bare   200 and the result alone; ids in headers
-    T, S   one line; nothing at all where none was wanted
+    T, S   one line; nothing for a call that wants no response
 
-A client of L drops an answer that does not repeat its id and origin exactly, and takes `meta$` for data.
+An L client drops a response that does not repeat its id and origin exactly, and treats `meta$` as data.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from raceway.codec.seneca_request import Refused
 from raceway.codec.seneca_trk import Hops, completed
 from raceway.model.envelope import encode_json
 
+# `version` is W's protocol version and `-` its default tag: both as npm's `seneca` 3.x writes them.
 WEB_VERSION, NO_TAG = "0.1.0", "-"
 JSON_LINE = b"content-type: application/json\r\n"
 NULL = b"null"
@@ -32,11 +33,13 @@ _REASONS = {
     408: b"Request Timeout", 413: b"Content Too Large", 431: b"Request Header Fields Too Large",
     500: b"Internal Server Error", 503: b"Service Unavailable",
 }  # fmt: skip
+# RFC 9110, 5.5: CR, LF and NUL are dangerous in a field value; other control characters but HTAB are invalid.
 _misfit = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").sub
 
 
 class Stamp(msgspec.Struct, frozen=True, gc=False):
-    """Who answered and when, by which clock is up to the caller. `pattern` is the one that matched."""
+    """Responder and times of one response, in milliseconds of a clock the caller chooses; `pattern` is the one that
+    matched."""
 
     rid: str
     received_ms: int
@@ -45,10 +48,10 @@ class Stamp(msgspec.Struct, frozen=True, gc=False):
 
 
 class Result(msgspec.Struct, gc=False):
-    """A JSON object or array; null or nothing is "no result".
+    """A successful result: a JSON object or array; null or empty bytes mean "no result".
 
-    `custom` is the custom data as the action left it, None: unchanged. `hops` is `trk` if the responder wrote it, read
-    or as JSON; None: the stamp tells. `trace` is the web dialect's list of calls that the action made, as JSON.
+    `custom` is the custom data as the action left it; None means unchanged. `hops` is the responder's own `trk`,
+    decoded or as JSON; None means: derive it from the stamp. `trace` is W's list of calls the action made, as JSON.
     """
 
     payload: bytes
@@ -61,7 +64,7 @@ Outcome = Result | Failure
 
 
 class HttpAnswer(NamedTuple):
-    """`lines` are headers, each with its end; length and connection are missing."""
+    """An HTTP response without `content-length` and `connection`; each of `lines` is a header with its CRLF."""
 
     status: int
     lines: bytes
@@ -69,9 +72,10 @@ class HttpAnswer(NamedTuple):
 
 
 def http_bytes(answer: HttpAnswer, close: bool = False) -> bytes:
-    """The whole response."""
+    """Serialize the whole HTTP response."""
     status, lines, body = answer
     connection = b"connection: close\r\n" if close else b"connection: keep-alive\r\n"
+    # RFC 9112, 6.2: the exact length in bytes; a wrong one would shift every later response of the connection.
     head = b"HTTP/1.1 %d %b\r\n%bcontent-length: %d\r\n%b\r\n" % (
         status, _REASONS.get(status, b"Error"), lines, len(body), connection,
     )  # fmt: skip
@@ -79,7 +83,7 @@ def http_bytes(answer: HttpAnswer, close: bool = False) -> bytes:
 
 
 def kind_of(payload: bytes) -> bytes:
-    """The first byte of a result, which tells what it is; empty if there is none."""
+    """Return the first byte of a result, which tells its JSON type; empty for null and for no result."""
     first = payload.lstrip()[:1]
     return b"" if first == b"n" else first
 
@@ -88,8 +92,9 @@ def kind_of(payload: bytes) -> bytes:
 
 
 def answer_http(call: Call, outcome: Outcome, stamp: Stamp) -> HttpAnswer:
-    """The answer to a call that waits for one."""
+    """Build the response to a call that waits for one."""
     status = outcome.status if isinstance(outcome, Failure) else 200
+    # Never `meta$` in L: its client hands every member of the body to the caller as data.
     if call.dialect is LEGACY:
         return HttpAnswer(status, JSON_LINE + _legacy_lines(call, stamp), _legacy_body(outcome, stamp))
     if call.dialect is BARE:
@@ -99,24 +104,27 @@ def answer_http(call: Call, outcome: Outcome, stamp: Stamp) -> HttpAnswer:
 
 
 def accepted_http(call: Call, stamp: Stamp) -> HttpAnswer:
-    """Nothing goes back in-band: it was sent to nobody in particular, or the answer takes the return path."""
+    """Build the response to a call that gets no result in-band: asynchronous, or answered by its return path."""
+    # The protocol document has no response to an asynchronous call, but HTTP needs one: 202 in S, an empty result in W.
     if call.dialect is SEED:
         return HttpAnswer(202, JSON_LINE, b"{}")
     return answer_http(call, Result(NULL), stamp)
 
 
 def several_http(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp) -> HttpAnswer:
-    """All that was answered to a call with `multiple`, in order of arrival."""
+    """Build the response to a call with `multiple`: all results, in order of arrival."""
     return HttpAnswer(200, JSON_LINE, several_document(call, outcomes, stamp))
 
 
 def refusal_http(refused: Refused) -> HttpAnswer:
-    """Not a message: told without meta data."""
+    """Build the response to a request that is not a message. There is no call, so it carries no `meta$`."""
     body = encode_json({"code": refused.code, "message": refused.message, "seneca": True})
     return HttpAnswer(refused.status, JSON_LINE + refused.lines, body)
 
 
 def _legacy_lines(call: Call, stamp: Stamp) -> bytes:
+    """The headers of an L response."""
+    # Id and origin are the bytes of the request, not the parsed ids: the client compares them literally.
     echo = call.echo
     lines = [b"seneca-id: %b\r\nseneca-kind: res\r\n" % echo.id]
     if echo.origin is not None:
@@ -131,7 +139,8 @@ def _legacy_lines(call: Call, stamp: Stamp) -> bytes:
 
 
 def header_value(text: str) -> bytes:
-    """A responder may call itself anything; in a header it stays one line."""
+    """Encode a responder's name as a header value, with control characters replaced."""
+    # A responder may call itself anything; printable text has no CR or LF, which would start another header.
     if text.isprintable():
         return text.encode()
     return _misfit("\ufffd".encode(), text.encode("utf-8", "replace"))
@@ -153,7 +162,7 @@ def _bare_body(outcome: Outcome) -> bytes:
 
 
 def _document(outcome: Outcome, meta: bytes) -> bytes:
-    """Result or error, and `meta$` beside it. What is no object cannot have it beside, and goes into `array$`."""
+    """Put `meta$` beside the result or error. A result that is not an object goes into `array$`."""
     if isinstance(outcome, Failure):
         return with_member(plain_error(outcome), b"meta$", meta)
     kind = kind_of(outcome.payload)
@@ -168,11 +177,13 @@ def _is_empty(outcome: Outcome) -> bool:
     return isinstance(outcome, Result) and not kind_of(outcome.payload)
 
 
-# `array$` is read since 3.11; before, an array is an array, and has no meta data.
+# Matches the `seneca` member of the request's `meta$`, a JSON string. `array$` is understood since 3.11; older clients
+# need a plain array, which cannot carry `meta$`.
 _knows_no_arrays = re.compile(rb'"3\.(?:10|[0-9])\.').match
 
 
 def web_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
+    """Encode a response in dialect W."""
     if isinstance(outcome, Result) and kind_of(outcome.payload) == b"[" and _knows_no_arrays(call.echo.software):
         return outcome.payload
     custom = call.custom if outcome.custom is None else outcome.custom
@@ -192,6 +203,7 @@ def web_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
         "parents": msgspec.Raw(call.echo.parents),
         "trace": msgspec.Raw(trace),
         "error": isinstance(outcome, Failure),
+        # `empty` tells null from `{}` at the caller: both are documents with nothing but `meta$`.
         "empty": True if _is_empty(outcome) else None,
         "pattern": stamp.pattern,
     }
@@ -199,7 +211,8 @@ def web_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
 
 
 def response_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
-    """A response in the protocol document's own form; what a return path is sent."""
+    """Encode a response in the protocol document's own form (S), which is also what a return path receives."""
+    # The protocol document defines no error form: `error` and `empty` mean here what they mean in W.
     meta = _seed_meta(call, outcome.hops, stamp)
     if isinstance(outcome, Failure):
         meta["error"] = True
@@ -210,13 +223,15 @@ def response_document(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
 
 
 def several_document(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp) -> bytes:
-    """Responses, each complete, in one document."""
+    """Encode complete responses as one document: `array$` holds them, `meta$.multiple` says so."""
     responses = [response_document(call, outcome, each) for outcome, each in outcomes]
     meta = _seed_meta(call, None, stamp) | {"multiple": True, "usr": call.custom}
     return b'{"array$":[%b],"meta$":%b}' % (b",".join(responses), encode_json(meta))
 
 
 def _seed_meta(call: Call, hops: Hops | msgspec.Raw | None, stamp: Stamp) -> dict[str, object]:
+    """The fields that every S response has in `meta$`."""
+    # A responder that keeps no `trk` of its own gets the two times that the bus saw.
     if hops is None:
         hops = completed(call.hops, call.sid, call.mid, stamp.rid, stamp.received_ms, stamp.answered_ms)
     return {"rid": stamp.rid, "res": True, "mid": call.mid, "cid": call.cid, "trk": hops}
@@ -226,7 +241,7 @@ def _seed_meta(call: Call, hops: Hops | msgspec.Raw | None, stamp: Stamp) -> dic
 
 
 def answer_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes | None:
-    """One line with its end; None for a call that wants no answer."""
+    """Encode a response as one line with its end; None for a call that wants no response."""
     if not call.sync:
         return None
     if call.dialect is TCP:
@@ -235,15 +250,19 @@ def answer_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes | None:
 
 
 def several_line(call: Call, outcomes: list[tuple[Outcome, Stamp]], stamp: Stamp) -> bytes:
+    """Encode the responses to a call with `multiple` as one line."""
     return one_line(several_document(call, outcomes, stamp))
 
 
 def _wrapped_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
+    """Encode a response in the wrapper of dialect T."""
+    # `id`, `origin` and `track` are the request's own JSON; the client matches the first two.
     echo = call.echo
     origin = b"" if echo.origin is None else b',"origin":%b' % echo.origin
     track = b"" if echo.track is None else b',"track":%b' % echo.track
     sent = b"" if echo.client_sent is None else b'"client_sent":%b,' % echo.client_sent
     if isinstance(outcome, Failure):
+        # T: `res` is null whenever `error` is set.
         result = b'null,"error":%b' % wrapped_error(outcome, stamp.pattern)
     else:
         result = outcome.payload or NULL
@@ -255,8 +274,9 @@ def _wrapped_line(call: Call, outcome: Outcome, stamp: Stamp) -> bytes:
 
 
 def one_line(document: bytes) -> bytes:
-    """With its end. Values keep the blanks they came with, and between the parts of a JSON value these may be ends of
-    lines (inside a text they cannot): here they would end the document."""
+    """Terminate a document with LF, replacing line breaks inside it."""
+    # Values keep the white space they were received with. RFC 8259, 7: inside a string CR and LF must be escaped, so
+    # any raw one is white space between tokens, where a space means the same.
     if b"\n" in document or b"\r" in document:
         document = document.replace(b"\r", b" ").replace(b"\n", b" ")
     return document + b"\n"

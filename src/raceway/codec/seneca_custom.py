@@ -1,17 +1,17 @@
 """Custom data and unknown meta data of a Seneca message as attributes of the bus, and back.
 
-A custom value that is text stands as itself, so that other wires can read and set it; any other value as its JSON, and
-the attribute `seneca.typed` lists the names of those. What the model has no column for:
+A custom value that is a string is stored as that string, so that other wires can read and set it; any other value is
+stored as JSON, and the attribute `seneca.typed` lists the names of those. Fields without a column:
 
     seneca.typed       names of custom values that are JSON, as a JSON array
     seneca.meta.x      unknown meta data `x`, its JSON untouched
     seneca.custom.x    custom data whose name `x` itself begins with `seneca.`
-    seneca.vin         version increment, when it is not 1
+    seneca.vin         version increment, if it is not 1
     seneca.pat         pattern at the sender
-    seneca.multiple    "true" when several answers are wanted
-    seneca.parents     the web dialect's call chain, seneca.trace its calls below, both as JSON
-    seneca.rtn         the return path, when it says more than an address
-    seneca.hops_cut    how many entries of `trk` were left out
+    seneca.multiple    "true" if several responses are wanted
+    seneca.parents     W's call chain; seneca.trace: the calls below it; both as JSON
+    seneca.rtn         the return path, if it has more members than `urn`
+    seneca.hops_cut    number of `trk` entries that were cut
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ PREFIX = "seneca."
 TYPED, META, CUSTOM = PREFIX + "typed", PREFIX + "meta.", PREFIX + "custom."
 VIN, PAT, MULTIPLE = PREFIX + "vin", PREFIX + "pat", PREFIX + "multiple"
 PARENTS, TRACE, RTN, HOPS_CUT = PREFIX + "parents", PREFIX + "trace", PREFIX + "rtn", PREFIX + "hops_cut"
-# Attributes by which a wire remembers what only it can say. They are no custom data to a Seneca service.
+# Attributes in which each wire keeps its own fields. They are not custom data for a Seneca service.
 _OF_WIRES = (PREFIX, "mb.", "zbus.", "danube.", "http.")
 
+# Bounds of what one message may add to its row, and to the headers of its deliveries on other wires.
 MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES = 128, 64 * 1024
 SCHEMA_COLUMNS = ("schema_id", "schema_version")
 
@@ -41,26 +42,29 @@ _number = msgspec.json.Decoder(int).decode
 
 
 def encoded_attributes(custom: Members, unknown: Members, remembered: dict[str, str]) -> bytes | None:
-    """The column of all that a message's row keeps as attributes. Raises TooLargeError."""
+    """Encode all attributes of a message's row; None if there are none. Raises TooLargeError."""
     attributes = attributes_of(custom, unknown) | remembered if custom or unknown else remembered
     if not attributes:
         return None
     encoded = encode_json(attributes)
     if len(attributes) > MAX_ATTRIBUTES:
-        raise TooLargeError("custom data, by entries,", len(attributes), MAX_ATTRIBUTES)
+        raise TooLargeError("custom data", len(attributes), MAX_ATTRIBUTES, "entries")
     if len(encoded) > MAX_ATTRIBUTE_BYTES:
         raise TooLargeError("custom data", len(encoded), MAX_ATTRIBUTE_BYTES)
     return encoded
 
 
 def attributes_of(custom: Members, unknown: Members) -> dict[str, str]:
+    """Custom data and unknown meta data as attributes."""
     attributes: dict[str, str] = {}
     typed: list[str] = []
     for name, value in custom.items():
+        # The prefix keeps a sender's own name `seneca.vin` apart from the bus's attribute of that name.
         key = CUSTOM + name if name.startswith(PREFIX) else name
         text = maybe_text(value)
         if text is None:
             typed.append(key)
+            # Kept as received, not decoded and re-encoded: numbers beyond 2^53 keep their digits.
             text = bytes(value).decode()
         attributes[key] = text
     if typed:
@@ -71,7 +75,8 @@ def attributes_of(custom: Members, unknown: Members) -> dict[str, str]:
 
 
 def custom_of(attributes: Mapping[str, str]) -> Members:
-    """The custom data among the attributes of a Seneca message."""
+    """Extract the custom data from the attributes of a Seneca message."""
+    # Values listed there are JSON already; every other one is text and is encoded as a string.
     typed = set(_typed(attributes)) if TYPED in attributes else ()
     custom: Members = {}
     for key, text in attributes.items():
@@ -81,23 +86,26 @@ def custom_of(attributes: Mapping[str, str]) -> Members:
 
 
 def texts_of(attributes: Mapping[str, str]) -> Members:
-    """The attributes of a message of another wire as custom data, without what only its wire understands."""
+    """Convert the attributes of another wire's message to custom data, without those only its own wire uses."""
     return {key: raw_of(text) for key, text in attributes.items() if not key.startswith(_OF_WIRES)}
 
 
 def _typed(attributes: Mapping[str, str]) -> list[str]:
+    """The names listed in `seneca.typed`; none if it is malformed."""
     return maybe_decoded(_names, Raw(attributes[TYPED].encode())) or []
 
 
 def unknown_of(attributes: Mapping[str, str]) -> Members:
-    """Unknown meta data that came with the message."""
+    """Extract unknown meta data from the attributes."""
+    # Protocol document: fields of a newer `vin` are kept untouched, so a newer receiver still finds them.
     return {key[len(META) :]: Raw(text.encode()) for key, text in attributes.items() if key.startswith(META)}
 
 
 def split_schema(custom: Members) -> tuple[Members, dict[str, int]]:
-    """`schema_id` and `schema_version` that are numbers have columns of their own."""
+    """Move numeric `schema_id` and `schema_version` out of the custom data, into their columns."""
     if "schema_id" not in custom and "schema_version" not in custom:
         return custom, {}
+    # A value that is not a whole number stays custom data: it belongs to the application, not to the registry.
     numbers: dict[str, Any] = {name: maybe_whole(maybe_decoded(_number, custom.get(name))) for name in SCHEMA_COLUMNS}
     columns = {name: number for name, number in numbers.items() if number is not None}
     return {name: value for name, value in custom.items() if name not in columns}, columns

@@ -1,9 +1,9 @@
-"""What can go wrong with a Seneca call, and how each dialect says it.
+"""Failures of a Seneca call, and their form in each dialect.
 
     W, S, bare   {"message", "code", "details"?}, in W and S beside `meta$` with `error: true`
     L, T         an error object; one that the action made itself is wrapped as `act_execute`, with its code in `orig`
 
-A stack or a place in a source file is never told: it would show a stranger the paths of this machine.
+`stack` and `callpoint`, which npm's `seneca` sends, are never written: they would expose file paths of this machine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from raceway.model.envelope import encode_json
 ACT_EXECUTE, ACT_NOT_FOUND = "act_execute", "act_not_found"
 RESULT_NOT_OBJARR = "result_not_objarr"
 
-# How the errors of the bus are called on this wire (semantics of the manual: understand/errors).
+# Codes of the bus to codes of this wire (manual: understand/errors). Where npm's `seneca` has a code (`act_*`,
+# `action_timeout`) it is used, since clients compare it; the others are ours.
 SENECA_CODES = {
     "malformed": "invalid_message",
     "name_invalid": "invalid_message",
@@ -79,11 +80,13 @@ SENECA_CODES = {
     "unknown_role": ACT_NOT_FOUND,
     "unknown_binding": ACT_NOT_FOUND,
 }
+# 500 for everything else: an L client reports any status of 400 and above the same way, a W client ignores it.
 _STATUSES = {"invalid_message": 400, "invalid_json": 400, "too_large": 413}
 
 
 class Failure(msgspec.Struct):
-    """`is_seneca`: Seneca's own error, whose code stays as it is in every dialect. `custom` and `hops` as in Result."""
+    """A failed call. `is_seneca` marks Seneca's own errors, whose code is never wrapped. `custom` and `hops` as in
+    Result."""
 
     code: str
     message: str
@@ -94,11 +97,13 @@ class Failure(msgspec.Struct):
 
     @property
     def status(self) -> int:
+        """The HTTP status."""
         return _STATUSES.get(self.code, 500) if self.is_seneca else 500
 
 
 def not_found(members: Members) -> Failure:
-    """No pattern matches. The sentence shows the message, as that of a real instance does."""
+    """No pattern matches the message."""
+    # Verbatim the sentence of npm's `seneca`, which shows the message.
     shown = encode_json(members).decode()
     return Failure(
         ACT_NOT_FOUND,
@@ -109,13 +114,16 @@ def not_found(members: Members) -> Failure:
 
 
 def failure_of(error: RacewayError, members: Members) -> Failure:
-    """An error of the bus in Seneca's words. What has no word here is nobody's business outside."""
+    """Translate an error of the bus. One without a code on this wire is reported as unexpected, without its text."""
     code = SENECA_CODES.get(error.code)
+    # An internal fault: its text may name files or settings, which is for the log and not for a peer.
     if code is None:
         return Failure(ACT_EXECUTE, "seneca: An unexpected error", is_seneca=True)
+    # One sentence for every kind of unknown receiver, as npm's `seneca` knows patterns only.
     if code == ACT_NOT_FOUND:
         return not_found(members)
     details = getattr(error, "details", None)
+    # As npm's `seneca` marks its own timeouts.
     text = f"[TIMEOUT] {error}" if code == "action_timeout" else str(error)
     return Failure(code, f"seneca: {text}", None if details is None else raw_of(details), is_seneca=True)
 
@@ -124,22 +132,25 @@ def failure_of(error: RacewayError, members: Members) -> Failure:
 
 
 def plain_error(failure: Failure) -> bytes:
-    """The document of W, S and bare, without meta data."""
+    """Encode the error document of W, S and bare, without `meta$`."""
     return encode_json(_told(failure))
 
 
 def failure_payload(failure: Failure) -> bytes:
-    """The payload of a failed answer on the bus."""
+    """Encode the payload of a failed response on the bus."""
+    # The flag survives the journal, so that a reader in another dialect knows whether to wrap the code.
     return encode_json(_told(failure) | {"seneca": True} if failure.is_seneca else _told(failure))
 
 
 def _told(failure: Failure) -> dict[str, Any]:
+    """The members that every form of an error has."""
     told: dict[str, Any] = {"message": failure.message, "code": failure.code}
     return told if failure.details is None else told | {"details": failure.details}
 
 
 def wrapped_error(failure: Failure, pattern: str | None) -> bytes:
-    """The error object of L and T."""
+    """Encode the error object of L and T."""
+    # Seneca's own errors keep their code at the top level; only an action's error is wrapped.
     if failure.is_seneca:
         told = {"code": failure.code, "seneca": True, "message": failure.message, "name": "Error"}
         return encode_json(told if failure.details is None else told | {"details": failure.details})
@@ -157,7 +168,7 @@ def wrapped_error(failure: Failure, pattern: str | None) -> bytes:
             "msg": message,
             "message": message,
             "name": "Error",
-            # As the real one does: the action's own details among those of the wrapping.
+            # As in npm's `seneca`: the action's own details are merged into those of the wrapper.
             "details": {
                 **(maybe_members(failure.details) or {}),
                 "message": failure.message,
@@ -172,13 +183,15 @@ def wrapped_error(failure: Failure, pattern: str | None) -> bytes:
 
 
 def read_failure(document: Members) -> Failure:
-    """An error object of any dialect. One that was wrapped is unwrapped: the action's own words count."""
+    """Read an error object of any dialect. A wrapped one is unwrapped to the action's own code and message."""
     code = maybe_text(document.get("code")) or ACT_EXECUTE
+    # `msg` is eraro's older name for `message`; npm's `seneca` writes both.
     message = maybe_text(document.get("message")) or maybe_text(document.get("msg")) or code
     details = document.get("details")
     if code != ACT_EXECUTE or not is_true(document.get("seneca")):
         return Failure(code, message, _maybe_told(details), is_true(document.get("seneca")))
     inner = maybe_members(details) or {}
+    # The action's own error stands in `details.orig$` and in `orig`; either may be missing.
     original = maybe_members(inner.get("orig$")) or maybe_members(document.get("orig")) or {}
     return Failure(
         maybe_text(original.get("code")) or ACT_EXECUTE,
@@ -188,11 +201,12 @@ def read_failure(document: Members) -> Failure:
 
 
 def _maybe_told(details: Raw | None) -> Raw | None:
+    """None for details that are absent or null."""
     return None if details is None or bytes(details) == b"null" else details
 
 
 def read_failure_payload(payload: bytes, code: str) -> Failure:
-    """What `failure_payload` wrote; anything else is the message itself."""
+    """Read what `failure_payload` wrote; any other payload becomes the message."""
     try:
         return read_failure(read_members(payload))
     except MalformedError:

@@ -1,10 +1,11 @@
-"""What a message says of itself, field by field, in the three forms it comes in.
+"""Structs of Seneca's meta data in its three forms, and their lenient decoding.
 
-Each form is a Struct. Almost every message is read by one call of its strict decoder; one with a field of another type,
-or with a field that nobody knows, is read field by field: what cannot be read is as good as absent, what is unknown is
-given beside. So nothing a sender writes there is ever a reason to refuse its message.
+Almost every message is decoded by one call of a strict decoder. One with a field of the wrong type, or with an unknown
+field, is decoded field by field: an unreadable field counts as absent, an unknown one is returned separately. So
+nothing in the meta data is ever a reason to refuse a message.
 
-Fields stand in the order in which npm's `seneca` writes them: a decoder looks for the next one behind the last.
+Fields are declared in the order in which npm's `seneca` writes them: msgspec looks for each next key after the last one
+found, so an object in declaration order is decoded without searching.
 """
 
 from __future__ import annotations
@@ -22,22 +23,26 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 
 class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
-    """Long names. What has any type, or stays raw, is what a sender only tells of itself, and directives, which are not
-    honoured. The former are mostly null, which costs nothing to read."""
+    """Long names (W)."""
 
+    # Integers or floats: JavaScript writes either for a whole number of milliseconds.
     start: Number = None
     mi: str = ""
     tx: str = ""
     id: str = ""
+    # `Any` is cheap for members that are null in nearly every message; `Raw` leaves larger ones undecoded. Both accept
+    # any type: the bus does not interpret them, and directives (`gate`, `fatal`, `dflt` ...) are not honoured.
     version: Raw = ABSENT
     sync: bool = True
     remote: Any = None
+    # Only W says how long its caller waits; an L, S or T caller just gives up.
     timeout: Number = None
     instance: str = ""
     tag: Raw = ABSENT
     seneca: Raw = ABSENT
     custom: Members | None = None
     plugin: Raw = ABSENT
+    # `parents` and `trace` may be long; they are decoded on demand (`seneca_trk`).
     parents: Raw = ABSENT
     trace: Raw = ABSENT
     sub: Any = None
@@ -49,6 +54,7 @@ class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
     pattern: str | None = None
     action: Raw = ABSENT
     end: Any = None
+    # Three-letter ids may stand beside the long names; `id`, `mi` and `tx` win.
     mid: str = ""
     cid: str = ""
     explain: Any = None
@@ -62,7 +68,7 @@ class WebMeta(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SeedMeta(msgspec.Struct, forbid_unknown_fields=True):
-    """Three-letter names."""
+    """Three-letter names (S)."""
 
     mid: str = ""
     cid: str = ""
@@ -70,14 +76,18 @@ class SeedMeta(msgspec.Struct, forbid_unknown_fields=True):
     sid: str = ""
     snc: bool = True
     pat: str | None = None
+    # Any type: `vin` defaults to 1 unless it is an integer.
     vin: Any = None
     trk: Raw = ABSENT
     rtn: Members | None = None
+    # Custom data: `ctm` in requests, `usr` in responses; the protocol document uses both, and npm's `seneca` `custom`.
     ctm: Members | None = None
     usr: Members | None = None
     custom: Members | None = None
+    # `multiple` is the one long name among S's fields; it stands in the prose of the protocol document only.
     multiple: bool = False
     res: bool = False
+    # The template of the protocol document says `out`, its examples `act`. Neither is required, both are accepted.
     act: Raw = ABSENT
     out: Raw = ABSENT
     mi: Raw = ABSENT
@@ -85,7 +95,7 @@ class SeedMeta(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class ReplyMeta(msgspec.Struct):
-    """Of an answer, long names and three-letter ones alike."""
+    """Meta data of a response, long and three-letter names alike."""
 
     start: Number = None
     mi: str = ""
@@ -107,7 +117,7 @@ class ReplyMeta(msgspec.Struct):
 
 
 class Side(msgspec.Struct, gc=False):
-    """`msg$` of a line. Of any type, so that none of them is a reason to read the line once more."""
+    """`msg$` of a T line. Fields are `Any`: none may make the strict decoder fail."""
 
     sid: Any = None
     vin: Any = None
@@ -115,11 +125,13 @@ class Side(msgspec.Struct, gc=False):
 
 
 class SentTime(msgspec.Struct, gc=False):
+    """`time` of a T request."""
+
     client_sent: Raw = ABSENT
 
 
 class Wrapper(msgspec.Struct, gc=False):
-    """A line of the legacy dialect. Its `msg$` is all that real traffic has of the three-letter names."""
+    """A T request line."""
 
     id: str = ""
     kind: str = ""
@@ -127,18 +139,21 @@ class Wrapper(msgspec.Struct, gc=False):
     track: Raw = ABSENT
     time: SentTime | None = None
     act: Members | None = None
+    # Absent means false in T, unlike everywhere else: so npm's listener reads it.
     sync: bool = False
     error: Raw = ABSENT
     side: Side | None = msgspec.field(default=None, name="msg$")
 
 
 class ListenTimes(msgspec.Struct, gc=False):
+    """`time` of a T response."""
+
     listen_recv: Any = None
     listen_sent: Any = None
 
 
 class WrappedReply(msgspec.Struct, gc=False):
-    """A line that answers one."""
+    """A T response line."""
 
     id: str = ""
     kind: str = ""
@@ -149,16 +164,17 @@ class WrappedReply(msgspec.Struct, gc=False):
 
 
 class MetaReader(Generic[S]):
-    """Reads one of the forms, leniently."""
+    """Lenient decoder of one form."""
 
     def __init__(self, form: type[S]) -> None:
         self._form = form
         self._strict = msgspec.json.Decoder(form).decode
         fields = msgspec.structs.fields(form)
+        # One decoder per field, for messages that the strict one refuses.
         self._fields = {each.encode_name: (each.name, msgspec.json.Decoder(each.type).decode) for each in fields}
 
     def maybe_strict(self, value: Raw | bytes | None) -> S | None:
-        """If all of it is as it should be."""
+        """Decode in one pass; None if any field is malformed or unknown."""
         if value is None:
             return None
         try:
@@ -167,12 +183,13 @@ class MetaReader(Generic[S]):
             return None
 
     def read(self, value: Raw | None) -> tuple[S, Members]:
-        """The form, and the fields it does not know."""
+        """Return the form, and the fields it does not know."""
         if (strict := self.maybe_strict(value)) is not None:
             return strict, {}
         return self.read_members(maybe_members(value) or {})
 
     def read_members(self, members: Members) -> tuple[S, Members]:
+        """Decode member by member."""
         known: dict[str, Any] = {}
         unknown: Members = {}
         for key, value in members.items():
@@ -180,6 +197,7 @@ class MetaReader(Generic[S]):
                 unknown[key] = value
                 continue
             name, decode = self._fields[key]
+            # Null and a wrong type both leave the field at its default.
             if (decoded := maybe_decoded(decode, value)) is not None:
                 known[name] = decoded
         return self._form(**known), unknown

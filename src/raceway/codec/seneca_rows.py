@@ -1,13 +1,13 @@
-"""Between the bus's rows, of whatever wire, and Seneca's documents.
+"""Conversion between rows of any wire and Seneca's documents.
 
-Seneca knows objects only. What else a payload of another wire is travels as a member, and an answer to it comes back
-as what it was:
+Seneca knows objects only. Any other payload of another wire travels as a member, and the response is converted back to
+the form of the request:
 
-    JSON that is no object   {"data": value}
-    other text               {"data": "text"}
-    bytes                    {"data_base64": "…"}
+    JSON that is not an object   {"data": value}
+    other text                   {"data": "text"}
+    bytes                        {"data_base64": "…"}
 
-A Seneca service may answer anybody with `data_base64` alone: whoever is not Seneca gets the bytes.
+A Seneca service may respond with `data_base64` alone: a requester of another wire receives the bytes.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ DATA, DATA_BASE64 = "data", "data_base64"
 
 
 class Form(Enum):
-    """What a payload was before it became a document."""
+    """The form of a payload before it became a document."""
 
     DOCUMENT = "document"
     JSON = "json"
@@ -75,17 +75,19 @@ class Form(Enum):
 
 
 def document_of(payload: bytes) -> tuple[bytes, Form]:
-    """A payload of another wire as a document."""
+    """Convert a payload of another wire to a document."""
     try:
         value = bytes(read_value(payload))
     except DocumentError:
         return _wrapped(payload)
+    # An object goes as it is, whatever its keys; only other JSON needs a wrapper.
     if kind_of(value) == b"{":
         return value, Form.DOCUMENT
     return b'{"data":%b}' % value, Form.JSON
 
 
 def _wrapped(payload: bytes) -> tuple[bytes, Form]:
+    """Wrap a payload that is not JSON."""
     try:
         return encode_json({DATA: payload.decode()}), Form.TEXT
     except UnicodeDecodeError:
@@ -93,14 +95,17 @@ def _wrapped(payload: bytes) -> tuple[bytes, Form]:
 
 
 def payload_of(document: bytes, form: Form) -> bytes:
-    """An answer for a requester of another wire, whose request had this form."""
+    """Convert a response for a requester of another wire whose request had this form."""
     if kind_of(document) != b"{":
         return document
     members = read_members(document)
+    # Only a document with that one member is unwrapped: beside other members `data` is the service's own key.
     if len(members) != 1:
         return document
+    # Malformed base64 is not refused: the document itself is the response then.
     if DATA_BASE64 in members:
         return _maybe_bytes(members[DATA_BASE64]) or document
+    # A requester that sent an object gets an object, even one that consists of `data`.
     if DATA not in members or form not in (Form.JSON, Form.TEXT):
         return document
     text = maybe_text(members[DATA]) if form is Form.TEXT else None
@@ -108,7 +113,9 @@ def payload_of(document: bytes, form: Form) -> bytes:
 
 
 def _maybe_bytes(value: Raw) -> bytes | None:
+    """Decode base64; None if it is malformed."""
     try:
+        # `validate` refuses characters outside the alphabet (RFC 4648, 3.3), which the default would skip.
         return b64decode(maybe_text(value) or "", validate=True)
     except (Base64Error, ValueError):
         return None
@@ -118,14 +125,16 @@ def _maybe_bytes(value: Raw) -> bytes | None:
 
 
 def outcome_of(batch: Batch, row: int) -> Outcome:
-    """The answer in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder, if the batch is
-    complete."""
+    """Read the response in a row, for a requester that speaks Seneca. `hops` are those of a Seneca responder, if the
+    batch is complete."""
     reply: Reply | None = batch.item("source", row)
     payload, error = batch.item("payload", row) or b"", None if batch.error is None else batch.item("error", row)
+    # Fast path: the reply is still in memory, so its row need not be decoded.
     if reply is not None and error is None:
         hops = None if batch.hops is None else _maybe_raw(batch.item("hops", row))
         return Result(payload, reply.custom or None, hops, reply.trace)
     wire = batch.item("wire", row)
+    # Another wire has no `trk`: the stamp of the response fills it.
     if wire != SENECA:
         custom = _foreign_custom(batch, row) or None
         if error is None:
@@ -137,9 +146,11 @@ def outcome_of(batch: Batch, row: int) -> Outcome:
     attributes = decode_attributes(batch.item("attributes", row))
     custom = custom_of(attributes) or None
     if error is None:
+        # W's list of the calls below, as its responder wrote it.
         trace = attributes.get(TRACE)
         return Result(payload, custom, hops, None if trace is None else trace.encode())
     failure = read_failure_payload(payload, error.decode("utf-8", "replace"))
+    # Error responses are tracked like any other.
     failure.custom, failure.hops = custom, hops
     return failure
 
@@ -149,6 +160,8 @@ def _maybe_raw(column: bytes | None) -> Raw | None:
 
 
 def _foreign_failure(wire: bytes | None, code: str, payload: bytes) -> Failure:
+    """Convert a failed response of another wire."""
+    # MB alone has a defined error document; elsewhere the payload is free text.
     told = maybe_failure(payload) if wire == MB else None
     if told is None:
         return Failure(code, payload.decode("utf-8", "replace") or code)
@@ -156,7 +169,9 @@ def _foreign_failure(wire: bytes | None, code: str, payload: bytes) -> Failure:
 
 
 def _foreign_custom(batch: Batch, row: int) -> Members:
-    """Attributes of another wire are texts, whatever they are called: a stranger may have named them."""
+    """Convert attributes and schema columns of another wire's row to custom data. All values are strings but the
+    latter."""
+    # Not `custom_of`: a `seneca.typed` that another wire's client wrote must not be believed.
     custom = texts_of(decode_attributes(batch.item("attributes", row)))
     for name in SCHEMA_COLUMNS:
         if (number := batch.item(name, row)) is not None:
@@ -168,7 +183,7 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Answer(NamedTuple):
-    """What becomes a row that answers. `form` is that of a request from another wire, None: from Seneca. `noted` are
+    """A reply and what its row needs. `form` is that of a request from another wire; None: from Seneca. `noted` are
     further attributes."""
 
     reply: Reply
@@ -179,7 +194,7 @@ class Answer(NamedTuple):
 
 
 def answer_batch(answers: Sequence[Answer]) -> Batch:
-    """Replies of services as the rows that answer, which have them as their source. Not completed yet."""
+    """Return the rows of services' replies, with the replies as their source. The batch is not completed yet."""
     cells = [_answer_cells(answer) for answer in answers]
     batch = Batch(
         len(answers),
@@ -197,13 +212,14 @@ _Cells = tuple[bytes, bytes | None, bytes | None]
 
 
 def _answer_cells(answer: Answer) -> _Cells:
-    """Payload, error, attributes."""
+    """Return payload, error and attributes of a row."""
     reply, failure, attributes = answer.reply, answer.reply.failure, None
     if reply.custom or reply.trace is not None or answer.noted:
         noted = {**answer.noted} if reply.trace is None else {**answer.noted, TRACE: reply.trace.decode()}
         try:
             attributes = encoded_attributes(reply.custom or {}, {}, noted)
         except TooLargeError as error:
+            # Too much custom data turns a result into a failure: cutting it silently would lose data.
             attributes, failure = encode_attributes(dict(answer.noted)), failure_of(error, {})
     if failure is not None:
         return failure_payload(failure), failure.code.encode(), attributes
@@ -212,9 +228,11 @@ def _answer_cells(answer: Answer) -> _Cells:
 
 
 def _complete(answers: Sequence[Answer], cells: Sequence[_Cells], batch: Batch) -> None:
+    """Encode the columns that a Seneca requester does not read."""
     batch.encoding = JSON_ENCODING
     batch.set_if_used("attributes", [attributes for _, _, attributes in cells])
     batch.set_if_used("hops", [encode_hops(answer.hops() or ()) for answer in answers])
+    # The responder's id, if it named one.
     batch.set_if_used("producer", [rid.encode() if (rid := answer.reply.rid) else None for answer in answers])
 
 
@@ -224,15 +242,16 @@ def _complete(answers: Sequence[Answer], cells: Sequence[_Cells], batch: Batch) 
 def outgoing_of(
     batch: Batch, row: int, keys: Pattern, fresh: Fresh, now_ms: int, pattern: str | None = None
 ) -> tuple[Outgoing, Form]:
-    """A row of any wire, for a service attached with a pin: `keys` are what a message to it must say, `pattern` is the
-    pin's text, for a message that names no pattern itself.
+    """Convert a row of any wire to a request for a service attached with a pin. `keys` are the members that a message
+    to the pin must have; `pattern` is the pin's text, for a message that names none.
 
-    The bus passes ids on and adds no entry of its own; a message of another wire gets the entry it would have had. Its
-    return path and its wish for several answers are the bus's to fulfil, and do not go on.
+    The bus forwards ids and adds no hop of its own; a message of another wire gets the entry its sender would have
+    written. The bus itself serves its return path and its wish for several responses, so neither is forwarded.
     """
     if batch.item("wire", row) == SENECA:
         return _own_outgoing(batch, row, keys, now_ms, pattern), Form.DOCUMENT
     document, form = document_of(batch.item("payload", row) or b"")
+    # A request needs ids without `/`; a flow's first message is its own correlation id.
     mid, sent_ms = _safe_id(batch.item("message_id", row)) or fresh(), batch.item("sent_ms", row)
     outgoing = Outgoing(
         mid,
@@ -244,12 +263,13 @@ def outgoing_of(
         sent_ms=now_ms if sent_ms is None else sent_ms,
         pattern=pattern,
     )
+    # Protocol document: a flow's first request carries exactly one entry, its own.
     outgoing.hops = started((), outgoing.sid, mid, outgoing.sent_ms)
     return outgoing, form
 
 
 def _own_outgoing(batch: Batch, row: int, keys: Pattern, now_ms: int, pattern: str | None) -> Outgoing:
-    """What `batch_of` put into a row."""
+    """Read back a row that `batch_of` made."""
     item = batch.item
     sent_ms, column = item("sent_ms", row), item("attributes", row)
     outgoing = Outgoing(
@@ -271,7 +291,9 @@ def _own_outgoing(batch: Batch, row: int, keys: Pattern, now_ms: int, pattern: s
 
 
 def _take_attributes(outgoing: Outgoing, attributes: dict[str, str]) -> None:
+    """Set the fields that are kept as attributes."""
     outgoing.pattern = attributes.pop(PAT, outgoing.pattern)
+    # Most rows have nothing but the pattern, which was popped above.
     if attributes:
         outgoing.custom = custom_of(attributes)
         outgoing.vin = int(attributes.get(VIN, VERSION_INCREMENT))
@@ -280,15 +302,17 @@ def _take_attributes(outgoing: Outgoing, attributes: dict[str, str]) -> None:
 
 
 def with_keys(members: Members, keys: Pattern) -> Members:
-    """Every key says what it must; one that says it already keeps its type."""
+    """Return the members with every key set as the pin demands; a key that compares equal keeps its type."""
+    # Compared as text, like patterns: 1 and "1" both match `a:1`, so neither is rewritten.
     missing = {key: raw_of(value) for key, value in keys.items() if text_of(members, key) != value}
     return members | missing if missing else members
 
 
 def _text(value: bytes | None) -> str:
+    """Decode bytes of another wire leniently."""
     return (value or b"").decode("utf-8", "replace")
 
 
 def _safe_id(value: bytes | None) -> str:
-    """Ids of other wires may have the sign that parts `mid/cid`."""
+    """Decode an id of another wire, without the `/` that separates `mid/cid`."""
     return _text(value).replace("/", ".")

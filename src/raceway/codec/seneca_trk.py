@@ -1,4 +1,4 @@
-"""`trk`, the history of a message flow: one entry for each request that was sent, with up to four times.
+"""`trk`, the hop list of a message flow: one entry for each request that was sent, with up to four times.
 
     index   written by   when
     0       sender       immediately before it sends the request
@@ -6,8 +6,8 @@
     2       receiver     immediately before it sends the response
     3       sender       on receipt of the response
 
-Each time is of the clock of whoever writes it; a time that nobody wrote is None, so that positions keep their meaning.
-An entry is found by its `mid` (the last match), never by its place. Nothing here changes what it is given.
+Each time is of its writer's clock; an unknown time is None, so that positions keep their meaning. An entry is found by
+its `mid` (the last match), never by its position. All functions are pure.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from raceway.model.envelope import Hop
 
 Hops = tuple[Hop, ...]
 
+# Entries that a row keeps of a flow; `limited` cuts the middle of a longer one.
 MAX_HOPS = 64
 SENT, RECEIVED, ANSWERED, BACK = range(4)
 _TIMES = 4
@@ -32,40 +33,43 @@ _entries = msgspec.json.Decoder(list[Any]).decode
 
 
 def started(hops: Hops, sid: str, mid: str, now_ms: int | None) -> Hops:
-    """A request is sent: its ancestors as they stand, and its own entry at the end."""
+    """Append the entry of a request that is being sent."""
     return (*hops, Hop(sid=sid, mid=mid, tms=(now_ms,)))
 
 
 def received(hops: Hops, sid: str, mid: str, rid: str, now_ms: int) -> Hops:
-    """A request has come. A sender that lists no entry of its own gets one whose send time is unknown."""
+    """Set the time of receipt."""
+    # A sender that lists no entry of its own gets one whose send time is unknown.
     if maybe_own(hops, mid) is None:
         hops = started(hops, sid, mid, None)
     return _timed(hops, mid, RECEIVED, now_ms, rid)
 
 
 def answered(hops: Hops, mid: str, now_ms: int) -> Hops:
-    """The response is sent."""
+    """Set the time of the response."""
     return _timed(hops, mid, ANSWERED, now_ms)
 
 
 def completed(hops: Hops, sid: str, mid: str, rid: str, received_ms: int, answered_ms: int) -> Hops:
-    """Received and answered, both told by somebody who watched."""
+    """Set receipt and response at once, from times that the bus observed."""
     own = maybe_own(hops, mid)
     if own is None:
         hops, own = started(hops, sid, mid, None), len(hops)
     hop = hops[own]
     sent = hop.tms[SENT] if hop.tms else None
     changed = Hop(sid=hop.sid, rid=rid, mid=mid, tms=(sent, received_ms, answered_ms))
+    # Fast path: most flows have one hop.
     return (changed,) if len(hops) == 1 else (*hops[:own], changed, *hops[own + 1 :])
 
 
 def closed(hops: Hops, mid: str, now_ms: int) -> Hops:
-    """The response has come back to whoever asked."""
+    """Set the time at which the response came back to the requester."""
     return _timed(hops, mid, BACK, now_ms)
 
 
 def with_children(hops: Hops, children: Iterable[Hops]) -> Hops:
-    """What was sent while working on a message, in order of sending, each with its descendants."""
+    """Add the hops of requests sent while handling a message, in order of sending, each with its descendants."""
+    # A response carries its descendants, which may repeat ancestors: the first entry of a `mid` stays.
     known = {hop.mid: hop for hop in hops}
     for child in children:
         for hop in child:
@@ -74,7 +78,8 @@ def with_children(hops: Hops, children: Iterable[Hops]) -> Hops:
 
 
 def maybe_own(hops: Sequence[Hop], mid: str) -> int | None:
-    """Where the entry of that message stands."""
+    """Return the index of a message's entry."""
+    # The last match: an instance may appear many times, and the newest hop is meant.
     for index in range(len(hops) - 1, -1, -1):
         if hops[index].mid == mid:
             return index
@@ -82,6 +87,7 @@ def maybe_own(hops: Sequence[Hop], mid: str) -> int | None:
 
 
 def _timed(hops: Hops, mid: str, position: int, now_ms: int, rid: str | None = None) -> Hops:
+    """Set one time, padding unknown ones before it, and cutting later ones."""
     own = maybe_own(hops, mid)
     if own is None:
         return hops
@@ -92,10 +98,11 @@ def _timed(hops: Hops, mid: str, position: int, now_ms: int, rid: str | None = N
 
 
 def limited(hops: Hops, mid: str, limit: int = MAX_HOPS) -> tuple[Hops, int]:
-    """First and last entries and the message's own, and how many were left out."""
+    """Return the first and last entries and the message's own, and the number cut."""
     cut = len(hops) - limit
     if cut <= 0:
         return hops, 0
+    # Both ends matter: the origin of the flow and its latest hops. Entries in the middle go.
     first, last = limit // 2, limit - limit // 2
     own = maybe_own(hops, mid)
     if own is None or own < first or own >= len(hops) - last:
@@ -107,10 +114,11 @@ def limited(hops: Hops, mid: str, limit: int = MAX_HOPS) -> tuple[Hops, int]:
 
 
 def read_trk(value: Raw | None) -> Hops:
-    """What can be read of it: an entry that is no object is left out, a field of another type is absent."""
+    """Decode `trk` leniently: an entry that is not an object is skipped, a field of the wrong type is absent."""
     if value is None or value is ABSENT:
         return ()
     hops: Hops | None = maybe_decoded(_hops, value)
+    # Fast path: well-formed entries are decoded in one strict pass.
     if hops is not None and all(map(_is_sound, hops)):
         return hops
     entries = maybe_decoded(_entries, value) or ()
@@ -118,15 +126,17 @@ def read_trk(value: Raw | None) -> Hops:
 
 
 def _is_sound(hop: Hop) -> bool:
+    """Report whether the times of a strictly decoded entry are within bounds."""
     return len(hop.tms) <= _TIMES and all(time is None or _maybe_time(time) is not None for time in hop.tms)
 
 
 def _maybe_time(value: Any) -> int | None:
-    """Kept as given, also from before 1970: nobody compares it with another clock."""
+    """A time as given, also before 1970: it is never compared with another clock."""
     return maybe_whole(value, INT64_MIN)
 
 
 def _hop(entry: dict[str, Any]) -> Hop:
+    """Decode one entry leniently."""
     times = entry.get("tms")
     return Hop(
         sid=_str(entry.get("sid")),
@@ -137,6 +147,7 @@ def _hop(entry: dict[str, Any]) -> Hop:
 
 
 def _str(value: Any) -> str:
+    """The value if it is a string, else empty."""
     return value if isinstance(value, str) else ""
 
 
@@ -148,8 +159,7 @@ _FIELDS = 7
 
 
 def read_parents(value: Raw | None) -> Hops:
-    """`parents` is newest first, entries are oldest first. Two calls with the same id and different instance are one
-    hop: the older sent it, the newer received it."""
+    """Convert W's `parents` (newest first) to hops (oldest first)."""
     if value is None or value is ABSENT or bytes(value) == b"[]":
         return ()
     hops: list[Hop] = []
@@ -157,6 +167,8 @@ def read_parents(value: Raw | None) -> Hops:
         if not _is_call(call):
             continue
         mid, instance, start = call[_ID].partition("/")[0], _str(call[_INSTANCE]), maybe_whole(call[_START])
+        # Two calls with the same id and different instances are one hop: the older instance sent it, the newer received
+        # it.
         last = hops[-1] if hops else None
         if last is not None and last.mid == mid and last.sid != instance and not last.rid:
             hops[-1] = Hop(sid=last.sid, rid=instance, mid=mid, tms=(*last.tms, start))
@@ -166,10 +178,11 @@ def read_parents(value: Raw | None) -> Hops:
 
 
 def read_trace(value: Raw | None) -> Hops:
-    """`trace`: the calls an action made, each `{"desc": call, "trace": […]}`, in order, descendants behind each."""
+    """Convert W's `trace`, the calls an action made, to hops: in order, each followed by its descendants."""
     if value is None or value is ABSENT or bytes(value) == b"[]":
         return ()
     hops: list[Hop] = []
+    # An explicit stack instead of recursion: the depth is the peer's choice.
     waiting = list(reversed(maybe_decoded(_entries, value) or ()))
     while waiting:
         each = waiting.pop()
@@ -184,11 +197,12 @@ def read_trace(value: Raw | None) -> Hops:
 
 
 def _is_call(call: Any) -> bool:
+    """Report whether a value is a call array."""
     return isinstance(call, list) and len(call) >= _FIELDS and isinstance(call[_ID], str)
 
 
 def parents_of(hops: Hops, cid: str) -> list[list[Any]]:
-    """The call chain that entries tell, newest first. What they do not say is null."""
+    """Convert hops to W's call chain, newest first. Unknown fields are null."""
     calls: list[list[Any]] = []
     for hop in hops:
         times = (*hop.tms, *([None] * (_TIMES - len(hop.tms))))

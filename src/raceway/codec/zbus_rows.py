@@ -1,14 +1,14 @@
-"""Runs of zbus messages as columns: which key goes where.
+"""Runs of zbus messages as columns: the destination of each key.
 
-A key's column is one value (for all messages of a run, or for the only one) or a list. Keys that may stand in any
-message are converted either way. A few keys need a look at the value itself (`_SINGLE`); when such a key differs
-within a run, the run is taken message by message.
+A column is one value (for all messages of a run, or for the only one) or a list. Keys that may differ between messages
+are converted either way. A few keys need their value inspected (`_SINGLE`); if such a key differs within a run, the run
+is processed message by message.
 
-What the model has no column for is an attribute: unknown headers under their own names, and
+Keys without a column are attributes: unknown headers under their own names, and
 
-    zbus.topic      subject of a publish/subscribe message
-    zbus.status     status for the receiver, when it is not 200
-    zbus.encoding   label of the body's charset, beside a content type
+    zbus.topic      topic of a publish/subscribe message
+    zbus.status     status for the receiver, if it is not 200
+    zbus.encoding   charset label of the body, beside a content type
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ from raceway.model.envelope import Column, encode_attributes
 
 Columns = dict[str, Any]
 
-# A receiver that speaks HTTP expects no body after these, and would read the body as the next message.
+# RFC 9110, 15.3.5, 15.3.6 and 15.4.5: responses without content. An HTTP receiver would take a body for the next
+# message.
 BODILESS = frozenset({204, 205, 304})
 ATTRIBUTE_PREFIX = b"zbus."
 
 
 class Browser(NamedTuple):
-    """What a message says about the page it comes from. Programs say nothing, or the host alone."""
+    """Headers by which a browser names the page a message comes from. Programs send none, or the host only."""
 
     host: bytes | None = None
     origin: bytes | None = None
@@ -40,16 +41,16 @@ _OF_BROWSERS = (b"host", b"origin", b"sec-fetch-site")
 
 
 class KeyValueError(MalformedError):
-    """A key has a value that cannot be used; the message is refused and the connection goes on."""
+    """A key with an invalid value; the message is refused and the connection goes on."""
 
 
 def is_true(value: bytes) -> bool:
-    """`1` and `true` in any case; everything else, also nothing, is false."""
+    """`1` and `true` in any case; any other value, empty included, is false (as on the real server)."""
     return value.lower() in (b"1", b"true")
 
 
-# Key to column. An empty value is as good as none, except for the queue: there it is a name that nobody has.
-# `topic` of a batch is the queue, so what zbus calls topic is the subject.
+# Key to column. An empty value counts as absent, except for the queue: there it is a name that no queue has (404).
+# `topic` of a batch is the queue, so zbus's topic is called subject here.
 _EACH = {
     b"mq": "topic",
     b"msgid": "message_id",
@@ -63,8 +64,8 @@ _SINGLE = frozenset(
     {b"reply-code", b"encoding", b"content-type", b"content-encoding", b"schema-id", b"schema-version", b"window"}
     | frozenset(_OF_BROWSERS)
 )
-# Never seen by a receiver: what the broker says itself, what concerns this connection only, and secrets. A browser
-# sends the cookies of one port of a host to all its ports.
+# Never relayed: keys the broker sets itself; hop-by-hop headers (RFC 9110, 7.6.1); credentials. Cookies are among them:
+# a browser sends those of one port of a host to all its ports (RFC 6265, 8.5).
 _NOT_RELAYED = frozenset(
     {b"cmd", b"ack", b"broker", b"remote-addr"}
     | {b"content-length", b"transfer-encoding", b"expect", b"connection", b"keep-alive", b"proxy-connection"}
@@ -80,12 +81,12 @@ _OF_CONSUMES = {
 
 
 def differs(run: Run) -> bool:
-    """Is there a key whose values must be looked at one by one?"""
+    """Report whether a key whose value must be inspected differs within the run."""
     return any(name in _SINGLE and type(value) is list for name, value in run.keys.items())
 
 
 def message_columns(run: Run) -> Columns:
-    """Columns of produced messages and requests. Raises KeyValueError."""
+    """Return the columns of produced messages and requests. Raises KeyValueError."""
     columns, single, relayed = _split_keys(run)
     columns["payload"] = run.bodies
     _take_status(columns, single, run)
@@ -95,6 +96,7 @@ def message_columns(run: Run) -> Columns:
         _take_number(columns, single, b"schema-version", "schema_version")
     relayed.update(single)
     if (subject := columns.get("subject")) is not None:
+        # Relayed in the delivery as `topic` again.
         relayed[b"zbus.topic"] = subject
     if relayed:
         columns["attributes"] = _attributes(relayed, len(run.bodies))
@@ -102,7 +104,7 @@ def message_columns(run: Run) -> Columns:
 
 
 def consume_columns(run: Run) -> Columns:
-    """Columns of consumes, under the names that a consume has them. Raises KeyValueError."""
+    """Return the columns of consumes, under the names of Consume's fields. Raises KeyValueError."""
     columns, single, _ = _split_keys(run)
     found = {name: columns[column] for column, name in _OF_CONSUMES.items() if column in columns}
     if b"window" in single:
@@ -111,13 +113,15 @@ def consume_columns(run: Run) -> Columns:
 
 
 def common_columns(run: Run) -> Columns:
-    """What every command may say: queue, id, token, whether to acknowledge, and the page it comes from."""
+    """Return the columns that every command may have: queue, id, token, acknowledgement, and the browser's page."""
     return _split_keys(run)[0]
 
 
 def _split_keys(run: Run) -> tuple[Columns, dict[bytes, bytes], dict[bytes, Column[bytes]]]:
-    """Columns of keys that may differ within a run; keys that do not, one value each; and what only travels on."""
+    """Return the columns of keys that may differ within a run; the keys to inspect; and the keys that are only
+    relayed."""
     keys = run.keys
+    # Acknowledgement is on by default.
     columns: Columns = {"topic": b"", "ack": _truth(keys[b"ack"]) if b"ack" in keys else True}
     single: dict[bytes, bytes] = {}
     relayed: dict[bytes, Column[bytes]] = {}
@@ -125,6 +129,7 @@ def _split_keys(run: Run) -> tuple[Columns, dict[bytes, bytes], dict[bytes, Colu
         column = _EACH.get(name)
         if column is not None:
             if type(value) is list:
+                # Most columns have no empty value: one scan decides whether a copy is needed.
                 columns[column] = [each or None for each in value] if b"" in value and column != "topic" else value
             elif value:
                 columns[column] = value
@@ -140,28 +145,32 @@ def _split_keys(run: Run) -> tuple[Columns, dict[bytes, bytes], dict[bytes, Colu
 
 
 def _echoed(msgids: Column[bytes], plain: Column[bytes], count: int) -> Column[bytes]:
-    """The ids, with the header `id` for the way back."""
+    """Add the header `id` to the ids, for the reply."""
     ours, theirs = _by_row(msgids, count), _by_row(plain, count)
     found = [EchoedId.maybe_of(msgid, each) for msgid, each in zip(ours, theirs, strict=True)]
     return found[0] if count == 1 else found
 
 
 def _by_row(column: Column[bytes], count: int) -> list[bytes | None]:
+    """A column as a list."""
     return column if isinstance(column, list) else [column] * count
 
 
 def _truth(value: Column[bytes]) -> bool | list[bool]:
+    """Convert `ack` to a flag or flags."""
     if type(value) is list:
         return [is_true(each) for each in value]  # type: ignore[arg-type]  # a key that is there has a value
-    return is_true(value)  # type: ignore[arg-type]  # the same
+    return is_true(value)  # type: ignore[arg-type]  # as above
 
 
 def _take_status(columns: Columns, single: dict[bytes, bytes], run: Run) -> None:
-    """From the key, else from a status line. 200 is what a receiver sees anyway."""
+    """Take the status from the key, otherwise from a status line. 200 is the default and not stored."""
+    # `reply-code` is an extension of the real server, for clients that send a request line.
     code = single.pop(b"reply-code", None)
     status = run.first.status if code is None else _number(code, "reply-code")
     if status is None or status == 200:
         return
+    # RFC 9110, 15: only 2xx to 5xx are final; and a status without content must not carry a body.
     if not is_final(status) or (status in BODILESS and any(run.bodies)):
         raise KeyValueError("status")
     columns["status"] = status
@@ -169,12 +178,12 @@ def _take_status(columns: Columns, single: dict[bytes, bytes], run: Run) -> None
 
 
 def is_final(status: int) -> bool:
-    """A status below 200 announces another one, so nothing may be delivered with it."""
+    """Report whether a status may be delivered: 1xx are interim (RFC 9110, 15.2) and announce another reply."""
     return 200 <= status <= 599
 
 
 def _take_encoding(columns: Columns, single: dict[bytes, bytes]) -> None:
-    """One column for both: a content type has a slash, a charset has none. Whatever does not fit is an attribute."""
+    """Fill the one column for content type (has a slash) and charset (has none); the other becomes an attribute."""
     encoding, content_type = single.pop(b"encoding", b""), single.get(b"content-type", b"")
     label = encoding or single.get(b"content-encoding", b"")
     if b"/" in content_type:
@@ -187,20 +196,22 @@ def _take_encoding(columns: Columns, single: dict[bytes, bytes]) -> None:
 
 
 def _take_number(columns: Columns, single: dict[bytes, bytes], name: bytes, column: str) -> None:
-    """A number that is spelled as we would; anything else travels on as it is."""
+    """Move a number in canonical decimal form to its column; any other text stays an attribute."""
     text = single.get(name, b"")
+    # Canonical only ("7", not "07"): the value must leave in the spelling it came in.
     if text.isdigit() and len(text) <= 18 and b"%d" % int(text) == text:
         columns[column] = int(single.pop(name))
 
 
 def _number(text: bytes, name: str) -> int:
+    """Parse a small decimal number."""
     if not text.isdigit() or len(text) > 9:
         raise KeyValueError(name)
     return int(text)
 
 
 def _window(text: bytes) -> int:
-    """How many deliveries one consume allows; -1 has no limit."""
+    """Parse the number of deliveries one consume allows; -1 is unlimited."""
     if text == b"-1":
         return -1
     window = _number(text, "window")
@@ -210,7 +221,8 @@ def _window(text: bytes) -> int:
 
 
 def _attributes(relayed: dict[bytes, Column[bytes]], count: int) -> Column[bytes]:
-    """JSON objects; one for all where no value differs."""
+    """Encode the attributes; one object for all rows if no value differs."""
+    # Fast path: one client sends the same headers every time, so one object serves the whole run.
     if list not in map(type, relayed.values()):
         return _attributes_of(relayed, relayed.values())
     columns = [value if type(value) is list else [value] * count for value in relayed.values()]
@@ -218,12 +230,13 @@ def _attributes(relayed: dict[bytes, Column[bytes]], count: int) -> Column[bytes
 
 
 def _attributes_of(names: Iterable[bytes], values: Iterable[Any]) -> bytes | None:
+    """Encode the attributes of one row."""
     pairs = zip(names, values, strict=True)
     return encode_attributes({name.decode(): value.decode() for name, value in pairs if value is not None})
 
 
 def joined(parts: list[tuple[int, Columns]]) -> Columns:
-    """Columns of runs that follow one another, each with how many rows it has."""
+    """Concatenate the columns of consecutive runs, each with its number of rows."""
     if len(parts) == 1:
         return parts[0][1]
     names = {name for _, columns in parts for name in columns}
@@ -231,6 +244,7 @@ def joined(parts: list[tuple[int, Columns]]) -> Columns:
 
 
 def _joined(parts: list[tuple[int, Any]]) -> Any:
+    """Concatenate one column; one value if all rows agree."""
     values = [value for _, value in parts]
     if list not in map(type, values):
         values = [value for count, value in parts for _ in range(count)]
@@ -242,6 +256,6 @@ def _joined(parts: list[tuple[int, Any]]) -> Any:
 
 
 def as_keys(run: Run) -> dict[str, str]:
-    """All keys of the one message of a run as text; without the token, so that nobody shows it by accident."""
+    """Return all keys of a single message as text, without the token, so that it cannot be shown by accident."""
     pairs = ((name, value) for name, value in run.keys.items() if name != b"token" and type(value) is bytes)
     return {name.decode(): value.decode() for name, value in pairs}

@@ -1,16 +1,16 @@
-"""Head shapes that peers were seen to use, so that most heads need not be read line by line.
+"""Shapes of heads that peers were seen to use, so that most heads need not be parsed line by line.
 
 Theory of operation. A client sends the same first line and the same header names in the same order again and again;
-only values differ. A `Shape` is one pattern with these as literals and a group for each value:
+only values differ. A `Shape` is one regular expression with these as literals and a group for each value:
 
     POST / HTTP/1.1 | cmd: (produce) | mq: (orders) | msgid: (p-1) | content-length: (5)
 
-The groups of many messages, turned into columns, are a `Run`. Patterns take the plain case only: visible ASCII without
-blanks at the end, a length of nine digits at most. Anything else does not match and goes the strict way, so a shape can
-be slow to match but never wrong. Quantifiers are possessive: no head can make a pattern backtrack.
+The groups of many messages, transposed into columns, are a `Run`. Expressions take the plain case only: visible ASCII
+without trailing blanks, a length of at most nine digits. Anything else does not match and takes the strict path, so a
+shape can fail to match but never match wrongly. Quantifiers are possessive: no head can make a match backtrack.
 
-An `Alike` goes further: when of many messages only id and body differ, and both always have the same length, then a
-whole block of them is cut into pieces by one call, and it is enough to compare the pieces that must be equal.
+An `Alike` goes further: if only id and body differ between many messages, and both always have the same length, a whole
+block of them is split by one call of `struct`, and it is enough to compare the pieces that must be equal.
 """
 
 from __future__ import annotations
@@ -26,27 +26,29 @@ import msgspec
 from raceway.codec.zbus_head import ALIASES, First, Head, merge
 from raceway.model.envelope import Column
 
+# The look-behind refuses trailing blanks, which the strict parser strips; CR and LF are outside the class.
 _VALUE = rb":[ \t]*+([\t\x20-\x7e]*+)(?<![ \t])\r\n"
+# Nine digits: below any 32-bit limit, and `int` of them is cheap; a longer length takes the strict path.
 _LENGTH = rb":[ \t]*+([0-9]{1,9}+)[ \t]*+\r\n"
 VISIBLE = bytes(range(0x21, 0x7F))
 
-# Shapes are named by peers, so what is remembered is bounded: the least recently wanted goes.
+# Peers choose shapes, so the cache is bounded; the least recently used is dropped.
 REMEMBERED_SHAPES = 64
-# Messages that are cut apart by one call. More pay little more, and fewer reads have as many.
+# Messages split by one call. A larger block gains little, and fewer reads hold that many.
 ALIKE = 32
 
 T = TypeVar("T")
 
 
 class Run(msgspec.Struct):
-    """Messages in sequence with the same first line and the same keys; a key's column is one value or one for each."""
+    """Consecutive messages with the same first line and the same keys; a column is one value or a list."""
 
     first: First
     keys: dict[bytes, Column[bytes]]
     bodies: list[bytes]
 
     def part(self, start: int, stop: int) -> Run:
-        """These messages only."""
+        """Return the messages from `start` to `stop`."""
         keys: dict[bytes, Column[bytes]] = {
             name: same_or_all(value[start:stop]) if type(value) is list else value for name, value in self.keys.items()
         }
@@ -54,28 +56,30 @@ class Run(msgspec.Struct):
 
 
 def same_or_all(column: Sequence[T]) -> T | list[T]:
-    """One value if it holds for all."""
+    """Return one value if the whole column has it, otherwise a list."""
+    # `count` compares in C, by identity first: equal headers of one client are found quickly.
     return column[0] if column.count(column[0]) == len(column) else list(column)
 
 
 class Shape:
-    """One first line and the names that follow it."""
+    """A first line and the header names that follow it."""
 
     def __init__(self, names: tuple[bytes, ...], first: First) -> None:
         first_line, *headers = names
         folded = [name.lower() for name in headers]
         values = [_LENGTH if name == b"content-length" else _VALUE for name in folded]
         lines = [re.escape(name) + value for name, value in zip(headers, values, strict=True)]
+        # `match` anchors at the position only, so the body needs no copy.
         self.match = re.compile(re.escape(first_line) + rb"\r\n" + b"".join(lines) + rb"\r\n").match
         self.first = first
-        # Groups count from 1; 0 says that there is none.
+        # Groups are numbered from 1; 0 means that there is none.
         self.length_group = folded.index(b"content-length") + 1 if b"content-length" in folded else 0
         self.id_group = folded.index(b"msgid") + 1 if b"msgid" in folded else 0
         self._uri_keys: dict[bytes, Column[bytes]] = dict(merge(first.keys, {}))
         self._keys = _keys_of_groups(folded)
 
     def run(self, rows: Iterable[tuple[bytes, ...]], bodies: list[bytes]) -> Run:
-        """From the groups of each message."""
+        """Build a run from the groups of each message."""
         keys = self._uri_keys.copy()
         for key, column in zip(self._keys, zip(*rows, strict=True), strict=True):
             if key is not None:
@@ -84,21 +88,22 @@ class Shape:
 
 
 def _keys_of_groups(folded: list[bytes]) -> list[bytes | None]:
-    """The key that each group gives; None for an older spelling beside the newer one."""
+    """Return the key of each group; None for an older spelling if the newer one is present."""
     return [None if ALIASES.get(name) in folded else ALIASES.get(name, name) for name in folded]
 
 
 class Shapes:
-    """Learned on the second appearance: a shape that is seen once is not worth a pattern."""
+    """Cache of shapes, compiled on their second appearance: one seen once is not worth a pattern."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[bytes, ...], Shape | None] = {}
 
     def maybe_learn(self, head: Head, may_make: bool) -> tuple[Shape | None, bool]:
-        """The shape of this head, if there is one now; and whether it had to be made."""
+        """Return the shape of this head, if there is one now; and whether it was compiled for it."""
         names = head.shape
         if not names:
             return None, False
+        # Popped and inserted again: the dictionary's order is the order of use.
         seen = names in self._known
         shape = self._known.pop(names, None)
         is_new = seen and shape is None and may_make
@@ -111,7 +116,7 @@ class Shapes:
 
 
 class Alike:
-    """Messages of which only id and body differ, in bytes of the same length."""
+    """Messages that differ only in id and body, both of constant length."""
 
     def __init__(self, run: Run, start: bytes, id_length: int, middle: bytes, body_length: int) -> None:
         self._start, self._middle = start, middle
@@ -120,22 +125,24 @@ class Alike:
 
     @classmethod
     def maybe_of(cls, shape: Shape, data: bytes, found: re.Match[bytes], end: int) -> Alike | None:
-        """Like the message that was found here and ends there."""
+        """Build from a matched message that ends at `end`; None if it has no id."""
         id_start, id_end = found.span(shape.id_group)
         if not shape.id_group or id_start == id_end:
             return None
+        # The constant keys of the block, taken from one message of it.
         run = shape.run([found.groups()], [])
         middle = data[id_end : found.end()]
         return cls(run, data[found.start() : id_start], id_end - id_start, middle, end - found.end())
 
     def maybe_take(self, data: bytes, at: int) -> tuple[Run, int] | None:
-        """As many whole blocks as there are, and where they end."""
+        """Return a run of as many whole blocks as there are, and where they end."""
         pieces, start, middle = self._pieces, self._start, self._middle
         ids: list[bytes | None] = []
         bodies: list[bytes] = []
         while len(data) - at >= pieces.size:
             fields = pieces.unpack_from(data, at)
             some = fields[1::4]
+            # Constant parts must be equal and ids visible ASCII; otherwise the slower paths decide.
             if (
                 fields[0::4].count(start) != ALIKE
                 or fields[2::4].count(middle) != ALIKE
@@ -150,4 +157,5 @@ class Alike:
 
 @lru_cache(maxsize=256)
 def _alike_pieces(start: int, id_length: int, middle: int, body_length: int) -> Struct:
+    """Compile the layout of one block."""
     return Struct(f"{start}s{id_length}s{middle}s{body_length}s" * ALIKE)

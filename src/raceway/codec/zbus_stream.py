@@ -1,9 +1,8 @@
-"""A stream of bytes cut into zbus messages. What they mean is for others: `zbus` for a broker, `zbus_client` for its
-clients.
+"""A byte stream split into zbus messages, shared by the broker (`zbus`) and its clients (`zbus_client`).
 
-A message is a head and as many bytes as it says. A head that has not come whole is kept in one growing buffer that is
-searched from where the last search ended; a body that has not come whole is kept in pieces and joined once. So a peer
-that sends one byte at a time, or 64 MiB, costs no more than its bytes.
+A message is a head and as many bytes as it says. An incomplete head is kept in one growing buffer that is searched from
+where the last search ended; an incomplete body is kept in pieces and joined once. So the cost is linear in the bytes
+received, whether a peer sends one byte at a time or 64 MiB.
 """
 
 from __future__ import annotations
@@ -13,24 +12,24 @@ import msgspec
 from raceway.codec.zbus_head import END_OF_HEAD, Head, Refused, ZbusLimits, faulty, read_head, too_large, too_long
 from raceway.codec.zbus_shapes import ALIKE, Alike, Run, Shape, Shapes
 
-# Shapes that one connection tries before it reads line by line. A service alternates between two or three.
+# Shapes that one connection tries before it parses line by line. A service alternates between two or three.
 TRIED_SHAPES = 4
-# Patterns that one connection may cause to be made: making one costs as much as reading a hundred messages.
+# Shapes that one connection may have compiled: compiling one costs as much as parsing a hundred messages.
 MADE_SHAPES = 16
 
-# Shared by all connections: what one peer taught serves the next.
+# Shared by all connections: clients of one library send the same shapes.
 _shapes = Shapes()
 
 
 class Continue100(msgspec.Struct, frozen=True):
-    """The peer waits for `100 Continue` before it sends the body."""
+    """The peer waits for `100 Continue` before it sends the body (RFC 9110, 10.1.1)."""
 
 
 Found = Run | Refused | Continue100
 
 
 class _Open:
-    """A message whose body has not come whole."""
+    """A message whose body is incomplete."""
 
     def __init__(self, head: Head, head_length: int, begun: bytes) -> None:
         self.head = head
@@ -39,7 +38,7 @@ class _Open:
         self.pending = head_length + len(begun)
 
     def take(self, data: bytes) -> int | None:
-        """How many of these bytes are the rest; None if all are and more must come."""
+        """Add bytes; return how many of them completed the body, None if more must come."""
         if len(data) < self._missing:
             self._pieces.append(data)
             self._missing -= len(data)
@@ -49,11 +48,12 @@ class _Open:
         return self._missing
 
     def body(self) -> bytes:
+        """The whole body."""
         return b"".join(self._pieces)
 
 
 class ZbusStream:
-    """What one peer sends."""
+    """Receiver of one connection."""
 
     def __init__(self, limits: ZbusLimits, learned: Shapes = _shapes) -> None:
         self._limits = limits
@@ -73,7 +73,8 @@ class ZbusStream:
         return self._open.pending if self._open is not None else len(self._begun)
 
     def receive(self, data: bytes) -> list[Found]:
-        """Bytes as they came; whatever is complete comes back, in order."""
+        """Add received bytes; return what they complete, in order."""
+        # After a framing error nothing can be trusted; the listener closes.
         if self._over:
             return []
         if self._open is not None:
@@ -86,6 +87,7 @@ class ZbusStream:
         return found
 
     def _go_on_with_body(self, message: _Open, data: bytes) -> None:
+        """Continue an incomplete body."""
         rest = message.take(data)
         if rest is not None:
             self._open = None
@@ -93,9 +95,11 @@ class ZbusStream:
             self._take(data, rest)
 
     def _go_on_with_head(self, data: bytes) -> None:
+        """Continue an incomplete head."""
         begun, limit = self._begun, self._limits.head_bytes
         begun += data
         if begun.find(END_OF_HEAD, self._searched, limit) < 0 and len(begun) < limit:
+            # The end of the head may straddle two reads: step back by its length less one.
             self._searched = max(0, len(begun) - len(END_OF_HEAD) + 1)
             return
         joined = bytes(begun)
@@ -103,6 +107,7 @@ class ZbusStream:
         self._take(joined, 0)
 
     def _take(self, data: bytes, at: int) -> None:
+        """Split `data` from position `at`: fastest path first, the strict one for whatever the others leave."""
         if self._alike is not None:
             at = self._take_alike(self._alike, data, at)
         while at < len(data):
@@ -112,19 +117,23 @@ class ZbusStream:
     # ---- many at once ------------------------------------------------------------------------------------------------
 
     def _take_alike(self, alike: Alike, data: bytes, at: int) -> int:
+        """Take whole blocks of messages that are alike."""
         taken = alike.maybe_take(data, at)
         if taken is None:
+            # One miss ends it: the peer has changed what it sends.
             self._alike = None
             return at
         self._add_run(taken[0])
         return taken[1]
 
     def _take_known(self, data: bytes, at: int) -> int:
-        """Messages of the shapes this peer used last, up to the first of none of them."""
+        """Take messages of the shapes this peer used last, up to the first that matches none."""
         shapes, tried = self._shapes, 0
         while tried < len(shapes):
             end = self._take_shape(shapes[tried], data, at)
             if end > at:
+                # Move to front: the next message most likely has the same shape. It was just exhausted, so the search
+                # goes on at 1.
                 shapes.insert(0, shapes.pop(tried))
                 at, tried = end, 1
             else:
@@ -132,7 +141,7 @@ class ZbusStream:
         return at
 
     def _take_shape(self, shape: Shape, data: bytes, at: int) -> int:
-        """The hot loop: whole messages of one shape. A head that is too long, or a body, ends it."""
+        """Hot loop: take whole messages of one shape. A head or body over its limit ends it."""
         match, length_group, size = shape.match, shape.length_group, len(data)
         head_limit, body_limit = self._limits.head_bytes, self._limits.body_bytes
         rows: list[tuple[bytes, ...]] = []
@@ -141,6 +150,7 @@ class ZbusStream:
         while (found := match(data, at, at + head_limit)) is not None:
             body = found.end()
             end = body + int(found[length_group]) if length_group else body
+            # Incomplete or too large: the strict path keeps or refuses it.
             if end > size or end - body > body_limit:
                 break
             rows.append(found.groups())
@@ -155,7 +165,7 @@ class ZbusStream:
     # ---- one by one --------------------------------------------------------------------------------------------------
 
     def _take_strictly(self, data: bytes, at: int) -> int:
-        """One message, or what there is of it. Gives the place behind."""
+        """Take one message, or keep the beginning of one. Returns the position after it."""
         end = data.find(END_OF_HEAD, at, at + self._limits.head_bytes)
         if end < 0:
             return self._keep_head(data, at)
@@ -166,8 +176,10 @@ class ZbusStream:
             return self._close(too_large(head, self._limits), data)
         self._learn(head)
         body = end + len(END_OF_HEAD)
+        # The head is complete and parsed; only the body is awaited, so the head is never searched again.
         if body + head.length > len(data):
             self._open = _Open(head, body - at, data[body:])
+            # RFC 9110, 10.1.1: not needed where the whole body is here already.
             if head.expects_continue:
                 self._found.append(Continue100())
             return len(data)
@@ -175,6 +187,8 @@ class ZbusStream:
         return body + head.length
 
     def _keep_head(self, data: bytes, at: int) -> int:
+        """Keep an incomplete head, or refuse one over the limit."""
+        # Refused as soon as the limit is reached, not when the head ends: it might never.
         if len(data) - at >= self._limits.head_bytes:
             return self._close(too_long(self._limits), data)
         self._begun += data[at:]
@@ -182,24 +196,27 @@ class ZbusStream:
         return len(data)
 
     def _close(self, refused: Refused, data: bytes) -> int:
+        """Report the refusal and ignore the rest of the stream."""
         self._found.append(refused)
         self._over = True
         return len(data)
 
     def _learn(self, head: Head) -> None:
+        """Add the shape of a strictly parsed head to those tried first."""
         shape, is_new = self._learned.maybe_learn(head, self._made_shapes < MADE_SHAPES)
         self._made_shapes += is_new
         if shape is not None and shape not in self._shapes:
             self._shapes = [shape, *self._shapes[: TRIED_SHAPES - 1]]
 
     def _add(self, head: Head, body: bytes) -> None:
+        """Report a strictly parsed message."""
         if head.fault is not None:
             self._found.append(faulty(head))
         else:
             self._add_run(Run(head.first, {**head.keys}, [body]))
 
     def _add_run(self, run: Run) -> None:
-        """A body in the URI is the body of a message that has none itself."""
+        """Report a run. `body` in the URI is used where a message has no body."""
         if run.first.body:
             run.bodies = [body or run.first.body for body in run.bodies]
         self._found.append(run)

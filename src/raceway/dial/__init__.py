@@ -1,1 +1,1 @@
-"""Connections that the bus itself opens: to trackers, to brokers that a tracker watches."""
+"""Outgoing connections of the bus: to trackers, to the brokers a tracker watches, and to Seneca services."""

@@ -1,8 +1,8 @@
-"""Where the bus may connect to by itself.
+"""Allow-list of the addresses the bus may connect to.
 
-Addresses come from settings and from strangers' messages, and a bus that connects wherever it is told to is a way round
-a firewall. So it is loopback while the bus listens on loopback only: whoever can talk to it then could make the same
-connection without its help. As soon as other machines reach the bus, it connects nowhere, but where `dial.allow` says.
+Addresses come from settings and from peers' messages, and a bus that connects wherever it is told to is a way around a
+firewall. While the bus listens on loopback only, it may connect to loopback: any local peer could make the same
+connection itself. As soon as other machines can reach the bus, it connects only where `dial.allow` permits.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from raceway import config
 
 
 class Target(NamedTuple):
+    """A host and port."""
+
     host: str
     port: int
 
@@ -22,8 +24,9 @@ class Target(NamedTuple):
 
 
 def maybe_target(address: str) -> Target | None:
-    """`host:port` or `[host]:port`; None for what is neither."""
+    """Parse `host:port` or `[host]:port`; None if malformed."""
     host, _, port = address.strip().rpartition(":")
+    # RFC 3986, 3.2.2: an IPv6 address stands in brackets, so that its colons are not taken for the port's.
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     if not host or not (port.isascii() and port.isdigit()) or len(port) > 5 or not 0 < int(port) < 65536:
@@ -32,16 +35,20 @@ def maybe_target(address: str) -> Target | None:
 
 
 class AllowList:
+    """Addresses the bus may connect to: loopback while it listens there itself, and those listed."""
+
     def __init__(self, listen: config.Listen, allow: Iterable[str] = ()) -> None:
         self._is_private = config.is_loopback(listen.host)
         self._listed = {address.strip().lower() for address in allow}
 
     def maybe_allowed(self, address: str) -> Target | None:
-        """Where to connect to; None if the address is none, or not on the list."""
+        """Parse and check an address; None if malformed or not allowed."""
         target = maybe_target(address)
         return target if target is not None and self.allows(target) else None
 
     def allows(self, target: Target) -> bool:
+        """Report whether connecting is allowed: by the rule for loopback, by host, or by host and port."""
         if self._is_private and config.is_loopback(target.host):
             return True
+        # By name as given, not by resolved address: an entry for a name must not depend on what DNS says at the moment.
         return not self._listed.isdisjoint((target.host.lower(), str(target).lower()))

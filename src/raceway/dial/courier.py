@@ -1,8 +1,8 @@
-"""Brings messages to a receiver that must take them: one after another in each lane, each tried several times.
+"""Delivery of messages to a receiver that must accept them: in order within each lane, each tried several times.
 
-What is not taken in the end is parked, and the next one's turn comes. While a receiver cannot be reached at all, an
-attempt counts for everything that waits in the lane: a backlog is parked with its first message, not seconds later for
-each.
+A message that is not accepted in the end is parked, and the next one follows. While a receiver cannot be reached at
+all, an attempt counts for every message that waits in the lane: a backlog is parked together with its first message
+instead of waiting for its own retries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from raceway.model.envelope import Batch
 
 
 class NotTaken(NamedTuple):
-    """Why an attempt failed. `again`: another one may succeed. `reached`: the receiver itself refused."""
+    """A failed attempt. `again`: another one may succeed. `reached`: the receiver itself refused."""
 
     reason: str
     again: bool = True
@@ -26,12 +26,12 @@ class NotTaken(NamedTuple):
 
 
 class Parcel:
-    """One row on its way; `data` is what is sent, if it is not made of the row each time."""
+    """A row to deliver; `data` is what is sent, if it is not encoded from the row at each attempt."""
 
     __slots__ = ("batch", "data", "row", "size", "tries")
 
     def __init__(self, batch: Batch, row: int, data: bytes = b"") -> None:
-        if batch.count > 1:  # what waits must not keep a whole batch
+        if batch.count > 1:  # a waiting row must not keep its whole batch in memory
             batch, row = batch.keep([row]), 0
         self.batch, self.row, self.data = batch, row, data
         self.size = len(batch.item("payload", row))
@@ -42,11 +42,14 @@ Tried = Callable[[NotTaken | None], None]
 
 
 class Timers(Protocol):
+    """The part of an event loop that a courier uses."""
+
     def call_later(self, delay: float, callback: Callable[[], object]) -> object: ...
 
 
 class Courier:
-    """`hand` makes one attempt and tells how it went, never at once; `park` gets what was not taken."""
+    """Deliver parcels by lane. `hand` makes one attempt and reports the result, never synchronously; `park` takes what
+    failed."""
 
     def __init__(
         self,
@@ -64,8 +67,10 @@ class Courier:
         self.waiting = 0
 
     def take(self, lane: str, parcel: Parcel) -> None:
+        """Queue a parcel in a lane, or park it if too many wait."""
+        # One parcel is always accepted, however large: otherwise it could never be delivered.
         if self.waiting >= self._max_messages or (self.waiting and self._size + parcel.size > self._max_bytes):
-            self._park(parcel, "too many messages wait for it")
+            self._park(parcel, "receiver queue full")
             return
         self.waiting += 1
         self._size += parcel.size
@@ -75,14 +80,14 @@ class Courier:
             self._try(lane)
 
     async def drain(self, limit_s: float) -> None:
-        """Until nothing waits any more, but not for ever."""
+        """Wait until no parcel is left, at most `limit_s` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(limit_s):
-                while self.waiting:  # noqa: ASYNC110 - a stop is no reason to keep an event for every courier
+                while self.waiting:  # noqa: ASYNC110 - polled at a stop only; not worth an event in every courier
                     await asyncio.sleep(0.01)
 
     def give_up(self, reason: str) -> None:
-        """The receiver is no more: everything that waits is parked."""
+        """Park every waiting parcel: the receiver is gone."""
         lanes, self._lanes = self._lanes, {}
         for queue in lanes.values():
             for parcel in queue:
@@ -90,13 +95,15 @@ class Courier:
                 self._park(parcel, reason)
 
     def _try(self, lane: str) -> None:
+        """Make an attempt with the first parcel of a lane."""
         queue = self._lanes.get(lane)
         if queue:
             self._hand(queue[0], partial(self._tried, lane, queue[0]))
 
     def _tried(self, lane: str, parcel: Parcel, failure: NotTaken | None) -> None:
+        """Handle the result of an attempt."""
         queue = self._lanes.get(lane)
-        if not queue or queue[0] is not parcel:  # given up meanwhile
+        if not queue or queue[0] is not parcel:  # parked by `give_up` during the attempt
             return
         if failure is None:
             self._let_go(queue.popleft())
@@ -106,17 +113,19 @@ class Courier:
         if not queue:
             del self._lanes[lane]
         elif queue[0].tries:
+            # The lane waits with its first parcel: order matters more than speed.
             pause_ms = self._pauses_ms[queue[0].tries - 1]
             self._timers.call_later(pause_ms / 1000, partial(self._try, lane))
         else:
             self._try(lane)
 
     def _count(self, queue: deque[Parcel], failure: NotTaken) -> None:
+        """Count an attempt: for the whole lane if the receiver was not reached."""
         for parcel in queue if not failure.reached else (queue[0],):
             parcel.tries += 1
 
     def _park_tried(self, queue: deque[Parcel], failure: NotTaken) -> None:
-        """The first, if it may not be tried again; then those behind it that were tried as often."""
+        """Park the first parcel if it may not be tried again, then those after it that were tried as often."""
         while queue and (queue[0].tries > len(self._pauses_ms) or not failure.again):
             parcel = queue.popleft()
             self._let_go(parcel)
@@ -125,5 +134,6 @@ class Courier:
                 return
 
     def _let_go(self, parcel: Parcel) -> None:
+        """Release a parcel's share of the limits."""
         self.waiting -= 1
         self._size -= parcel.size

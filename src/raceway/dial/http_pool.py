@@ -1,11 +1,11 @@
-"""The bus's own HTTP client: calls to one address over connections that are kept and used again.
+"""The bus's own HTTP/1.1 client: calls to one address over pooled connections.
 
-One request per connection at a time, the answer to a callback: no task and no future per call, except where a
-connection has to be opened. Nothing is followed (redirects) and nothing unpacked; head and body have limits.
+One request per connection at a time, the response passed to a callback: no task and no future per call, except where a
+connection must be opened. Redirects are not followed and content codings not decoded; head and body have limits.
 
-A kept connection may be closed by its peer at the very moment it is used again. A call that meets this before the first
-byte of an answer is sent once more on a fresh connection: the peer can recognise it by its id. Every other break is
-told to the caller, who alone knows what a repeat would do.
+A peer may close an idle connection just as it is used again. A call that fails so, before the first byte of a response,
+is sent once more on a new connection: the peer can recognise it by its id (RFC 9112, 9.3.1 on retries). Every other
+failure is reported to the caller, who alone knows what a repeat would do.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from raceway.errors import (
 )
 
 Answered = Callable[[Response | RacewayError], None]
-# One answer or a few.
+# Reads of this size hold one response or a few, so they are flushed promptly (`Turn.begin_read`).
 SMALL_READ = 4096
 
 
 class PoolLimits(NamedTuple):
+    """Limits of one pool."""
+
     connections: int
     waiting: int
     waiting_bytes: int
@@ -46,7 +48,7 @@ class PoolLimits(NamedTuple):
 
 
 class _Exchange:
-    """One call: what is sent, who is told, and the number under which its pool knows it while it is open."""
+    """A call: its request, its callback, and the number under which the pool knows it while it is open."""
 
     __slots__ = ("_pool", "answered", "connection", "data", "is_over", "is_reused", "number")
 
@@ -57,6 +59,7 @@ class _Exchange:
         self.is_reused = self.is_over = False
 
     def end(self, result: Response | RacewayError) -> None:
+        """Report the result, once."""
         if not self.is_over:
             self.is_over, self.connection = True, None
             self._pool.ended(self)
@@ -64,6 +67,8 @@ class _Exchange:
 
 
 class _Connection(asyncio.Protocol):
+    """A pooled connection."""
+
     def __init__(self, pool: HttpPool) -> None:
         self._pool = pool
         self._transport: asyncio.Transport | None = None
@@ -74,22 +79,26 @@ class _Connection(asyncio.Protocol):
 
     @property
     def is_usable(self) -> bool:
+        """Whether a request may be sent now."""
         return self._transport is not None and not self._transport.is_closing()
 
     def send(self, exchange: _Exchange) -> None:
+        """Send the request of an exchange."""
         assert self._transport is not None
         self._exchange, exchange.connection, self._heard = exchange, self, False
         self._transport.write(exchange.data)
 
     def abort(self) -> None:
+        """Close without flushing."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are none of asyncio's classes
+        """Store the transport."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit asyncio's
 
     def data_received(self, data: bytes) -> None:
-        """What comes of it leaves at the end of the turn; on a quiet bus that is now."""
+        """Handle received bytes within a turn; resulting output is flushed at its end, on an idle bus immediately."""
         turn = self._pool.turn
         turn.begin_read(small=len(data) <= SMALL_READ)
         try:
@@ -98,6 +107,7 @@ class _Connection(asyncio.Protocol):
             turn.end_read()
 
     def _read(self, data: bytes) -> None:
+        """Parse received bytes and end the exchange they complete."""
         self._heard = True
         try:
             responses = self._reader.receive_data(data)
@@ -107,14 +117,17 @@ class _Connection(asyncio.Protocol):
             return
         if not responses and self._exchange is not None:
             return
-        if len(responses) != 1 or self._exchange is None:  # an answer that nobody asked for: not to be trusted again
-            self._end(MalformedError("more than one answer"))
+        # A response without a request: every later one would be matched to the wrong request.
+        if len(responses) != 1 or self._exchange is None:
+            self._end(MalformedError("unexpected response: more than one for a request"))
             self.abort()
             return
         self._finish(responses[0])
 
     def _finish(self, response: Response) -> None:
+        """End the exchange and keep or close the connection."""
         exchange, self._exchange = self._exchange, None
+        # Freed before the callback runs: a call that it makes can use this connection.
         if response.keep_alive:
             self._pool.free(self)
         elif self._transport is not None:
@@ -123,10 +136,13 @@ class _Connection(asyncio.Protocol):
             exchange.end(response)
 
     def connection_lost(self, error: Exception | None) -> None:
+        """End the exchange, or send it again if an idle connection was closed by the peer."""
         self._pool.lost(self)
+        # RFC 9112, 6.3: a response without a length ends with the connection.
         ending = self._reader.maybe_end() if self._exchange is not None and error is None else None
         if ending is not None:
             self._end(ending)
+        # Nothing was received on a reused connection: the peer closed it before it saw the request.
         elif self._exchange is not None and self._exchange.is_reused and not self._heard:
             exchange, self._exchange = self._exchange, None
             self._pool.send_afresh(exchange)
@@ -134,13 +150,14 @@ class _Connection(asyncio.Protocol):
             self._end(ConnectionLostError(str(self._pool.target), str(error) if error else "the connection was closed"))
 
     def _end(self, result: Response | RacewayError) -> None:
+        """End the exchange, if any."""
         exchange, self._exchange = self._exchange, None
         if exchange is not None:
             exchange.end(result)
 
 
 class HttpPool:
-    """`context` turns it to TLS. `close` ends everything."""
+    """Connections to one address. With `context` they use TLS."""
 
     def __init__(
         self,
@@ -161,17 +178,19 @@ class HttpPool:
         self._numbers = itertools.count()
         self._wheel: TimerWheel[int] = TimerWheel()
         self._sweeping = self._closed = False
-        # Of calls that are not over, waiting or not.
+        # Request bytes of all open calls, sent or queued.
         self.held_bytes = 0
 
     @property
     def open_connections(self) -> int:
+        """Number of established connections."""
         return len(self._all)
 
     def send(self, data: bytes, timeout_s: float, answered: Answered) -> None:
-        """`answered` gets the response, or UnreachableError (nothing was sent), ConnectionLostError, TooLargeError,
-        MalformedError, BusyError or RequestTimeoutError; never before this returns."""
+        """Send a request. `answered` gets the response, or UnreachableError (nothing was sent), ConnectionLostError,
+        TooLargeError, MalformedError, BusyError or RequestTimeoutError; never before this returns."""
         exchange = _Exchange(self, next(self._numbers), data, answered)
+        # One request is always accepted, however large.
         is_too_much = self.held_bytes and self.held_bytes + len(data) > self.limits.waiting_bytes
         self.held_bytes += len(data)
         if is_too_much:
@@ -189,11 +208,12 @@ class HttpPool:
         self._sweep_later()
 
     def ended(self, exchange: _Exchange) -> None:
+        """Forget an exchange that is over."""
         self.held_bytes -= len(exchange.data)
         self._open_exchanges.pop(exchange.number, None)
 
     def send_afresh(self, exchange: _Exchange) -> None:
-        """The kept connection it was sent on was gone already."""
+        """Send an exchange again on a new connection, after the idle one it used turned out to be closed."""
         exchange.is_reused, exchange.connection = False, None
         if self._closed:
             exchange.end(ConnectionLostError(str(self.target), "the bus stops"))
@@ -201,7 +221,7 @@ class HttpPool:
             self._send_on_new(exchange)
 
     def _maybe_free(self) -> _Connection | None:
-        """The one used last: it is the least likely to have been closed."""
+        """Return the idle connection used last, the least likely to have been closed; None if there is none."""
         oldest = self._loop.time() - self.limits.idle_s
         while self._free:
             connection = self._free.pop()
@@ -211,6 +231,7 @@ class HttpPool:
         return None
 
     def _send_on_new(self, exchange: _Exchange) -> None:
+        """Open a connection for an exchange, queue it, or refuse it."""
         if len(self._all) + len(self._opening) < self.limits.connections:
             task = self._loop.create_task(self._open(exchange))
             self._opening.add(task)
@@ -221,37 +242,40 @@ class HttpPool:
             self._refuse(exchange)
 
     def _refuse(self, exchange: _Exchange) -> None:
-        self._loop.call_soon(exchange.end, BusyError(f"too much waits for {self.target} already"))
+        """Report that the queue is full."""
+        self._loop.call_soon(exchange.end, BusyError(f"too many calls are queued for {self.target}"))
 
     async def _open(self, exchange: _Exchange) -> None:
+        """Open a connection and send the exchange on it."""
         try:
             async with asyncio.timeout(self.limits.connect_s):
                 _, connection = await self._loop.create_connection(
                     lambda: _Connection(self), self.target.host, self.target.port, ssl=self._context
                 )
-        except (OSError, UnicodeError) as error:  # the latter for names that DNS cannot carry
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
             unreachable = UnreachableError(str(self.target), str(error) or type(error).__name__)
             exchange.end(unreachable)
             self._give_up(unreachable)
             return
-        if not connection.is_usable:  # the peer has closed it before we came to use it
-            exchange.end(ConnectionLostError(str(self.target), "the connection was closed at once"))
+        if not connection.is_usable:  # closed by the peer while the handshake completed
+            exchange.end(ConnectionLostError(str(self.target), "closed immediately after connecting"))
             return
         self._all.add(connection)
+        # Timed out while connecting: the connection is kept for the next call.
         if exchange.is_over:
             self.free(connection)
         else:
             connection.send(exchange)
 
     def _give_up(self, error: RacewayError) -> None:
-        """No connection can be had: whoever waits for one is told, unless some are still at work."""
+        """Fail the queued exchanges, unless open connections can still serve them."""
         if not self._all:
             waiting, self._waiting = self._waiting, deque()
             for exchange in waiting:
                 exchange.end(error)
 
     def free(self, connection: _Connection) -> None:
-        """It has its answer: it serves whoever waits, or is kept."""
+        """Reuse a connection for the next queued exchange, or keep it."""
         exchange = self._maybe_waiting()
         if exchange is not None:
             exchange.is_reused = True
@@ -263,12 +287,14 @@ class HttpPool:
             connection.abort()
 
     def lost(self, connection: _Connection) -> None:
+        """Forget a closed connection; open another if exchanges wait."""
         self._all.discard(connection)
         exchange = self._maybe_waiting()
         if exchange is not None:
             self._send_on_new(exchange)
 
     def _maybe_waiting(self) -> _Exchange | None:
+        """Return the next queued exchange that is not over."""
         while self._waiting:
             exchange = self._waiting.popleft()
             if not exchange.is_over:
@@ -278,11 +304,13 @@ class HttpPool:
     # ---- deadlines ---------------------------------------------------------------------------------------------------
 
     def _sweep_later(self) -> None:
+        """Schedule a sweep, if none is scheduled."""
         if not self._sweeping:
             self._sweeping = True
             self._loop.call_later(TICK_MS / 1000, self._sweep)
 
     def _sweep(self) -> None:
+        """Expire due exchanges and drop idle connections."""
         self._sweeping = False
         for number in self._wheel.due(self._loop.time() * 1000):
             self._expire(number)
@@ -291,21 +319,24 @@ class HttpPool:
             self._sweep_later()
 
     def _expire(self, number: int) -> None:
-        """Its connection cannot serve anybody else: the answer would be taken for another one's."""
+        """Time out an exchange and close its connection."""
         exchange = self._open_exchanges.get(number)
         if exchange is None:
             return
+        # HTTP/1.1 responses are matched by order: a late one would be taken for the next request's.
         connection = exchange.connection
         exchange.end(RequestTimeoutError("", str(self.target)))
         if connection is not None:
             connection.abort()
 
     def _drop_idle(self) -> None:
+        """Close connections that were idle too long, oldest first."""
         oldest = self._loop.time() - self.limits.idle_s
         while self._free and not (self._free[0].is_usable and self._free[0].freed_s > oldest):
             self._free.popleft().abort()
 
     def close(self) -> None:
+        """Close all connections; open exchanges end with ConnectionLostError."""
         self._closed = True
         for task in self._opening:
             task.cancel()

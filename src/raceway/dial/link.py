@@ -1,4 +1,4 @@
-"""A connection on which the bus only speaks: what comes back has no meaning and is not kept."""
+"""A send-only connection: received data is ignored."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raceway.dial.allowed import Target
 
 
 class Link(asyncio.Protocol):
-    """Made by `open_link`. It never comes back: a new one is opened instead."""
+    """A connection made by `open_link`. It does not reconnect: open a new one instead."""
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport | None = None
@@ -17,10 +17,12 @@ class Link(asyncio.Protocol):
 
     @property
     def open(self) -> bool:
+        """Whether the connection is open."""
         return not self.closed.is_set()
 
     def send(self, data: bytes) -> bool:
-        """False if an earlier message has not left yet: what waits for a slow peer does not grow."""
+        """Send `data`; False, without sending, if an earlier message is still buffered: a slow peer must not grow the
+        buffer."""
         assert self._transport is not None
         if self._transport.is_closing() or self._transport.get_write_buffer_size():
             return False
@@ -28,18 +30,21 @@ class Link(asyncio.Protocol):
         return True
 
     def abort(self) -> None:
+        """Close without flushing."""
         if self._transport is not None:
             self._transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports are none of asyncio's classes
+        """Store the transport."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit asyncio's
 
     def connection_lost(self, error: Exception | None) -> None:
+        """Mark the link closed."""
         self.closed.set()
 
 
 async def open_link(target: Target, timeout_s: float) -> Link:
-    """Raises OSError, of which TimeoutError is one."""
+    """Connect. Raises OSError (TimeoutError is one)."""
     async with asyncio.timeout(timeout_s):
         _, link = await asyncio.get_running_loop().create_connection(Link, target.host, target.port)
     return link

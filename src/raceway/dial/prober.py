@@ -1,8 +1,8 @@
-"""Drops brokers from a tracker's table when they are gone.
+"""Removal of dead brokers from a tracker's table.
 
-A broker is there as long as a connection to it stands: one is opened to each reported address and looked at now and
-then. Addresses to which the bus must not connect are listed too, since clients may reach them; for these the broker's
-own reports are the sign of life, and three missed ones are its end.
+A broker is alive as long as a connection to it stands: one is opened to each reported address and checked periodically.
+Addresses the bus must not connect to are listed too, since clients may reach them; for these the broker's own reports
+are the sign of life, and three missed ones end it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from raceway.codec import zbus_client
 from raceway.dial.allowed import AllowList, Target
 from raceway.dial.link import Link, open_link
 
+# One lost report is no outage; the real tracker relies on its probe connection alone.
 MISSED_REPORTS = 3
 CONNECT_S = 5.0
 
@@ -24,16 +25,17 @@ log = structlog.get_logger("raceway.dial")
 
 
 class BrokerTable(Protocol):
-    """What a tracker knows."""
+    """The part of a tracker that a prober uses."""
 
     def silences(self) -> dict[str, float]:
-        """Broker to seconds since its last report."""
+        """Map each broker to the seconds since its last report."""
 
-    def drop(self, broker: str) -> None: ...
+    def drop(self, broker: str) -> None:
+        """Remove a broker."""
 
 
 class Prober:
-    """`run` goes on until it is cancelled."""
+    """Probe the brokers of a table. `run` goes on until it is cancelled."""
 
     def __init__(self, table: BrokerTable, allowed: AllowList, every_s: float, report_s: float) -> None:
         self._table = table
@@ -43,6 +45,7 @@ class Prober:
         self._probes: dict[str, _Probe] = {}
 
     async def run(self) -> None:
+        """Check all brokers every `every_s` seconds."""
         try:
             while True:
                 self.look()
@@ -52,21 +55,23 @@ class Prober:
                 probe.end()
 
     def look(self) -> None:
-        """Drop who is gone, begin to probe who is new."""
+        """Drop dead brokers and begin to probe new ones."""
         silences = self._table.silences()
         for address in self._probes.keys() - silences.keys():
             self._probes.pop(address).end()
         for address, silence_s in silences.items():
             if self._is_gone(address, silence_s):
-                log.info("broker is gone", broker=address)
+                log.info("broker dropped", broker=address)
                 self._table.drop(address)
 
     def _is_gone(self, address: str, silence_s: float) -> bool:
+        """Report whether a broker is dead; begin to probe one that is new."""
         target = self._allowed.maybe_allowed(address)
         if target is None:
             return silence_s > self._longest_silence_s
         probe = self._probes.get(address)
         if probe is None:
+            # Given until the next check to connect.
             self._probes[address] = _Probe(target)
             return False
         if probe.is_down():
@@ -77,7 +82,7 @@ class Prober:
 
 
 class _Probe:
-    """A connection to one broker, opened at once."""
+    """A connection to one broker, opened immediately."""
 
     def __init__(self, target: Target) -> None:
         self._link: Link | None = None
@@ -88,14 +93,16 @@ class _Probe:
             self._link = await open_link(target, CONNECT_S)
 
     def is_down(self) -> bool:
+        """Report whether the connection failed or was lost."""
         return self._opening.done() and (self._link is None or not self._link.open)
 
     def beat(self) -> None:
-        """A broker that closes silent connections must not seem gone for that."""
+        """Send a heartbeat: a broker may close silent connections, which must not look like an outage."""
         if self._link is not None:
             self._link.send(zbus_client.heartbeat())
 
     def end(self) -> None:
+        """Close the connection."""
         self._opening.cancel()
         if self._link is not None:
             self._link.abort()

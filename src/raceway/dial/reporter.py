@@ -1,4 +1,4 @@
-"""Tells one tracker about this bus: a moment after the start, now and then, and when a queue was made."""
+"""Reports about this bus to one tracker: shortly after the start, periodically, and when a queue was created."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from raceway.codec import zbus_client
 from raceway.dial.allowed import Target
 from raceway.dial.link import Link, open_link
 
-# The first report after a start, if reports do not come more often anyway.
+# Seconds until the first report after a start, unless reports are more frequent anyway. As the real broker does.
 FIRST_S = 1.0
 CONNECT_S = 5.0
-# A tracker that is not there is tried less and less often, down to once in so many report intervals.
+# Largest pause between attempts to connect, in report intervals; the pause doubles up to it.
 MAX_BACKOFF = 10
-# Many queues made in a row share a report: at most so many reports come in the time of a regular one.
+# Queues created in quick succession share a report: at most this many are sent per report interval.
 HURRIED_REPORTS = 10
 
 log = structlog.get_logger("raceway.dial")
 
 
 class Reporter:
-    """`report` makes the body of a report. `run` goes on until it is cancelled."""
+    """Report to one tracker. `report` encodes the body. `run` goes on until it is cancelled."""
 
     def __init__(self, target: Target, report: Callable[[], bytes], every_s: float, token: str = "") -> None:
         self._target = target
@@ -34,28 +34,31 @@ class Reporter:
         self._hurried = asyncio.Event()
 
     def hurry(self) -> None:
-        """Something changed that the tracker should know soon."""
+        """Ask for a report soon, because a queue was created."""
         self._hurried.set()
 
     async def run(self) -> None:
+        """Connect to the tracker and report, reconnecting with growing pauses."""
         await asyncio.sleep(min(FIRST_S, self._every_s))
         delay_s = self._every_s
         while True:
             try:
                 link = await open_link(self._target, CONNECT_S)
             except OSError as error:
-                log.info("tracker not reached", tracker=str(self._target), reason=str(error), again_s=round(delay_s, 1))
+                log.info(
+                    "tracker connect failed", tracker=str(self._target), reason=str(error), again_s=round(delay_s, 1)
+                )
             else:
-                log.info("reporting", tracker=str(self._target))
+                log.info("tracker connected", tracker=str(self._target))
                 delay_s = self._every_s
                 await self._report_on(link)
-                log.warning("tracker lost", tracker=str(self._target))
-            # Up to half of the delay is chance, so that many brokers do not come back in one moment.
+                log.warning("tracker connection lost", tracker=str(self._target))
+            # Up to half of the delay is random, so that many brokers do not reconnect at the same moment.
             await asyncio.sleep(delay_s * (1 - random.random() / 2))  # noqa: S311 - not a secret
             delay_s = min(2 * delay_s, MAX_BACKOFF * self._every_s)
 
     async def _report_on(self, link: Link) -> None:
-        """Until the connection is lost."""
+        """Report until the connection is lost."""
         lost = asyncio.create_task(link.closed.wait())
         try:
             while link.open:
@@ -68,6 +71,7 @@ class Reporter:
             link.abort()
 
     async def _wait_for_next(self, lost: asyncio.Task[bool]) -> None:
+        """Wait for the next report's time, a hurried one, or the loss of the connection."""
         hurried = asyncio.create_task(self._hurried.wait())
         rest_s = self._every_s * (1 - 1 / HURRIED_REPORTS)
         try:

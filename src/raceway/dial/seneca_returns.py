@@ -1,7 +1,7 @@
-"""Answers to the addresses that callers name (`rtn.urn`): only where that is allowed, never to the bus itself.
+"""Delivery of responses to the addresses that callers name (`rtn.urn`).
 
-A stranger chooses these addresses, so they are on the allow-list or nothing happens. An answer that is not taken is
-sent again a few times, as long as that may help (no connection, or the receiver's own fault), and is parked then.
+Callers choose these addresses, so only those on the allow-list are used, and never the bus itself. A response that is
+not accepted is sent again a few times if that may help (no connection, or a 5xx), and is parked then.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ from raceway.model.envelope import RESPONSE, SENECA, Batch
 
 log = structlog.get_logger("raceway.dial")
 
-# Return paths are many and each is used rarely: connections to one of them are few and go soon.
+# Connections per return path. There are many paths, each rarely used.
 CONNECTIONS = 4
 LINES = b"content-type: application/json\r\n"
-# Pools of addresses that callers name; the oldest goes first.
+# Return paths whose connections are kept; beyond that the oldest pool is closed, since callers choose the addresses.
 KEPT_POOLS = 256
 
 
 class _Pool(NamedTuple):
+    """The connections to one return path."""
+
     pool: HttpPool
     address: Address
 
 
 class Returns:
-    """`is_own` tells whether an address is the bus itself."""
+    """Delivery to return paths. `is_own` tells whether an address is the bus itself."""
 
     def __init__(
         self,
@@ -56,27 +58,30 @@ class Returns:
         self._sent = 0
 
     def allows(self, urn: str) -> bool:
+        """Report whether a return path may be used."""
         return self._maybe_refusal(urn) is None
 
     def note_refusal(self, urn: str) -> None:
+        """Count and log a return path that may not be used."""
         self._broker.meter.counts["bus.return_refused"] += 1
         log.warning("return path refused", urn=urn, reason=self._maybe_refusal(urn))
 
     def _maybe_refusal(self, urn: str) -> str | None:
+        """The reason a return path may not be used."""
         try:
             address = parse_address(urn)
         except MalformedError as error:
             return str(error)
         if not address.is_http:
-            return "it is not http"
+            return "not an http or https address"
         if self._is_own(address.target):
-            return "it is the bus itself"
+            return "the address is the bus itself"
         if not self._allowed.allows(address.target):
-            return "it is not on the list (dial.allow)"
+            return "the address is not in dial.allow"
         return None
 
     def send(self, urn: str, document: bytes, call_id: str) -> None:
-        """`allows` comes first. Each answer takes its own way: none waits for another."""
+        """Queue a response for delivery; check with `allows` first. Each has its own lane: none waits for another."""
         mid, _, cid = call_id.partition("/")
         row = Batch(
             1, wire=SENECA, kind=RESPONSE, payload=[document], message_id=[mid.encode()],
@@ -86,12 +91,14 @@ class Returns:
         self._courier.take(str(self._sent), Parcel(row, 0, urn.encode()))
 
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
+        """POST the response once."""
         pool, address = self._pool(parcel.data.decode())
         request = HttpRequest(LINES, parcel.batch.item("payload", parcel.row))
         data = http_request_bytes(request, address.host, address.path)
         pool.send(data, self._settings.return_ms / 1000, lambda response: tried(maybe_not_taken(response)))
 
     def _pool(self, urn: str) -> _Pool:
+        """Return the connections to a return path, opening a pool if there is none."""
         found = self._pools.get(urn)
         if found is None:
             address = parse_address(urn)
@@ -111,14 +118,16 @@ class Returns:
         return found
 
     def _park(self, parcel: Parcel, reason: str) -> None:
-        log.warning("return path did not take an answer", urn=parcel.data.decode(), reason=reason)
+        """Log and park a response that was not accepted."""
+        log.warning("return path delivery failed", urn=parcel.data.decode(), reason=reason)
         self._broker.parking.park(parcel.batch, parcel.row, parcel.data.decode(), reason)
 
     async def drain(self, limit_s: float) -> None:
+        """Wait until every response is delivered or parked, at most `limit_s` seconds."""
         await self._courier.drain(limit_s)
 
     def close(self) -> None:
-        """What has not reached its caller is undeliverable."""
+        """Park what has not been delivered, and close all connections."""
         self._courier.give_up("the bus stops")
         for pool, _ in self._pools.values():
             pool.close()

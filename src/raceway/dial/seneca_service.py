@@ -1,8 +1,7 @@
-"""The line to one Seneca service: how it is reached, in what dialect it is spoken to, whether it is there.
+"""The link to one Seneca service: its transport, its dialect, and whether it is up.
 
-Where the dialect was not said it is found out by asking something that every listener answers, if only with an error.
-A service that cannot be connected to counts as down: it is passed over, and looked for again after a pause that doubles
-each time.
+An unknown dialect is found out by a probe that every listener answers, if only with an error. A service that cannot be
+connected to counts as down: it is skipped, and probed again after a pause that doubles each time.
 """
 
 from __future__ import annotations
@@ -37,10 +36,10 @@ log = structlog.get_logger("raceway.dial")
 
 Answered = Callable[[Reply | RacewayError], None]
 State = Literal["up", "down", "unknown"]
-# The log tells of failed calls so often at most.
+# Shortest interval between two log events about failed calls of one service.
 LOG_S = 1.0
 
-# Every instance has this for itself; a listener that does not answer it says so, and that tells its dialect too.
+# Every npm `seneca` instance answers this action; one that does not expose it responds with an error, in its dialect.
 PROBE = Outgoing("probe", "probe", "raceway", raw_members({"role": "seneca", "cmd": "ping"}))
 
 
@@ -56,6 +55,8 @@ class Transport(Protocol):
 
 
 class OverHttp:
+    """Calls over HTTP."""
+
     def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         limits = PoolLimits(
             connections=settings.connections,
@@ -70,15 +71,20 @@ class OverHttp:
 
     @property
     def open_connections(self) -> int:
+        """Number of established connections."""
         return self.pool.open_connections
 
     def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+        """Send a request; `answered` gets the reply."""
+
         def read(response: Response | RacewayError) -> None:
             answered(response if isinstance(response, RacewayError) else read_response(dialect, response))
 
         self.pool.send(self._request(dialect, outgoing), timeout_s, read)
 
     def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
+        """Send a message without a reply; any 2xx accepts it."""
+
         def read(response: Response | RacewayError) -> None:
             tried(maybe_not_taken(response))
 
@@ -88,23 +94,29 @@ class OverHttp:
         return http_request_bytes(call_http(dialect, outgoing), self._address.host, self._address.path)
 
     def close(self) -> None:
+        """Close all connections."""
         self.pool.close()
 
 
 class OverLines:
+    """Calls over lines of TCP."""
+
     def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         limits = LineLimits(settings.waiting, settings.waiting_bytes, settings.answer_limit, settings.connect_ms / 1000)
         self._link = LineLink(address.target, loop, turn, limits)
 
     @property
     def open_connections(self) -> int:
+        """Number of established connections."""
         return self._link.open_connections
 
     def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+        """Send a request; `answered` gets the reply."""
         self._link.send(outgoing.id, call_line(dialect, outgoing), timeout_s, answered)
 
     def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
-        """A written line counts as taken."""
+        """Send a message without a reply; a written line counts as accepted, since T and S lines have no
+        acknowledgement."""
 
         def told(error: RacewayError | None) -> None:
             tried(None if error is None else NotTaken(str(error), reached=False))
@@ -112,12 +124,15 @@ class OverLines:
         self._link.tell(call_line(dialect, outgoing), told)
 
     def close(self) -> None:
+        """Close the connection."""
         self._link.close()
 
 
 def read_response(dialect: Dialect, response: Response) -> Reply | RacewayError:
+    """Read an HTTP response as a reply."""
+    # Following it would connect to an address that is not on the allow-list.
     if 300 <= response.status < 400:
-        return MalformedError(f"the service answered with a redirect ({response.status}), which is not followed")
+        return MalformedError(f"the service responded with a redirect ({response.status}); redirects are not followed")
     try:
         return read_http_answer(dialect, response.status, response.headers, response.body)
     except MalformedError as error:
@@ -125,7 +140,8 @@ def read_response(dialect: Dialect, response: Response) -> Reply | RacewayError:
 
 
 def maybe_not_taken(response: Response | RacewayError) -> NotTaken | None:
-    """Anything of 200 counts as taken; what the receiver itself faults in the message is not tried again."""
+    """Return why a message was not accepted; None for any 2xx. A 4xx is not tried again: the receiver faults the
+    message."""
     if isinstance(response, RacewayError):
         return NotTaken(str(response), reached=not isinstance(response, UnreachableError))
     if 200 <= response.status < 300:
@@ -134,7 +150,8 @@ def maybe_not_taken(response: Response | RacewayError) -> NotTaken | None:
 
 
 class ServiceLine:
-    """`state` is `unknown` until the first connection. It can be asked when its `dialect` is known."""
+    """The link to one service. `state` is `unknown` until the first probe; it can be called when its `dialect` is
+    known."""
 
     def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
         self.address, self.dialect = address, address.dialect
@@ -152,20 +169,22 @@ class ServiceLine:
 
     @property
     def open_connections(self) -> int:
+        """Number of established connections."""
         return self._transport.open_connections
 
     def after_look(self, callback: Callable[[], None]) -> None:
-        """When it is known whether the service is there, and how it speaks. For one whose state is `unknown`."""
+        """Call back after the first probe. Only for a service whose state is `unknown`."""
         self._curious.append(callback)
 
     def call(self, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
-        """`answered` gets the reply, or why there is none: UnreachableError if nothing was sent. It tells `note`."""
+        """Send a request. `answered` gets the reply, or the error (UnreachableError if nothing was sent), and passes it
+        to `note`."""
         assert self.dialect is not None
         self.calls += 1
         self._transport.call(self.dialect, outgoing, timeout_s, answered)
 
     def note(self, reply: Reply | RacewayError) -> None:
-        """What came of a call tells whether the service is there."""
+        """Update the state from the result of a call."""
         if isinstance(reply, UnreachableError):
             self._went_down(str(reply))
         elif self.state != "up":
@@ -174,16 +193,16 @@ class ServiceLine:
             self._note_failure(reply)
 
     def _note_failure(self, error: RacewayError) -> None:
-        """Not more often than once a second: a service may fail thousands of calls at once."""
+        """Count a failed call and log it, at most once a second: a service may fail thousands at once."""
         self.failures += 1
         if self._loop.time() - self._logged_s >= LOG_S:
             self._logged_s = self._loop.time()
-            log.warning("a call failed", url=self.address.url, reason=str(error), failures=self.failures)
+            log.warning("service call failed", url=self.address.url, reason=str(error), failures=self.failures)
 
     def tell(self, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
-        """A message without an answer."""
+        """Send a message without a reply."""
         if self.dialect is None:
-            self._loop.call_soon(tried, NotTaken(self.reason or "not reached yet", reached=False))
+            self._loop.call_soon(tried, NotTaken(self.reason or "the service has not been reached yet", reached=False))
             return
         self.calls += 1
 
@@ -198,15 +217,16 @@ class ServiceLine:
     # ---- is it there? ------------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Connect, and find out the dialect if it was not said. Never fails: `state` and `reason` tell."""
+        """Probe the service: connect, and find out an unknown dialect. Never raises: `state` and `reason` tell the
+        result."""
         try:
             async with asyncio.timeout(self._settings.connect_ms / 1000):
                 if self.address.dialect is None:
                     self.dialect = await self._ask_dialect()
                 else:
                     await self._connect()
-        except (OSError, UnicodeError, RacewayError) as error:  # the second for names that DNS cannot carry
-            self._went_down(str(error) or "no answer in time")
+        except (OSError, UnicodeError, RacewayError) as error:  # UnicodeError: a host name that IDNA cannot encode
+            self._went_down(str(error) or "no response in time")
         else:
             self._is_up()
         curious, self._curious = self._curious, []
@@ -214,11 +234,13 @@ class ServiceLine:
             callback()
 
     async def _connect(self) -> None:
+        """Connect and close again: the dialect is known, only reachability is not."""
         target = self.address.target
         transport, _ = await self._loop.create_connection(asyncio.Protocol, target.host, target.port)
         transport.close()
 
     async def _ask_dialect(self) -> Dialect:
+        """Send the probe with headers and `meta$`, and infer the dialect from the response."""
         transport = self._transport
         assert isinstance(transport, OverHttp)
         heard: asyncio.Future[Response | RacewayError] = self._loop.create_future()
@@ -235,6 +257,7 @@ class ServiceLine:
         return dialect_of(response)
 
     def _is_up(self) -> None:
+        """Set the state to up and cancel the next probe."""
         if self.state != "up":
             log.info("service is up", url=self.address.url, dialect=self.dialect.value if self.dialect else None)
         self.state, self.reason, self._pause_ms = "up", "", self._settings.retry_ms
@@ -243,6 +266,7 @@ class ServiceLine:
             self._retry = None
 
     def _went_down(self, reason: str) -> None:
+        """Set the state to down and schedule the next probe."""
         if self.state != "down":
             log.warning("service is down", url=self.address.url, reason=reason)
         self.state, self.reason = "down", reason
@@ -251,10 +275,12 @@ class ServiceLine:
             self._pause_ms = min(2 * self._pause_ms, self._settings.retry_max_ms)
 
     def _look_again(self) -> None:
+        """Probe the service again."""
         self._retry = None
         self._looking = self._loop.create_task(self.look())
 
     def close(self) -> None:
+        """Cancel probes and close the connections."""
         if self._retry is not None:
             self._retry.cancel()
         if self._looking is not None:
@@ -263,12 +289,14 @@ class ServiceLine:
 
 
 def dialect_of(response: Response) -> Dialect:
-    """By the meta data of an answer to a request that had all of it. Raises MalformedError for what is no listener."""
+    """Infer the dialect from the response to a probe that had headers and `meta$`. Raises MalformedError if it is not
+    JSON."""
     try:
         document = msgspec.json.decode(response.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise MalformedError(f"no Seneca listener: its answer ({response.status}) is not JSON") from error
+        raise MalformedError(f"not a Seneca listener: its response (status {response.status}) is not JSON") from error
     meta = document.get("meta$") if isinstance(document, dict) else None
     if isinstance(meta, dict):
+        # S names `mid` and `rid`, W `id` and `instance`; an L listener responds without `meta$`.
         return Dialect.SEED if "mid" in meta or "rid" in meta else Dialect.WEB
     return Dialect.LEGACY

@@ -1,7 +1,7 @@
-"""Services attached to the bus: by configuration at each start, by command until they are detached.
+"""Table of the services attached to the bus: by settings at each start, or by command until they are detached.
 
-What was attached by command is kept in the journal's state, so that a restart finds it again. A service is known by its
-pin and its address.
+Services attached by command are kept in the journal's state, so a restart finds them again. A service is identified by
+its pin and its address.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ log = structlog.get_logger("raceway.dial")
 
 
 class Attachment(msgspec.Struct, frozen=True):
-    """What is kept of a service that was attached by command. `found` is how it spoke when it was last asked: after a
-    restart it is spoken to in this way until it was asked again. `name` is the topic that the command gave its pin."""
+    """The stored form of a service attached by command. `found` is the dialect of the last probe, used after a restart
+    until the next probe. `name` is the topic that the command gave the pin."""
 
     pin: str
     url: str
@@ -39,7 +39,7 @@ class Attachment(msgspec.Struct, frozen=True):
 
 
 class ServiceRow(msgspec.Struct, frozen=True):
-    """What is shown of a service."""
+    """A service as it is listed."""
 
     pin: str
     topic: str
@@ -55,7 +55,7 @@ class ServiceRow(msgspec.Struct, frozen=True):
 
 
 class ServiceTable:
-    """`is_own` tells whether an address is the bus itself, where nothing can be attached."""
+    """The attached services. `is_own` tells whether an address is the bus itself, which cannot be attached."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class ServiceTable:
         self._looking: set[asyncio.Task[None]] = set()
 
     def open(self) -> None:
-        """Attach what the settings and the journal name. Raises ConfigError for settings that cannot be used."""
+        """Attach the services of settings and journal. Raises ConfigError for invalid settings."""
         for text, name in self._settings.names.items():
             try:
                 self._names |= {canonical_text(pattern): name for pattern in parse_pins(text)}
@@ -92,37 +92,38 @@ class ServiceTable:
             self._look_at(service.line)
 
     async def looked(self, limit_s: float) -> None:
-        """Every service was looked for once, or the time is over: a caller who comes right after the start must not be
-        told that nobody is there."""
+        """Wait until every service was probed once, at most `limit_s` seconds: a caller right after the start must not
+        be told that no service is there."""
         if self._looking:
             await asyncio.wait(self._looking, timeout=limit_s)
 
     def _restore(self, kept: Attachment) -> None:
+        """Attach a service from the journal; one that settings no longer allow is logged and skipped."""
         try:
             for service in self._add_all(kept.pin, kept.url, kept.dialect, kept.name):
                 if kept.found:
                     service.line.dialect = parse_address(kept.url, kept.found).dialect
         except RacewayError as error:  # settings have changed since
-            log.error("a service cannot be attached again", pin=kept.pin, url=kept.url, reason=str(error))
+            log.error("service not restored", pin=kept.pin, url=kept.url, reason=str(error))
 
     async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> list[ServiceRow]:
-        """Attach for good, also over restarts: all of the pins or none. One that is attached already may change its
-        dialect by it. `name` is the topic of the one pin, instead of what its values make.
+        """Attach a service durably, for all of the pins or none. Attaching one again may change its dialect. `name`
+        replaces the topic name derived from a single pin's values.
 
-        Raises the errors of pins, names and addresses, ForbiddenError for one that is not on the allow-list, and
-        UnavailableError if it could not be kept. Whether the service is there shows in the rows.
+        Raises the errors of pins, names and addresses, ForbiddenError for an address that is not allowed, and
+        UnavailableError if the change could not be stored. The rows tell whether the service is up.
         """
         self._broker.journal.check_writable()
         before = {_key(service) for service in self}
         services = self._add_all(pins, url, dialect, name)
         await asyncio.gather(*(service.line.look() for service in services))
         for service in services:
-            if service in self:  # nobody has detached it meanwhile
+            if service in self:  # it may have been detached during the probe
                 self._broker.set_state(SECTION, _key(service), msgspec.to_builtins(self._kept(service, dialect)))
         try:
             await self._committed()
         except RacewayError:
-            # What was to be kept is lost with the commit.
+            # The commit failed, so a restart would not know these services: detach them again.
             for service in services:
                 if _key(service) not in before and service in self:
                     self._take_out(service)
@@ -130,13 +131,15 @@ class ServiceTable:
         return [self._row(service) for service in services]
 
     def _kept(self, service: Service, dialect: str) -> Attachment:
+        """The stored form of a service."""
         pin, line = service.pin, service.line
         name = pin.topic if pin.is_named and self._names.get(pin.text) != pin.topic else ""
         found = line.dialect.value[0] if line.dialect is not None else ""
         return Attachment(pin.text, line.address.url, dialect, found, name)
 
     async def detach(self, pins: str, url: str) -> int:
-        """How many there were. One from the settings comes back at the next start. Raises UnavailableError."""
+        """Detach services and return their number. One from the settings comes back at the next start. Raises
+        UnavailableError."""
         self._broker.journal.check_writable()
         address = parse_address(url)
         gone = 0
@@ -150,17 +153,18 @@ class ServiceTable:
         return gone
 
     def rows(self) -> list[ServiceRow]:
+        """List the services."""
         return [self._row(service) for service in self]
 
     def __iter__(self) -> Iterator[Service]:
         return (service for _, group in self.pins for service in group.services)
 
     async def drain(self, limit_s: float) -> None:
-        """Let what was published reach its observers."""
+        """Wait until publishes have reached their observers, at most `limit_s` seconds."""
         await asyncio.gather(*(service.courier.drain(limit_s) for service in self))
 
     def close(self) -> None:
-        """What has not reached its observer is undeliverable."""
+        """Park what has not reached its observer, and close all connections."""
         for task in self._looking:
             task.cancel()
         for service in self:
@@ -169,33 +173,36 @@ class ServiceTable:
     # ---- adding and removing -----------------------------------------------------------------------------------------
 
     def _add_all(self, pins: str, url: str, dialect: str, name: str) -> list[Service]:
-        """All or none."""
+        """Attach all of the pins or none."""
         address = parse_address(url, dialect)
         if self._is_own(address.target):
             raise ForbiddenError("the bus", "be attached to itself")
         if not self._allowed.allows(address.target):
-            raise ForbiddenError("the bus", f"connect to {address.target}: it is not on the list (dial.allow)")
+            raise ForbiddenError("the bus", f"connect to {address.target}: the address is not in dial.allow")
         patterns = parse_pins(pins)
         if name and len(patterns) > 1:
-            raise NameInvalidError(name, "it is a name for one pin, and there are several")
+            raise NameInvalidError(name, "a topic name is for one pin, but several pins are given")
         wanted = [self._pin(pattern, name) for pattern in patterns]
+        # All pins are checked before the first is added: the operation is atomic.
         self.pins.check(wanted)
         return [self._add(pin, address) for pin in wanted]
 
     def _pin(self, pattern: Pattern, name: str) -> Pin:
-        """Under the name it is given, else under the one it has already."""
+        """Return the pin under the given name, otherwise under the one it already has."""
         text = canonical_text(pattern)
         if is_internal(lambda key: pattern.get(key, MISSING)):
-            raise NameInvalidError(text, "it is Seneca's own and never exposed")
+            raise NameInvalidError(text, "reserved by Seneca and never exposed")
         attached = None if name else self.pins.maybe_attached(pattern)
         return attached or Pin.of(pattern, name or self._names.get(text))
 
     def _add(self, pin: Pin, address: Address) -> Service:
+        """Attach a service to one pin, or return it if it is attached already."""
         group = self.pins.maybe_get(pin) or self._new_group(pin)
         known = _maybe_service(group, address.url)
         if known is not None:
             if address.dialect is None or address.dialect is known.line.dialect:
                 return known
+            # Another dialect: the old link is replaced.
             self._drop(group, known)
         line = ServiceLine(address, self._settings, self._loop, self._broker.turn)
         service = Service(self._broker, pin, self._timeout_ms, line, self._settings)
@@ -205,15 +212,17 @@ class ServiceTable:
         return service
 
     def _new_group(self, pin: Pin) -> PinGroup:
+        """Create the group of a new pin."""
         group = PinGroup(self._broker, pin, self._timeout_ms, self._settings.message_limit, self.pins)
         self.pins.add(pin, group)
         self._broker.peers.add(group)
         self._broker.routing.subscribe(group, "request", pin.topic, 0)
-        # A pin that covers a topic of another one may be meant by it now.
+        # Cached routes may name another pin whose topic this one covers.
         self._broker.routing.forget_routes()
         return group
 
     def _remove(self, service: Service) -> None:
+        """Detach a service and delete its stored form."""
         key = _key(service)
         if self._broker.journal.state.get(SECTION, key) is not None:
             self._broker.set_state(SECTION, key, None)
@@ -221,6 +230,7 @@ class ServiceTable:
         self._take_out(service)
 
     def _take_out(self, service: Service) -> None:
+        """Detach a service, and remove its pin if it was the last."""
         group = self.pins.maybe_get(service.pin)
         assert group is not None
         self._drop(group, service)
@@ -228,27 +238,31 @@ class ServiceTable:
             self.pins.remove(group.pin)
             self._broker.peers.remove(group)
             self._broker.routing.remove(group)
-            # A pin that this one had hidden may be found under its names now.
+            # Names that this pin had claimed may mean another one now.
             self._broker.routing.forget_routes()
         self._broker.note_subscriptions()
 
     def _drop(self, group: PinGroup, service: Service) -> None:
+        """Remove a service from its group and close it."""
         group.services.remove(service)
         self._broker.routing.remove(service)
         service.close("the service was detached")
 
     def _maybe_group(self, pattern: Pattern) -> PinGroup | None:
+        """The group of an attached pin."""
         pin = self.pins.maybe_attached(pattern)
         return None if pin is None else self.pins.maybe_get(pin)
 
     # ---- looking -----------------------------------------------------------------------------------------------------
 
     def _look_at(self, line: ServiceLine) -> None:
+        """Probe a service in the background."""
         task = self._loop.create_task(line.look())
         self._looking.add(task)
         task.add_done_callback(self._looking.discard)
 
     async def _committed(self) -> None:
+        """Wait until the journal has stored the change. Raises UnavailableError."""
         done: asyncio.Future[RacewayError | None] = self._loop.create_future()
 
         def tell(error: RacewayError | None) -> None:
@@ -260,6 +274,7 @@ class ServiceTable:
             raise error
 
     def _row(self, service: Service) -> ServiceRow:
+        """List one service."""
         line = service.line
         return ServiceRow(
             pin=service.pin.text,
@@ -277,8 +292,10 @@ class ServiceTable:
 
 
 def _key(service: Service) -> str:
+    """The key of a service in the journal's state."""
     return f"{service.pin.text} {service.line.address.url}"
 
 
 def _maybe_service(group: PinGroup, url: str) -> Service | None:
+    """The service of a group at an address."""
     return next((service for service in group.services if service.line.address.url == url), None)

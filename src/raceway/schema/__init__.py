@@ -1,1 +1,1 @@
-"""Schemas: definitions read once, payloads checked against them, versions compared. Pure: no sockets, no clocks."""
+"""Schemas: parse definitions, validate payloads, compare versions. Pure: no sockets, no clocks."""

@@ -1,7 +1,8 @@
-"""Avro schemas. A definition is turned into nodes once; payloads and other versions are compared with those.
+"""Avro schemas. A definition is parsed into nodes once; payloads and other versions are checked against those.
 
-Ours, because what is at hand is not made for strangers: fastavro takes definitions that break the specification, ends
-the process on a deeply nested datum, and fills the memory from six bytes that announce an array of nulls.
+An own implementation, because fastavro is not made for untrusted input: it accepts definitions that break the
+specification, crashes the process on a deeply nested datum, and exhausts memory on six bytes that announce an array of
+nulls.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from raceway.schema.json_text import canonical_json, document_of
 
 
 class Avro(Definition):
+    """An Avro definition."""
+
     schema_type: ClassVar[SchemaType] = "avro"
 
     def __init__(self, definition: bytes, references: Resolved = ()) -> None:
@@ -27,14 +30,19 @@ class Avro(Definition):
 
     @property
     def canonical(self) -> bytes:
+        """The definition as JSON with sorted keys."""
+        # Not Avro's Parsing Canonical Form, which drops defaults and aliases: both matter for schema resolution.
         return canonical_json(self._document)
 
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
+        """Check a payload in binary, container or JSON form."""
         return maybe_fault(self.node, payload)
 
     def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
+        """Decode a valid payload to JSON."""
         return json_of(self.node, payload)
 
     def refusals(self, writer: Definition) -> list[str]:
+        """Compare by Avro's schema resolution."""
         assert isinstance(writer, Avro)
         return refusals(self.node, writer.node)

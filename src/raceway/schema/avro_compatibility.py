@@ -1,4 +1,5 @@
-"""Can one Avro schema read what was written with another? The resolution rules of the specification:
+"""Avro schema resolution: can one schema read what was written with another? Rules of the specification (1.12, "Schema
+Resolution"):
 
 records     names match (an alias of the reader's counts); a field that only the reader has needs a default; fields
             are compared by name or alias of the reader's
@@ -13,6 +14,7 @@ from __future__ import annotations
 from raceway.schema.avro_nodes import Node
 from raceway.schema.effort import Compared, Effort, TooIntricateError
 
+# Reader's type to the writer's types it can also read.
 PROMOTIONS = {
     "long": ("int",),
     "float": ("int", "long"),
@@ -23,28 +25,34 @@ PROMOTIONS = {
 
 
 def refusals(reader: Node, writer: Node) -> list[str]:
-    """Why `reader` cannot read what was written with `writer`; empty when it can."""
+    """List why `reader` cannot read what was written with `writer`; empty if it can."""
     try:
         return _Comparison(Effort(), Compared()).compare(reader, writer, "")
     except (TooIntricateError, RecursionError):
-        return ["the two schemas are too intricate to be compared"]
+        return ["comparison budget exceeded: the schemas are too complex to compare"]
 
 
 class _Comparison:
+    """A comparison of two schemas, with a step budget."""
+
     def __init__(self, effort: Effort, compared: Compared) -> None:
         self._effort, self._compared = effort, compared
 
     def compare(self, reader: Node, writer: Node, path: str) -> list[str]:
+        """Compare two nodes, each pair once."""
         self._effort.spend()
         pair = (id(reader), id(writer))
         found = self._compared.maybe_known(pair)
         if found is None:
+            # Assumed compatible while it is compared: a recursive schema meets the same pair again.
             self._compared.note(pair, [])
             found = self._compare(reader, writer, path)
             self._compared.note(pair, found)
         return found
 
     def _compare(self, reader: Node, writer: Node, path: str) -> list[str]:
+        """Compare two nodes that were not compared before."""
+        # The writer's union first: each of its branches must be readable, whatever the reader is.
         if writer.kind == "union":
             return [reason for branch in writer.branches for reason in self.compare(reader, branch, path)]
         if reader.kind == "union":
@@ -67,16 +75,18 @@ class _Comparison:
             if unknown and reader.default_symbol is None:
                 return [f"{here}: the reader does not know the symbol {unknown[0]!r} and has no default"]
         if reader.kind == "fixed" and reader.size != writer.size:
-            return [f"{here}: {writer.size} bytes cannot be read as {reader.size}"]
+            return [f"{here}: fixed of {writer.size} bytes cannot be read as fixed of {reader.size} bytes"]
         return []
 
     def _into_union(self, reader: Node, writer: Node, path: str) -> list[str]:
+        """Find a branch of the reader's union that reads the writer's type."""
         for branch in reader.branches:
             if not _Comparison(self._effort, Compared(self._compared)).compare(branch, writer, ""):
                 return []
         return [f"{path or '/'}: no branch of the reader's union reads {writer.label}"]
 
     def _record(self, reader: Node, writer: Node, path: str) -> list[str]:
+        """Compare records field by field. Fields that only the writer has are ignored."""
         found: list[str] = []
         written = {field.name: field for field in writer.fields}
         for field in reader.fields:
@@ -90,6 +100,6 @@ class _Comparison:
 
 
 def _names_match(reader: Node, writer: Node) -> bool:
-    """Without namespaces, as the specification says; a reader's alias counts as its name."""
+    """Compare names without namespaces, as the specification says; a reader's alias counts as its name."""
     unqualified = writer.name.rpartition(".")[2]
     return reader.name.rpartition(".")[2] == unqualified or writer.name in reader.aliases

@@ -1,12 +1,12 @@
-"""Is a payload a datum of an Avro schema? Three spellings are taken:
+"""Validation of a payload against an Avro schema. Three forms are accepted:
 
-    one datum in binary, and nothing behind it
-    an object container file, whose own schema the registered one can read
-    JSON: Avro's own encoding, or plain values (a union's branch unnamed), as many clients send
+    one datum in binary encoding, without trailing bytes
+    an object container file whose own schema the registered one can read
+    JSON: Avro's JSON encoding, or plain values (without the branch names of unions), as many clients send
 
-Values are stepped over, not built. Depth is bounded, and so is the number of steps: every step but those for types
-without bytes moves on in the payload. Those types cannot be items, but a record may have thousands of fields of them,
-and records made of such records more than anybody can count; so fields are counted too.
+Values are skipped, not built. Depth and number of steps are bounded: every step but those for types without bytes
+advances in the payload. Such types are refused as array items, but a record may have thousands of fields of them, and
+records made of such records many more, so fields are counted too.
 """
 
 from __future__ import annotations
@@ -22,20 +22,22 @@ from raceway.schema.avro_reader import read_schema
 from raceway.schema.definition import Fault
 from raceway.schema.json_text import decode_json, document_of
 
+# Within Python's recursion limit: each level takes up to three calls.
 MAX_DEPTH = 200
-# Fields that may be stepped over beside one for each byte: a second.
+# Fields that may be skipped in addition to one per byte of the payload: about a second of work.
 SPARE_STEPS = 2_000_000
+# Avro 1.12, "Object Container Files": magic, metadata map, 16-byte sync marker, then blocks.
 MAGIC = b"Obj\x01"
 SYNC_BYTES = 16
-# What compressed blocks of one payload may unfold to.
+# Limit of all decompressed blocks of one payload, against decompression bombs.
 UNFOLDED_BYTES = 16 * 1024 * 1024
 WIDTHS = {"float": 4, "double": 8}
-# A JSON text begins with one of these.
+# First bytes of a JSON text (RFC 8259, 2 and 3).
 JSON_BEGINNINGS = b'{["-0123456789ntf \t\r\n'
 
 
 class WrongError(Exception):
-    """The rule that is broken, and how. The path is put together on the way out."""
+    """The violated rule, and how. The path is built while the exception propagates."""
 
     def __init__(self, rule: str, reason: str) -> None:
         self.rule, self.reason = rule, reason
@@ -43,13 +45,15 @@ class WrongError(Exception):
 
 
 def maybe_fault(node: Node, payload: bytes) -> Fault | None:
-    """The first spelling in which the payload is a datum decides; if there is none, what the likeliest one lacks."""
+    """Return what is wrong with a payload; None if it is valid in one of the three forms. If it is in none, the fault
+    of the likeliest one is returned."""
     if payload.startswith(MAGIC) and (fault := _maybe_wrong(_check_container, node, payload)) is None:
         return None
     if (binary := _maybe_wrong(_check_binary, node, payload)) is None:
         return None
     if payload.startswith(MAGIC):
         return fault
+    # Binary was tried first: it is the rule, and a binary datum may begin with any byte.
     if payload[:1] in JSON_BEGINNINGS:
         try:
             value = decode_json(payload)
@@ -60,6 +64,7 @@ def maybe_fault(node: Node, payload: bytes) -> Fault | None:
 
 
 def _maybe_wrong(check: Callable[[Node, bytes], None], node: Node, payload: bytes) -> Fault | None:
+    """Run a check; return its error as a fault."""
     try:
         check(node, payload)
     except WrongError as wrong:
@@ -68,15 +73,16 @@ def _maybe_wrong(check: Callable[[Node, bytes], None], node: Node, payload: byte
 
 
 def _check_binary(node: Node, payload: bytes) -> None:
+    """Check one datum in binary encoding."""
     end = Steps(payload).step(node, 0, 0)
     if end != len(payload):
         raise WrongError("end", f"the datum ends after {end} of {len(payload)} bytes")
 
 
 class Steps:
-    """Steps over the datums in `data`. Each gives where it ends, or raises WrongError.
+    """Skip the datums in `data`. Each method returns the position after a value, or raises WrongError.
 
-    `spare`: what is left of the steps beside one for each byte, where the data is a part of the payload.
+    `spare`: what is left of the steps in addition to one per byte, if the data is a part of the payload.
     """
 
     def __init__(self, data: bytes, spare: int | None = None) -> None:
@@ -86,10 +92,13 @@ class Steps:
 
     @property
     def spare(self) -> int:
+        """Spare steps left."""
         return min(self._spare, self._left)
 
     def step(self, node: Node, at: int, depth: int) -> int:
+        """Skip one datum."""
         kind = node.kind
+        # Kinds in order of frequency: this is the hot path of validation.
         if kind == "record":
             return self._record(node, at, depth + 1)
         if kind == "string" or kind == "bytes":
@@ -97,7 +106,7 @@ class Steps:
         if kind == "int" or kind == "long":
             value, at = self.number(at)
             if kind == "int" and not -(1 << 31) <= value < 1 << 31:
-                raise WrongError("int", f"{value} is no int")
+                raise WrongError("int", f"{value} is out of the range of int")
             return at
         if kind == "union":
             return self.step(*self.branch(node, at), depth)
@@ -110,35 +119,37 @@ class Steps:
             return at
         if kind == "boolean":
             if self._data[at : at + 1] not in (b"\x00", b"\x01"):
-                raise WrongError("boolean", "neither 0 nor 1")
+                raise WrongError("boolean", "the byte is neither 0 nor 1")
             return at + 1
         return self.within(at + (node.size if kind == "fixed" else WIDTHS.get(kind, 0)))
 
     def branch(self, node: Node, at: int) -> tuple[Node, int]:
-        """The one a union's value is of, and where that value begins."""
+        """Return the branch a union's value is of, and the position of the value."""
         branch, at = self.number(at)
         if not 0 <= branch < len(node.branches):
             raise WrongError("union", f"the union has no branch {branch}")
         return node.branches[branch], at
 
     def number(self, at: int) -> tuple[int, int]:
-        """A zigzag varint of at most 64 bits, and where it ends."""
+        """Return a zigzag varint of at most 64 bits, and the position after it."""
         data, value, shift = self._data, 0, 0
+        # Ten groups of seven bits hold 64 bits; an eleventh byte, or higher bits in the tenth, are refused.
         while shift < 70:
             if at >= len(data):
-                raise WrongError("end", "the payload ends here")
+                raise WrongError("end", "unexpected end of the payload")
             byte = data[at]
             at += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80 and value < 1 << 64:
                 return (value >> 1) ^ -(value & 1), at
             shift += 7 if byte >= 0x80 else 70
-        raise WrongError("long", "a number of more than 64 bits")
+        raise WrongError("long", "varint of more than 64 bits")
 
     def text(self, kind: str, at: int) -> int:
+        """Skip a length and that many bytes; of a string, check UTF-8."""
         size, at = self.number(at)
         if size < 0:
-            raise WrongError(kind, f"a length of {size}")
+            raise WrongError(kind, f"negative length {size}")
         end = self.within(at + size)
         if kind == "string":
             try:
@@ -148,16 +159,18 @@ class Steps:
         return end
 
     def within(self, end: int) -> int:
+        """Return `end` if it is within the data."""
         if end > len(self._data):
-            raise WrongError("end", "the payload ends here")
+            raise WrongError("end", "unexpected end of the payload")
         return end
 
     def _record(self, node: Node, at: int, depth: int) -> int:
+        """Skip a record: its fields in declaration order."""
         if depth > MAX_DEPTH:
-            raise WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
+            raise WrongError("nesting", f"nested deeper than {MAX_DEPTH} levels")
         self._left -= len(node.fields)
         if self._left < 0:
-            raise WrongError("work", "its records have more fields than there is time for")
+            raise WrongError("work", "validation budget exceeded: too many record fields")
         for field in node.fields:
             try:
                 at = self.step(field.node, at, depth)
@@ -167,9 +180,10 @@ class Steps:
         return at
 
     def _blocks(self, node: Node, at: int, depth: int) -> int:
+        """Skip the blocks of an array or map, up to the empty one that ends it."""
         assert node.items is not None
         if depth > MAX_DEPTH:
-            raise WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
+            raise WrongError("nesting", f"nested deeper than {MAX_DEPTH} levels")
         while True:
             count, at = self.count(at)
             if count == 0:
@@ -184,13 +198,15 @@ class Steps:
                     raise
 
     def count(self, at: int) -> tuple[int, int]:
-        """Items of the next block. A negative count is followed by the block's size in bytes."""
+        """Return the number of items of the next block."""
         count, at = self.number(at)
+        # Avro 1.12, "Arrays": a negative count is followed by the block's size in bytes, which is not needed here.
         if count < 0:
             count = -count
             _, at = self.number(at)
+        # Every item takes a byte at least (see `avro_reader`), so a larger count is wrong and refused before the loop.
         if count > len(self._data) - at:
-            raise WrongError("count", f"{count} items cannot be in the {len(self._data) - at} bytes left")
+            raise WrongError("count", f"{count} items do not fit in the remaining {len(self._data) - at} bytes")
         return count, at
 
 
@@ -198,22 +214,24 @@ class Steps:
 
 
 def _check_container(node: Node, payload: bytes) -> None:
+    """Check all blocks of a container file."""
     for _ in container_blocks(node, payload):
         pass
 
 
 def container_blocks(node: Node, payload: bytes) -> Iterator[tuple[Node, bytes, int]]:
-    """The file's own schema, which `node` can read, the bytes of a good block, and how many datums they are."""
+    """Yield the file's own schema (readable by `node`), the bytes of each valid block, and its number of datums."""
     metadata, at = _metadata(payload)
     try:
         written = read_schema(document_of(metadata.get(b"avro.schema", b"")))
     except SchemaInvalidError as error:
-        raise WrongError("container", f"the file's own schema: {error}") from None
+        raise WrongError("container", f"invalid schema in the container file: {error}") from None
     if reasons := refusals(node, written):
-        raise WrongError("container", f"the file's own schema cannot be read: {reasons[0]}")
+        raise WrongError("container", f"the schema of the container file is not compatible: {reasons[0]}")
+    # Avro 1.12, "Required Codecs": null and deflate. Optional ones would need further libraries.
     codec = metadata.get(b"avro.codec", b"null")
     if codec not in (b"null", b"deflate"):
-        raise WrongError("container", f"the codec {codec.decode('utf-8', 'replace')!r} is not known")
+        raise WrongError("container", f"unsupported codec {codec.decode('utf-8', 'replace')!r}: use null or deflate")
     steps, sync, at = Steps(payload), payload[at : at + SYNC_BYTES], at + SYNC_BYTES
     room, spare = UNFOLDED_BYTES, steps.spare
     while at < len(payload):
@@ -221,7 +239,7 @@ def container_blocks(node: Node, payload: bytes) -> Iterator[tuple[Node, bytes, 
         size, at = steps.number(at)
         end = steps.within(at + max(size, 0) + SYNC_BYTES)
         if size < 0 or payload[end - SYNC_BYTES : end] != sync:
-            raise WrongError("container", "a block is not followed by the sync marker")
+            raise WrongError("container", "a block does not end with the sync marker")
         block, at = payload[at : at + size], end
         data = _inflated(block, room) if codec == b"deflate" else block
         room -= len(data)
@@ -230,19 +248,19 @@ def container_blocks(node: Node, payload: bytes) -> Iterator[tuple[Node, bytes, 
 
 
 def _check_block(node: Node, data: bytes, count: int, spare: int) -> int:
-    """What is left of the spare steps."""
+    """Check the datums of a block; return what is left of the spare steps."""
     if not 0 <= count <= max(len(data), 1):
-        raise WrongError("container", f"{count} datums cannot be in {len(data)} bytes")
+        raise WrongError("container", f"{count} datums do not fit in {len(data)} bytes")
     steps, at = Steps(data, spare), 0
     for _ in range(count):
         at = steps.step(node, at, 0)
     if at != len(data):
-        raise WrongError("container", "a block holds more than its datums")
+        raise WrongError("container", "a block has trailing bytes after its datums")
     return steps.spare
 
 
 def _metadata(payload: bytes) -> tuple[dict[bytes, bytes], int]:
-    """The file's head, a map of bytes; and where it ends."""
+    """Return the file's metadata, a map of bytes, and the position after it."""
     found: dict[bytes, bytes] = {}
     steps, at = Steps(payload), len(MAGIC)
     while True:
@@ -258,10 +276,12 @@ def _metadata(payload: bytes) -> tuple[dict[bytes, bytes], int]:
 
 
 def _inflated(block: bytes, limit: int) -> bytes:
+    """Decompress a block, at most `limit` bytes."""
     try:
+        # Raw deflate without zlib header or checksum (RFC 1951), as the specification says.
         data = zlib.decompressobj(-15).decompress(block, limit + 1)
     except zlib.error as error:
-        raise WrongError("container", f"a block cannot be unfolded: {error}") from None
+        raise WrongError("container", f"cannot decompress a block: {error}") from None
     if len(data) > limit:
-        raise WrongError("container", f"the blocks unfold to more than {UNFOLDED_BYTES} bytes")
+        raise WrongError("container", f"the decompressed blocks exceed {UNFOLDED_BYTES} bytes")
     return data

@@ -9,6 +9,8 @@ NAMED = ("record", "error", "enum", "fixed")
 
 
 class Field:
+    """A field of a record."""
+
     __slots__ = ("aliases", "has_default", "name", "node")
 
     def __init__(self, name: str, node: Node, aliases: tuple[str, ...], has_default: bool) -> None:
@@ -16,7 +18,7 @@ class Field:
 
 
 class Node:
-    """One type. `items` is that of arrays and of a map's values."""
+    """A type. `items` is the item type of an array, or the value type of a map."""
 
     __slots__ = ("aliases", "branches", "default_symbol", "fields", "items", "kind", "name", "size", "symbols")
 
@@ -32,21 +34,22 @@ class Node:
         self.kind, self.name, self.aliases, self.items = kind, name, aliases, items
         self.branches: list[Node] = branches or []
         self.fields: list[Field] = []
-        # In order; a dictionary, because there may be many and they are looked up.
+        # An ordered set: the position is the binary encoding, and symbols are looked up by name.
         self.symbols: dict[str, None] = {}
         self.default_symbol: str | None = None
         self.size = 0
 
     @property
     def label(self) -> str:
-        """What tells it from the other branches of a union: its name, else its kind."""
+        """The name that distinguishes it from other branches of a union: its full name, otherwise its kind."""
         return self.name or self.kind
 
     def below(self) -> list[Node]:
+        """The types it is directly made of."""
         return [*self.branches, *([self.items] if self.items else []), *(field.node for field in self.fields)]
 
     def everything(self) -> Iterator[Node]:
-        """This node and all that it is made of, each once."""
+        """Yield this node and all it is made of, each once."""
         seen: set[int] = set()
         waiting: list[Node] = [self]
         while waiting:

@@ -1,7 +1,7 @@
-"""From the bytes of an Avro datum to the value they say, as JSON.
+"""Decoding of Avro datums to JSON.
 
-A union's value stands there as it is, without the name of its branch; bytes are characters from 0 to 255, as in Avro's
-own JSON; what JSON has no number for (NaN, infinity) is null. A container file is the list of its datums.
+A union's value stands alone, without the name of its branch; bytes are characters 0 to 255, as in Avro's JSON encoding;
+NaN and infinity, which JSON lacks (RFC 8259, 6), are null. A container file is the list of its datums.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import msgspec
 from raceway.schema.avro_datum import MAGIC, MAX_DEPTH, Steps, WrongError, container_blocks
 from raceway.schema.avro_nodes import Node
 
+# Avro 1.12, "Primitive Types": IEEE 754, little-endian.
 _FLOATS = {"float": struct.Struct("<f"), "double": struct.Struct("<d")}
 
 
 def json_of(node: Node, payload: bytes) -> str:
-    """Of a payload in which no fault was found, in whichever of the three spellings."""
+    """Decode a payload in which no fault was found, in any of the three forms."""
     if payload.startswith(MAGIC):
         try:
             return _text([value for block in container_blocks(node, payload) for value in _values(*block)])
         except WrongError:
-            pass  # a datum in binary that happens to begin like a file
+            pass  # a binary datum that happens to begin with the magic bytes of a file
     try:
         value, end = Values(payload).read(node, 0, 0)
     except WrongError:
@@ -32,6 +33,7 @@ def json_of(node: Node, payload: bytes) -> str:
 
 
 def _values(node: Node, data: bytes, count: int) -> list[Any]:
+    """Decode the datums of a block."""
     values, at, found = Values(data), 0, []
     for _ in range(count):
         value, at = values.read(node, at, 0)
@@ -40,13 +42,15 @@ def _values(node: Node, data: bytes, count: int) -> list[Any]:
 
 
 def _text(value: Any) -> str:
+    """Encode as JSON text."""
     return msgspec.json.encode(value).decode()
 
 
 class Values(Steps):
-    """Reads where `Steps` only steps: each gives the value and where it ends, or raises WrongError."""
+    """Decoder of datums. Each method returns the value and the position after it, or raises WrongError."""
 
     def read(self, node: Node, at: int, depth: int) -> tuple[Any, int]:
+        """Decode one datum."""
         kind = node.kind
         if kind == "record":
             return self._read_record(node, at, depth + 1)
@@ -57,7 +61,7 @@ class Values(Steps):
         return self._read_plain(node, at, self.step(node, at, depth))
 
     def _read_plain(self, node: Node, at: int, end: int) -> tuple[Any, int]:
-        """A value that was stepped over and found good."""
+        """Decode a value without parts that was already validated."""
         kind = node.kind
         if kind == "int" or kind == "long":
             return self.number(at)[0], end
@@ -73,6 +77,7 @@ class Values(Steps):
         return (_FLOATS[kind].unpack_from(self._data, at)[0] if kind in _FLOATS else None), end
 
     def _read_record(self, node: Node, at: int, depth: int) -> tuple[dict[str, Any], int]:
+        """Decode a record."""
         _check_depth(depth)
         found: dict[str, Any] = {}
         for field in node.fields:
@@ -80,6 +85,7 @@ class Values(Steps):
         return found, at
 
     def _read_items(self, node: Node, at: int, depth: int) -> tuple[Any, int]:
+        """Decode an array or map."""
         assert node.items is not None
         _check_depth(depth)
         names: list[str] = []
@@ -97,5 +103,6 @@ class Values(Steps):
 
 
 def _check_depth(depth: int) -> None:
+    """Refuse nesting that is too deep."""
     if depth > MAX_DEPTH:
-        raise WrongError("nesting", f"nested more than {MAX_DEPTH} deep")
+        raise WrongError("nesting", f"nested deeper than {MAX_DEPTH} levels")

@@ -1,7 +1,7 @@
-"""What every kind of schema can do, and the words that name kinds, compatibility modes and policies.
+"""Interface of every schema type, and the names of types, compatibility modes and policies.
 
-A definition comes from a stranger and stays for ever, so reading it must be bounded: its size and its nesting are
-limited, nothing is fetched, and whatever would make checking a payload take more than linear time is refused here.
+A definition comes from an untrusted client and is kept forever, so parsing it is bounded: size and nesting are limited,
+nothing is fetched, and anything that would make validation take more than linear time is refused here.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import ClassVar, NamedTuple, get_args
 from raceway.errors import SchemaInvalidError
 from raceway.model.schemas import Mode, Policy, SchemaType
 
-# Deeper than any schema written by hand or made by a tool, shallow enough for every recursion over it.
+# Deeper than any schema written by hand or generated, shallow enough for Python's recursion limit.
 MAX_NESTING = 100
 
 TYPE_ALIASES: dict[str, SchemaType] = {
     **{name: name for name in get_args(SchemaType)},
+    # Spellings of Danube's clients, and common ones.
     "json": "json_schema",
     "proto": "protobuf",
     "int": "number",
@@ -34,12 +35,12 @@ class Referenced(NamedTuple):
     definition: bytes
 
 
-# Everything a definition uses, also by way of others; what is used by one of them comes before it.
+# All references of a definition, transitively, in dependency order.
 Resolved = tuple[Referenced, ...]
 
 
 class Fault(NamedTuple):
-    """Why a payload is not what its schema says: where (a JSON pointer, or names joined by dots), which rule."""
+    """The reason a payload is not valid: where (a JSON pointer, or names joined by dots) and which rule."""
 
     path: str
     rule: str
@@ -47,67 +48,73 @@ class Fault(NamedTuple):
 
 
 class Definition(ABC):
-    """A schema that was read and found good."""
+    """A parsed and accepted schema."""
 
     schema_type: ClassVar[SchemaType]
-    # What is kept instead of the bytes that came, where those are not text.
+    # The text to store instead of the received bytes, if those are not text.
     text: bytes | None = None
     references: Resolved = ()
 
     @property
     @abstractmethod
     def canonical(self) -> bytes:
-        """Definitions with equal canonical text are the same schema."""
+        """The canonical text: definitions with equal ones are the same schema."""
 
     @abstractmethod
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
-        """The first thing wrong with a payload. `index` chooses a message type where a definition has several."""
+        """Return the first fault of a payload. `index` selects a message type if the definition has several."""
 
     def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
-        """What a payload without fault says, as JSON; None for types that say nothing of their bytes."""
+        """Return a valid payload as JSON; None for types that do not describe their bytes."""
         return None
 
     @abstractmethod
     def refusals(self, writer: Definition) -> list[str]:
-        """Why this schema cannot read what was written with `writer`, of the same type; empty when it can."""
+        """List why this schema cannot read what was written with `writer`, of the same type; empty if it can."""
 
     @property
     def fingerprint(self) -> str:
+        """The hash of the canonical text."""
         return fingerprint_of(self.canonical)
 
     @property
     def former_fingerprint(self) -> str:
-        """The one that former releases gave it."""
+        """The fingerprint that earlier releases computed."""
         return self.fingerprint
 
 
 def fingerprint_of(canonical: bytes) -> str:
+    """Hash a canonical text."""
     return f"sha256:{hashlib.sha256(canonical).hexdigest()}"
 
 
 def schema_type_of(text: str) -> SchemaType:
-    """One of the six types, by name or alias in any case."""
+    """Return one of the six types by name or alias, case-insensitive. Raises SchemaInvalidError."""
     found = TYPE_ALIASES.get(text.lower())
     if found is None:
-        raise SchemaInvalidError("schema type", f"{text!r} is none of {', '.join(get_args(SchemaType))}")
+        raise SchemaInvalidError("schema type", f"{text!r} is not one of {', '.join(get_args(SchemaType))}")
     return found
 
 
 def mode_of(text: str) -> Mode:
+    """Parse a compatibility mode. Raises SchemaInvalidError."""
     return _one_of(text, get_args(Mode), "compatibility mode")  # type: ignore[return-value]  # one of them
 
 
 def policy_of(text: str) -> Policy:
+    """Parse a validation policy. Raises SchemaInvalidError."""
     return _one_of(text, get_args(Policy), "validation policy")  # type: ignore[return-value]  # one of them
 
 
 def _one_of(text: str, known: tuple[str, ...], what: str) -> str:
+    """Check a word against the known ones, case-insensitive."""
     if text.lower() not in known:
-        raise SchemaInvalidError(what, f"{text!r} is none of {', '.join(known)}")
+        raise SchemaInvalidError(what, f"{text!r} is not one of {', '.join(known)}")
     return text.lower()
 
 
 def text_of(definition: bytes) -> str:
+    """Decode a definition as UTF-8. Raises SchemaInvalidError."""
     try:
         return definition.decode()
     except UnicodeDecodeError as error:

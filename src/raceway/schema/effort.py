@@ -1,24 +1,24 @@
-"""Comparing two schemas tries alternatives against alternatives: what was compared before, and when it is enough."""
+"""Step budget and memory of schema comparisons, which try alternatives against alternatives."""
 
 from __future__ import annotations
 
-# About a tenth of a second.
+# Comparisons of node pairs: about a tenth of a second of work.
 STEPS = 20_000
 
 
 class TooIntricateError(Exception):
-    """The comparison was given up."""
+    """The step budget is exceeded."""
 
 
 Pair = tuple[int, int]
 
 
 class Compared:
-    """Pairs of nodes, by their ids, that are being compared, or were, with what was found: a recursive schema comes
-    back to them.
+    """Results by pair of node ids; a pair under comparison is assumed compatible, since a recursive schema meets it
+    again.
 
-    An alternative is compared on trial, with what is good of the pairs `around` it: what is assumed in there must not
-    vouch for other alternatives.
+    An alternative is compared on trial, seeing only compatible results of the pairs `around` it: assumptions made
+    during a trial must not count for other alternatives.
     """
 
     def __init__(self, around: Compared | None = None) -> None:
@@ -26,21 +26,26 @@ class Compared:
         self._found: dict[Pair, list[str]] = {}
 
     def maybe_known(self, pair: Pair) -> list[str] | None:
+        """Return the known result of a pair."""
         found = self._found.get(pair)
         if found is not None or self._around is None:
             return found
         outside = self._around.maybe_known(pair)
-        return None if outside else outside  # what was found wrong may not be so on trial
+        return None if outside else outside  # incompatible outside may be compatible under the trial's assumptions
 
     def note(self, pair: Pair, reasons: list[str]) -> None:
+        """Store the result of a pair."""
         self._found[pair] = reasons
 
 
 class Effort:
+    """A step budget."""
+
     def __init__(self) -> None:
         self._left = STEPS
 
     def spend(self) -> None:
+        """Count a step. Raises TooIntricateError."""
         self._left -= 1
         if self._left < 0:
             raise TooIntricateError

@@ -1,7 +1,7 @@
-"""A JSON Schema and the schemas it refers to, joined into one document.
+"""A JSON Schema bundled with the schemas it refers to (JSON Schema Core 2020-12, 9.3).
 
-Each schema that is referred to becomes an entry of `$defs`, and every `$ref` that leads to it, or about inside it, a
-pointer there. So all that checks, measures and compares documents has one to look at, and nothing is ever fetched.
+Each referenced schema becomes an entry of `$defs`, and every `$ref` to it, or within it, a pointer there. So
+validation, cost and comparison have one document, and nothing is ever fetched.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from raceway.schema.definition import Resolved
 from raceway.schema.json_text import document_of
 
 DEFINITIONS = "$defs"
-# They hold values, not schemas: what looks like a reference in there is none.
+# These hold values, not schemas: a `$ref` inside is data.
 _VALUES = ("enum", "const", "default", "examples")
-# Their meaning depends on how one came to them, which joining documents would change.
+# Resolved by the path of evaluation, which bundling would change.
 _DYNAMIC = ("$dynamicRef", "$recursiveRef", "$dynamicAnchor", "$recursiveAnchor")
 
 
 def bundled(document: Any, references: Resolved) -> Any:
-    """The document itself if it uses no other. Raises SchemaInvalidError."""
+    """Return the document with its references bundled; unchanged if it has none. Raises SchemaInvalidError."""
     if not references or not isinstance(document, dict):
         return document
     places = {each.name: f"#/{DEFINITIONS}/{_escaped(_entry(each.name))}" for each in references}
@@ -34,8 +34,8 @@ def bundled(document: Any, references: Resolved) -> Any:
 
 
 class _Names:
-    """Where the references of one document lead. `place` is where it stands itself; "" is the main document, whose
-    own references stay as they are."""
+    """Resolution of one document's references. `place` is its pointer in the bundle; "" is the main document, whose own
+    references stay unchanged."""
 
     def __init__(self, document: Any, places: dict[str, str], place: str) -> None:
         self._place = place
@@ -45,11 +45,14 @@ class _Names:
         self._anchors = dict(_anchors(document, "")) if place else {}
 
     def rewritten(self, reference: str) -> str:
+        """Return a reference as a pointer into the bundle."""
         base, _, fragment = reference.partition("#")
         found = self._places.get(base) or self._places.get(_against(self._base, base))
         if base and found is not None:
             if fragment and not fragment.startswith("/"):
-                raise SchemaInvalidError("definition", f"the reference {reference!r} must end in a path, not in a name")
+                raise SchemaInvalidError(
+                    "definition", f"the reference {reference!r} must use a JSON pointer, not the name of an anchor"
+                )
             return f"{found}{fragment}"
         if not self._place or (base and base != self._base):
             return reference
@@ -59,6 +62,7 @@ class _Names:
 
 
 def _joined(node: Any, names: _Names, is_root: bool) -> Any:
+    """Copy a document with its references rewritten."""
     if isinstance(node, list):
         return [_joined(each, names, False) for each in node]
     if not isinstance(node, dict):
@@ -66,6 +70,7 @@ def _joined(node: Any, names: _Names, is_root: bool) -> Any:
     found = {
         key: value if key in _VALUES else _joined(value, names, False)
         for key, value in node.items()
+        # An entry with its own `$id` would be another resource, in which "#" does not mean the bundle.
         if not (is_root and key in ("$id", "id", "$schema"))
     }
     if isinstance(reference := node.get("$ref"), str):
@@ -74,6 +79,7 @@ def _joined(node: Any, names: _Names, is_root: bool) -> Any:
 
 
 def _anchors(node: Any, path: str) -> list[tuple[str, str]]:
+    """List the anchors of a document with their pointers."""
     found: list[tuple[str, str]] = []
     if isinstance(node, dict):
         if isinstance(name := node.get("$anchor"), str):
@@ -87,10 +93,11 @@ def _anchors(node: Any, path: str) -> list[tuple[str, str]]:
 
 
 def _refuse_dynamic(node: Any, name: str) -> None:
+    """Refuse dynamic references in a referenced schema."""
     if isinstance(node, dict):
         for key in _DYNAMIC:
             if key in node:
-                raise SchemaInvalidError("references", f"{name!r} uses {key}, which only a schema alone may")
+                raise SchemaInvalidError("references", f"{name!r} uses {key}, not supported in a referenced schema")
         for value in node.values():
             _refuse_dynamic(value, name)
     elif isinstance(node, list):
@@ -99,7 +106,7 @@ def _refuse_dynamic(node: Any, name: str) -> None:
 
 
 def _against(base: str, name: str) -> str:
-    """An address that is said relative to another one."""
+    """Resolve a relative address against a base (RFC 3986, 5, without dot segments)."""
     scheme, separator, rest = base.partition("://")
     if not separator or "://" in name or name.startswith("urn:"):
         return name
@@ -111,10 +118,10 @@ def _against(base: str, name: str) -> str:
 
 
 def _entry(name: str) -> str:
-    """Out of the way of the document's own entries."""
+    """The name of a bundled schema in `$defs`, chosen not to clash with the document's own."""
     return f"reference {name}"
 
 
 def _escaped(part: str) -> str:
-    """As a JSON pointer in a URI fragment wants it."""
+    """Escape a name for a JSON pointer in a URI fragment (RFC 6901, 3 and 6)."""
     return part.replace("~", "~0").replace("/", "~1").replace("%", "%25").replace(" ", "%20").replace("#", "%23")

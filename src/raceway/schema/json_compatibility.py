@@ -1,14 +1,14 @@
-"""Can one JSON Schema read what was written with another?
+"""Compatibility of JSON Schemas: can one read what was written with another?
 
-The rule for members of an object, whichever of the two schemas is the older one:
+The rule for members of an object, whichever of the two schemas is older:
 
     declared by both            a member that the reader requires must be required of the writer; then its schemas are
                                 compared
-    declared by one of them     fine if it is optional there; refused if it is required there
+    declared by one of them     compatible if it is optional there; refused if it is required there
 
-It holds at every depth: inside members, items and alternatives. A changed `type` is refused in both directions.
-Writers are taken to write only members that their schema declares; otherwise nothing could ever be added. Every other
-keyword of the reader must be no narrower than the writer's; where that cannot be shown, the answer is no.
+The rule applies at every depth: inside members, items and alternatives. A changed `type` is refused in both directions.
+Writers are assumed to write only members their schema declares; otherwise nothing could ever be added. Every other
+keyword of the reader must be no narrower than the writer's; where that cannot be shown, the schemas are incompatible.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ from raceway.schema.effort import Compared, Effort, TooIntricateError
 from raceway.schema.json_refs import ANNOTATIONS, REFERENCES, References
 from raceway.schema.json_text import canonical_json
 
-# More are not worth reading.
+# Reasons reported at most.
 MAX_REASONS = 20
-# Looked at by rules of their own.
+# Keywords compared by rules of their own.
 STRUCTURAL = {
     "type", "properties", "required", "additionalProperties", "items", "prefixItems", "additionalItems", "enum",
     "const", "allOf", "anyOf", "oneOf",
 }  # fmt: skip
+# JSON Schema Validation 2020-12, 6.2 to 6.5. Each tells whether the reader's limit is no narrower.
 NUMERIC_LIMITS: dict[str, Callable[[Any, Any], bool]] = {
     "minimum": lambda reader, writer: reader <= writer,
     "exclusiveMinimum": lambda reader, writer: reader <= writer,
@@ -40,6 +41,7 @@ NUMERIC_LIMITS: dict[str, Callable[[Any, Any], bool]] = {
     "maxProperties": lambda reader, writer: reader >= writer,
     "multipleOf": lambda reader, writer: isinstance(reader, int) and isinstance(writer, int) and writer % reader == 0,
 }
+# Keywords that apply to one type of value only (Validation, 6): irrelevant if the writer never writes that type.
 ONLY_FOR = {
     "object": {"properties", "required", "additionalProperties", "minProperties", "maxProperties", "patternProperties",
                "propertyNames", "dependentRequired", "dependentSchemas", "dependencies", "unevaluatedProperties"},
@@ -51,41 +53,46 @@ ONLY_FOR = {
 
 
 def refusals(reader: Any, writer: Any) -> list[str]:
-    """Why `reader` cannot read what was written with `writer`; empty when it can."""
+    """List why `reader` cannot read what was written with `writer`; empty if it can."""
     if _equal(reader, writer):
         return []
     try:
         comparison = _Comparison(References(reader), References(writer), Effort(), Compared())
         return comparison.compare(reader, writer, "")[:MAX_REASONS]
     except (TooIntricateError, RecursionError):
-        return ["the two schemas are too intricate to be compared"]
+        return ["comparison budget exceeded: the schemas are too complex to compare"]
 
 
 class _Comparison:
+    """A comparison of two schemas, with a step budget."""
+
     def __init__(self, reader: References, writer: References, effort: Effort, compared: Compared) -> None:
         self._reader, self._writer, self._effort, self._compared = reader, writer, effort, compared
         self._kept: list[Any] = []
 
     def compare(self, reader: Any, writer: Any, path: str) -> list[str]:
+        """Compare two schemas, each pair once."""
         self._effort.spend()
         reader, writer = self._reader.resolved(reader), self._writer.resolved(writer)
         pair = (id(reader), id(writer))
         found = self._compared.maybe_known(pair)
         if found is None:
             self._compared.note(pair, [])
-            self._kept += (reader, writer)  # an id means something only while its object lives
+            self._kept += (reader, writer)  # keeps both alive: an id is unique only while its object lives
             found = self._compare(reader, writer, path)
             self._compared.note(pair, found)
         return found
 
     def _compare(self, reader: Any, writer: Any, path: str) -> list[str]:
+        """Compare two schemas that were not compared before."""
         here = path or "/"
+        # Core 2020-12, 4.3.2: true and {} accept everything, false nothing.
         if reader is True or writer is False or reader == {}:
             return []
         if _equal(reader, writer) and not _holds_reference(reader):
             return []
         if reader is False:
-            return [f"{here}: no value is admitted any more"]
+            return [f"{here}: the reader accepts no value"]
         assert isinstance(reader, dict)
         writer = {} if writer is True else writer
         found = _types(reader, writer, here)
@@ -103,6 +110,7 @@ class _Comparison:
     # ---- members -----------------------------------------------------------------------------------------------------
 
     def _members(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
+        """Compare the members of objects."""
         if "object" not in _kinds(writer):
             return []
         found: list[str] = []
@@ -127,21 +135,21 @@ class _Comparison:
         return found + self._rest(reader, writer, path)
 
     def _undeclared(self, reader: dict[str, Any], theirs: Any, at: str) -> list[str]:
-        """An optional member that only the writer knows: may the reader find it?"""
+        """Compare an optional member that only the writer declares with what the reader accepts of others."""
         for keyword in ("patternProperties", "unevaluatedProperties"):
             if reader.get(keyword, True) not in (True, {}):
-                return [f"{at}: the reader does not declare it, and its {keyword} may not admit it"]
+                return [f"{at}: the reader does not declare it, and its {keyword} may refuse it"]
         rest = reader.get("additionalProperties", True)
         if rest is False:
-            return [f"{at}: the reader does not declare it, and admits no other members"]
+            return [f"{at}: the reader does not declare it, and allows no additional members"]
         return self.compare(rest, theirs, at)
 
     def _unwritten(self, ours: Any, writer: dict[str, Any], at: str) -> list[str]:
-        """An optional member that only the reader knows: could the writer have written it as one of the others?"""
+        """Compare an optional member that only the reader declares with what the writer may write as another."""
         return [reason for rest in _other_members(writer) for reason in self.compare(ours, rest, at)]
 
     def _rest(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
-        """Members that neither declares: only a writer that says what they are writes them."""
+        """Compare members that neither declares, as far as the writer describes them."""
         ours = reader.get("additionalProperties", True)
         if _equal(reader.get("patternProperties"), writer.get("patternProperties")):
             writer = {**writer, "patternProperties": {}}
@@ -150,6 +158,7 @@ class _Comparison:
     # ---- items -------------------------------------------------------------------------------------------------------
 
     def _items(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
+        """Compare the items of arrays, position by position and then the rest."""
         if "array" not in _kinds(writer):
             return []
         (our_first, our_rest), (their_first, their_rest) = _sequence(reader), _sequence(writer)
@@ -163,21 +172,23 @@ class _Comparison:
     # ---- alternatives ------------------------------------------------------------------------------------------------
 
     def _alternatives(self, reader: dict[str, Any], writer: dict[str, Any], path: str) -> list[str]:
+        """Compare `allOf`, `anyOf` and `oneOf`."""
         found: list[str] = []
         here = path or "/"
         for branch in reader.get("allOf", ()):
             if not any(self._reads(branch, theirs) for theirs in (*writer.get("allOf", ()), _bare(writer))):
-                found += [f"{here}: a part of `allOf` may be narrower than before"]
+                found += [f"{here}: a branch of `allOf` may be narrower than the writer's schema"]
         for keyword in ("anyOf", "oneOf"):
             if keyword in reader and not self._covers(keyword, reader, writer):
-                found += [f"{here}: `{keyword}` does not admit everything that was written"]
+                found += [f"{here}: `{keyword}` may refuse values of the writer"]
         return found
 
     def _covers(self, keyword: str, reader: dict[str, Any], writer: dict[str, Any]) -> bool:
+        """Report whether the reader's alternatives accept everything the writer's schema does."""
         branches = reader[keyword]
         theirs = writer.get(keyword)
         if keyword == "oneOf" and not self._are_disjoint(branches):
-            # Exactly one of them must admit a value: that is kept only if nothing changed.
+            # Core 2020-12, 10.2.1.3: exactly one branch must accept a value, so any change may break it.
             return theirs is not None and self._same(branches, theirs)
         for written in theirs if theirs is not None else writer.get("anyOf", writer.get("oneOf", [_bare(writer)])):
             if not any(self._reads(branch, written) for branch in branches):
@@ -185,18 +196,19 @@ class _Comparison:
         return True
 
     def _are_disjoint(self, branches: list[Any]) -> bool:
+        """Report whether the alternatives accept different types, so that at most one can match."""
         kinds = [_kinds(self._reader.resolved(branch)) for branch in branches]
         return sum(map(len, kinds)) == len(set().union(*kinds))
 
     def _same(self, ours: list[Any], theirs: list[Any]) -> bool:
-        """The same alternatives, in order, and nothing that they refer to changed."""
+        """Report whether the alternatives are equal, in order, including what they refer to."""
         return ours == theirs and all(
             self._reads(a, b) and _Comparison(self._writer, self._reader, self._effort, Compared())._reads(b, a)
             for a, b in zip(ours, theirs, strict=True)
         )
 
     def _reads(self, reader: Any, writer: Any) -> bool:
-        """`compare` on trial."""
+        """Compare on trial."""
         trial = _Comparison(self._reader, self._writer, self._effort, Compared(self._compared))
         return not trial.compare(reader, writer, "")
 
@@ -205,6 +217,7 @@ class _Comparison:
 
 
 def _types(reader: dict[str, Any], writer: dict[str, Any], here: str) -> list[str]:
+    """Compare `type`."""
     ours, theirs = reader.get("type"), writer.get("type")
     if ours is None:
         return []
@@ -219,19 +232,21 @@ def _types(reader: dict[str, Any], writer: dict[str, Any], here: str) -> list[st
 
 
 def _values(reader: dict[str, Any], writer: dict[str, Any], here: str) -> list[str]:
-    """`enum` and `const`."""
+    """Compare `enum` and `const`."""
     ours, theirs = _maybe_values(reader), _maybe_values(writer)
     if ours is None:
         return []
     if theirs is None:
-        return [f"{here}: the reader admits only certain values, the writer may write others"]
+        return [f"{here}: the reader accepts only certain values, the writer may write others"]
     known = {_text(value) for value in ours}
     missing = [value for value in theirs if _text(value) not in known]
-    return [f"{here}: the reader does not admit {_shown(missing[0])}"] if missing else []
+    return [f"{here}: the reader does not accept {_shown(missing[0])}"] if missing else []
 
 
 def _keyword(keyword: str, reader: dict[str, Any], writer: dict[str, Any], here: str) -> list[str]:
+    """Compare one keyword of the reader with the writer's."""
     ours, theirs = reader[keyword], writer.get(keyword)
+    # Only references that cannot be followed are left here; equal ones mean the same published schema.
     if keyword in REFERENCES and ours == theirs:
         return []
     if _equal(ours, theirs) and not _holds_reference(ours):
@@ -244,12 +259,12 @@ def _keyword(keyword: str, reader: dict[str, Any], writer: dict[str, Any], here:
     if keyword in ("minLength", "minItems", "minProperties") and ours == 0:
         return []
     if theirs is None:
-        return [f"{here}: `{keyword}` is demanded by the reader, not by the writer"]
-    return [f"{here}: `{keyword}` cannot be shown to admit everything that was written"]
+        return [f"{here}: `{keyword}` restricts the reader but not the writer"]
+    return [f"{here}: `{keyword}` may be narrower than the writer's"]
 
 
 def _is_beside_the_point(keyword: str, kinds: set[str]) -> bool:
-    """Does the keyword speak only of types that the writer never writes?"""
+    """Report whether the keyword applies only to types that the writer never writes."""
     return any(keyword in words and kind not in kinds for kind, words in ONLY_FOR.items())
 
 
@@ -257,7 +272,7 @@ ALL_KINDS = {"null", "boolean", "object", "array", "string", "number"}
 
 
 def _kinds(node: Any) -> set[str]:
-    """The types a schema admits, as far as it names them; an integer is a number."""
+    """Return the types a schema accepts, as far as it names them; an integer is a number."""
     if not isinstance(node, dict):
         return set(ALL_KINDS)
     if "type" in node:
@@ -267,16 +282,19 @@ def _kinds(node: Any) -> set[str]:
 
 
 def _type_names(named: Any) -> set[str]:
+    """The names in `type`, a string or a list."""
     return {named} if isinstance(named, str) else set(named)
 
 
 def _is_of(value: Any, names: set[str]) -> bool:
+    """Report whether a value is of one of the types. 1.0 is an integer (Validation, 6.1.1)."""
     if "integer" in names and _is_number(value) and value == int(value):
         return True
     return _kind_of(value) in names
 
 
 def _kind_of(value: Any) -> str:
+    """The JSON type of a value."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -287,7 +305,8 @@ def _kind_of(value: Any) -> str:
 
 
 def _sequence(node: dict[str, Any]) -> tuple[list[Any], Any]:
-    """Schemas of the first items, and that of all others."""
+    """Return the schemas of the first items, and that of all others."""
+    # 2020-12 has `prefixItems` and `items`; earlier drafts a list in `items`, and `additionalItems`.
     if isinstance(node.get("prefixItems"), list):
         return node["prefixItems"], node.get("items", True)
     items = node.get("items", True)
@@ -295,26 +314,30 @@ def _sequence(node: dict[str, Any]) -> tuple[list[Any], Any]:
 
 
 def _table(node: dict[str, Any], key: str) -> dict[str, Any]:
+    """A member that is an object, otherwise empty."""
     found = node.get(key)
     return found if isinstance(found, dict) else {}
 
 
 def _other_members(node: dict[str, Any]) -> list[Any]:
-    """Schemas of members that are not declared by name, as far as the schema speaks of them."""
+    """Return the schemas of members not declared by name, as far as there are any."""
     rest = node.get("additionalProperties")
     return [*_table(node, "patternProperties").values(), *([rest] if isinstance(rest, dict) else [])]
 
 
 def _names(node: dict[str, Any]) -> set[str]:
+    """The names in `required`."""
     found = node.get("required")
     return set(found) if isinstance(found, list) else set()
 
 
 def _bare(node: dict[str, Any]) -> dict[str, Any]:
+    """The schema without `allOf`."""
     return {key: value for key, value in node.items() if key != "allOf"}
 
 
 def _maybe_values(node: dict[str, Any]) -> list[Any] | None:
+    """The values of `const` or `enum`, if any."""
     if "const" in node:
         return [node["const"]]
     found = node.get("enum")
@@ -322,7 +345,7 @@ def _maybe_values(node: dict[str, Any]) -> list[Any] | None:
 
 
 def _equal(a: Any, b: Any) -> bool:
-    """Equal as JSON: true is not 1."""
+    """Report equality as JSON (Core 2020-12, 4.2.2): true is not 1."""
     if isinstance(a, bool) or isinstance(b, bool):
         return a is b
     if isinstance(a, list) and isinstance(b, list):
@@ -333,11 +356,12 @@ def _equal(a: Any, b: Any) -> bool:
 
 
 def _text(value: Any) -> bytes:
-    """The same for values that are equal as JSON: 1.0 is 1."""
+    """Return a text that is the same for values equal as JSON: 1.0 is 1."""
     return canonical_json(_with_whole_numbers(value))
 
 
 def _with_whole_numbers(value: Any) -> Any:
+    """Replace floats without a fraction by integers."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     if isinstance(value, list):
@@ -346,17 +370,19 @@ def _with_whole_numbers(value: Any) -> Any:
 
 
 def _holds_reference(node: Any) -> bool:
-    """What is equal to the letter may still refer to something that changed."""
+    """Report whether a schema contains a reference: equal text may still refer to something that changed."""
     if isinstance(node, dict):
         return any(key in REFERENCES or _holds_reference(value) for key, value in node.items())
     return isinstance(node, list) and any(map(_holds_reference, node))
 
 
 def _is_number(value: Any) -> bool:
+    """Report whether a value is a JSON number; bool is an int in Python."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _shown(value: Any) -> str:
+    """Format a value for a reason."""
     return (
         "/".join(map(str, value)) if isinstance(value, list) else repr(value) if isinstance(value, str) else str(value)
     )

@@ -1,15 +1,15 @@
-"""How much work a JSON Schema can make of a value, known before the first value comes.
+"""Upper bound of the work a JSON Schema can cause, computed at registration.
 
-A few lines of schema can ask for more work than there is time: `allOf` of two references to an `allOf` of two
-references … doubles with each line, and a recursive schema with two alternatives for the same member doubles with each
-level of the *value*. Both are legal. So the schema is measured when it is registered:
+A few lines of schema can ask for exponential work: `allOf` of two references to an `allOf` of two references … doubles
+with each line, and a recursive schema with two alternatives for the same member doubles with each level of the *value*.
+Both are legal. So the schema is measured when it is registered:
 
-    width     evaluations at one place of the value (alternatives, references): refused above a limit; values and
-              patterns that must be tried one by one make it wider
-    spread    how many ways lead to one place of the value through parts that do not recur: refused above a limit
-    growth    by how much the ways multiply per level of the value in parts that do
+    width     subschemas applied at one place of the value (alternatives, references): refused above a limit; values
+              and patterns that must be tried one by one make it wider
+    spread    number of paths to one place of the value through parts that do not recur: refused above a limit
+    growth    factor by which the paths multiply per level of the value in parts that do
 
-A value is then checked only if width × spread × growth^depth × places stays within a budget of a second or two.
+A value is validated only if width × spread × growth^depth × places stays within a budget of a second or two.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from typing import Any, NamedTuple
 from raceway.errors import SchemaInvalidError
 from raceway.schema.json_refs import REFERENCES, References, nesting
 
+# Far above what schemas need in practice.
 MAX_WIDTH = 10_000
 MAX_SPREAD = 10_000
-# Evaluations; the library makes about a hundred million in a second.
+# Evaluations; the library performs about a hundred million per second.
 BUDGET = 200_000_000
 
 _LISTS = ("allOf", "anyOf", "oneOf")
@@ -31,16 +32,16 @@ _SINGLES = ("not", "if", "then", "else")
 _TABLES = ("dependentSchemas", "dependencies")
 _ANY_MEMBER = ("additionalProperties", "unevaluatedProperties")
 _ANY_ITEM = ("items", "additionalItems", "unevaluatedItems", "contains")
-# What is tried one by one, compared with an evaluation: a list or object in an `enum`, a pattern for a member's name.
+# Cost, in evaluations, of what is tried one by one: a list or object in an `enum`, a pattern for a member's name.
 _VALUE_WIDTH, _PATTERN_WIDTH = 40, 3
-# Steps of measuring itself: a second.
+# Step budget of the measurement itself: about a second.
 _MEASURING = 1_000_000
-# Schemas without any of these, most of a large one, are leaves: nothing leads on from them.
+# Keywords with subschemas. Schemas without any, the majority of a large one, are leaves.
 _LEADING_ON = {
     *_LISTS, *_SINGLES, *_TABLES, *_ANY_MEMBER, *_ANY_ITEM, *REFERENCES, "properties", "patternProperties",
     "prefixItems", "enum",
 }  # fmt: skip
-# A reference to a published meta-schema: what it holds is known and harmless, its size is this at most.
+# Assumed width of a reference out of the document: a published meta-schema, known and harmless.
 _FOREIGN_WIDTH = 100
 
 # A place below a value: one member by name, any member, any item.
@@ -50,35 +51,40 @@ _NOWHERE: Counter[tuple[Slot, int]] = Counter()
 
 
 class Cost(NamedTuple):
+    """Upper bound of the work per value."""
+
     width: int
     spread: int
     growth: int
 
     def allows(self, value: Any, size: int) -> bool:
-        """May a value whose text has so many bytes be checked?"""
+        """Report whether a value whose text has `size` bytes may be validated."""
         at_each = self.width * self.spread
         if self.growth > 1:
             at_each *= self.growth ** min(nesting(value), 64)
-        # A place takes a byte at least. Only where that would be too many are they counted.
+        # Every place takes at least a byte of text, so the size is an upper bound; places are counted only if it fails.
         return at_each * size <= BUDGET or at_each * _places(value) <= BUDGET
 
 
 def cost_of(root: Any) -> Cost:
-    """Raises SchemaInvalidError if the schema asks for too much of any value."""
+    """Measure a schema. Raises SchemaInvalidError if it is too expensive for any value."""
     return _Measure(References(root)).cost(root)
 
 
 class _Measure:
+    """Measurement of one schema."""
+
     def __init__(self, references: References) -> None:
         self._references = references
         self._left = _MEASURING
-        # How often schemas are applied at one place, and that with what makes each application wide.
+        # By schema: number of subschemas applied at the same place, and the same weighted by their cost.
         self._counts: dict[int, int] = {}
         self._widths: dict[int, int] = {}
         self._descents: dict[int, Counter[tuple[Slot, int]]] = {}
         self._nodes: dict[int, dict[str, Any]] = {}
 
     def cost(self, root: Any) -> Cost:
+        """Measure all schemas reachable from the root."""
         if not isinstance(root, dict):
             return Cost(1, 1, 1)
         edges: dict[int, list[int]] = {}
@@ -94,7 +100,7 @@ class _Measure:
         return Cost(width, self._spread(id(root), groups), self._growth(groups))
 
     def _measure(self, node: dict[str, Any]) -> None:
-        """Width and descents of a schema and of everything applied at the same place, children first."""
+        """Compute width and descents of a schema and of everything applied at the same place, children first."""
         if id(node) in self._widths:
             return
         if _LEADING_ON.isdisjoint(node):
@@ -111,16 +117,20 @@ class _Measure:
                 open_nodes.discard(id(current))
                 self._close(current)
             elif id(child) in open_nodes:
-                raise SchemaInvalidError("definition", "a $ref leads back to itself without going into the value")
+                # Core 2020-12, 9.4.1: such a schema must not be evaluated.
+                raise SchemaInvalidError("definition", "infinite recursion: a $ref leads back to itself at one value")
             else:
                 open_nodes.add(id(child))
                 path.append((child, iter(self._beside(child))))
 
     def _close(self, node: dict[str, Any]) -> None:
+        """Store the results of a schema whose children are done."""
         beside = list(self._beside(node))
         count = 1 + sum(self._counts[id(child)] for child in beside)
         if count > MAX_WIDTH:
-            raise SchemaInvalidError("definition", f"its alternatives multiply to more than {MAX_WIDTH:,} at one place")
+            raise SchemaInvalidError(
+                "definition", f"too complex: more than {MAX_WIDTH:,} subschemas apply to one value"
+            )
         width = 1 + sum(self._widths[id(child)] for child in beside) + _tried_one_by_one(node)
         if self._references.target(node) is None and any(key in node for key in REFERENCES):
             width += _FOREIGN_WIDTH
@@ -128,7 +138,7 @@ class _Measure:
         self._descents[id(node)] = self._collect(node, beside)
 
     def _collect(self, node: dict[str, Any], beside: list[dict[str, Any]]) -> Counter[tuple[Slot, int]]:
-        """Where the schema leads, with everything applied at the same place."""
+        """Return the descents of a schema and of everything applied at the same place."""
         own = list(_below(node))
         if not own and len(beside) == 1:
             return self._descents[id(beside[0])]
@@ -139,12 +149,12 @@ class _Measure:
         for child in beside:
             self._left -= len(self._descents[id(child)])
             if self._left < 0:
-                raise SchemaInvalidError("definition", "its references and alternatives are too many")
+                raise SchemaInvalidError("definition", "too complex: too many references and alternatives")
             descents.update(self._descents[id(child)])
         return descents
 
     def _beside(self, node: dict[str, Any]) -> Iterator[dict[str, Any]]:
-        """Schemas that are applied to the same value."""
+        """Return the subschemas applied to the same value."""
         found: list[Any] = [self._references.target(node)]
         found += [child for key in _LISTS if isinstance(node.get(key), list) for child in node[key]]
         found += [node.get(key) for key in _SINGLES]
@@ -152,7 +162,7 @@ class _Measure:
         return (child for child in found if isinstance(child, dict))
 
     def _growth(self, groups: dict[int, int]) -> int:
-        """The most ways from one place back into a recurring part, to one place below."""
+        """Return the largest number of paths from one place back into a recurring part, at one place below."""
         growth = 1
         for node, group in groups.items():
             if not group:
@@ -163,7 +173,7 @@ class _Measure:
         return growth
 
     def _spread(self, root: int, groups: dict[int, int]) -> int:
-        """The most ways to one place, not counting how often recurring parts are gone through."""
+        """Return the largest number of paths to one place, counting each recurring part once."""
         spreads: dict[int, int] = {}
         path = [root]
         while path:
@@ -181,12 +191,12 @@ class _Measure:
             path.pop()
             spreads[node] = max(1, *_per_place(outer, spreads), 1)
             if spreads[node] > MAX_SPREAD:
-                raise SchemaInvalidError("definition", f"more than {MAX_SPREAD:,} ways lead to one place of a value")
+                raise SchemaInvalidError("definition", f"too complex: more than {MAX_SPREAD:,} paths reach one value")
         return max(spreads.values())
 
 
 def _below(node: dict[str, Any]) -> Iterator[tuple[Slot, dict[str, Any]]]:
-    """Schemas that are applied to parts of the value, and to which."""
+    """Yield the subschemas applied to parts of the value, with the part."""
     properties = node.get("properties")
     if isinstance(properties, dict):
         yield from ((("property", name), child) for name, child in properties.items() if isinstance(child, dict))
@@ -201,13 +211,14 @@ def _below(node: dict[str, Any]) -> Iterator[tuple[Slot, dict[str, Any]]]:
 
 
 def _tried_one_by_one(node: dict[str, Any]) -> int:
+    """Return the cost of values and patterns that are tried one by one."""
     values, patterns = node.get("enum"), node.get("patternProperties")
     structured = sum(isinstance(value, (dict, list)) for value in values) if isinstance(values, list) else 0
     return structured * _VALUE_WIDTH + (len(patterns) * _PATTERN_WIDTH if isinstance(patterns, dict) else 0)
 
 
 def _places(value: Any) -> int:
-    """Values inside a value, itself included."""
+    """Count the values inside a value, itself included."""
     count, waiting = 0, [value]
     while waiting:
         node = waiting.pop()
@@ -220,7 +231,7 @@ def _places(value: Any) -> int:
 
 
 def _per_place(descents: Counter[tuple[Slot, int]], weight: dict[int, int]) -> Iterable[int]:
-    """The ways to each place below: those to a named member, and those to any member, come together there."""
+    """Return the number of paths to each place below: a named member is also reached by those to any member."""
     totals: Counter[Slot] = Counter()
     for (slot, target), count in descents.items():
         totals[slot] += count * weight[target]
@@ -229,7 +240,7 @@ def _per_place(descents: Counter[tuple[Slot, int]], weight: dict[int, int]) -> I
 
 
 def _recurring(edges: dict[int, list[int]], root: int) -> dict[int, int]:
-    """For each node the number of the ring of references it lies on; 0 when it lies on none (Tarjan, without calls)."""
+    """Return for each node the number of its reference cycle; 0 if it is on none (Tarjan's algorithm, iterative)."""
     index: dict[int, int] = {}
     low: dict[int, int] = {}
     groups: dict[int, int] = {}

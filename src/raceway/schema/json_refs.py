@@ -1,4 +1,4 @@
-"""Where a JSON Schema's references lead, inside its own document. Nothing is ever fetched."""
+"""Resolution of a JSON Schema's references within its own document. Nothing is ever fetched."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from typing import Any
 
 REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
-# Drafts in which `$ref` hides everything that stands beside it.
+# Drafts in which all keywords beside `$ref` are ignored (draft-07 Core, 8.3).
 REF_ALONE = ("draft-04", "draft-06", "draft-07")
-# They say something about values and demand nothing of them.
+# Keywords that do not constrain values (Core 2020-12, 7.7; Validation, 9). `format` is one of them by default.
 ANNOTATIONS = {
     "$schema", "$id", "id", "$comment", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$recursiveAnchor",
     "$vocabulary", "title", "description", "default", "examples", "deprecated", "readOnly", "writeOnly", "format",
@@ -17,7 +17,7 @@ ANNOTATIONS = {
 
 
 class References:
-    """Finds the schema that a reference names: `#`, `#/pointer`, `#anchor`, and `$id`s embedded in the document."""
+    """Find the schema a reference names: `#`, `#/pointer`, `#anchor`, and `$id`s embedded in the document."""
 
     def __init__(self, root: Any) -> None:
         self.root = root
@@ -25,7 +25,7 @@ class References:
             draft in str(root.get("$schema", "")) for draft in REF_ALONE
         )
         self._named: dict[str, Any] = {}
-        # Kept, so that a schema met again is the same object again.
+        # Cached, so that a schema met again is the same object: comparisons go by identity.
         self._resolved: dict[int, Any] = {}
         for node in walk(root):
             for key in ("$anchor", "$dynamicAnchor"):
@@ -36,7 +36,8 @@ class References:
                     self._named[name.removesuffix("#")] = node
 
     def maybe_find(self, reference: str) -> Any | None:
-        """None if it leads out of the document (a published meta-schema) or is spelled in a way we do not follow."""
+        """Return the schema a reference names; None if it leads out of the document (a published meta-schema) or is of
+        a form that is not supported."""
         if reference in self._named:
             return self._named[reference]
         base, _, fragment = reference.partition("#")
@@ -46,14 +47,15 @@ class References:
         return _pointed(start, fragment) if fragment else start
 
     def target(self, node: dict[str, Any]) -> Any | None:
-        """What the reference of this schema leads to; None without one, or if it cannot be followed."""
+        """Return the schema that the reference of this schema leads to; None without one, or if it cannot be
+        followed."""
         for key in REFERENCES:
             if isinstance(reference := node.get(key), str):
                 return self.maybe_find(reference)
         return None
 
     def resolved(self, node: Any) -> Any:
-        """The schema itself, where a reference stood. From 2019-09 on, what stands beside a reference holds as well."""
+        """Return a schema with its reference replaced. From 2019-09 on, keywords beside a reference apply as well."""
         if not isinstance(node, dict) or self.target(node) is None:
             return node
         if id(node) not in self._resolved:
@@ -61,6 +63,7 @@ class References:
         return self._resolved[id(node)]
 
     def _follow(self, node: dict[str, Any]) -> Any:
+        """Combine a reference's target with the keywords beside it."""
         rest = {key: value for key, value in node.items() if key not in REFERENCES and key not in ANNOTATIONS}
         target = self.target(node)
         if rest and not self.ref_stands_alone:
@@ -69,7 +72,7 @@ class References:
 
 
 def walk(root: Any) -> Iterator[dict[str, Any]]:
-    """Every object of a document, schema or not."""
+    """Yield every object of a document, schema or not."""
     waiting = [root]
     while waiting:
         node = waiting.pop()
@@ -81,7 +84,8 @@ def walk(root: Any) -> Iterator[dict[str, Any]]:
 
 
 def nesting(document: Any) -> int:
-    """How deep lists and objects lie in one another."""
+    """Return the nesting depth of lists and objects."""
+    # Level by level, without recursion: the document may be nested as deep as the decoder accepts.
     level, depth = [document], 0
     while level:
         below: list[Any] = []
@@ -96,6 +100,7 @@ def nesting(document: Any) -> int:
 
 
 def _pointed(node: Any, pointer: str) -> Any | None:
+    """Evaluate a JSON pointer (RFC 6901, 4)."""
     if not pointer.startswith("/"):
         return None
     for part in pointer[1:].split("/"):
@@ -110,6 +115,7 @@ def _pointed(node: Any, pointer: str) -> Any | None:
 
 
 def _unescaped(part: str) -> str:
+    """Decode a reference token: percent escapes (RFC 6901, 6), then `~1` and `~0`."""
     if "%" in part:
         raw = part.encode()
         pieces = raw.split(b"%")
@@ -120,4 +126,5 @@ def _unescaped(part: str) -> str:
             except ValueError:
                 decoded += b"%" + piece
         part = decoded.decode("utf-8", "replace")
+    # RFC 6901, 4: `~1` first, so that `~01` becomes `~1`.
     return part.replace("~1", "/").replace("~0", "~")

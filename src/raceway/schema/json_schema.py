@@ -1,7 +1,7 @@
-"""JSON Schema: drafts 4 to 2020-12, checked by `jsonschema-rs`.
+"""JSON Schema, drafts 4 to 2020-12, validated by `jsonschema-rs`.
 
-Patterns are compiled by an engine that takes linear time; what it does not know (look-around, back-references) is
-refused at registration. References must lead inside the document, or to schemas that it was registered with.
+Patterns are compiled by an engine of linear time; constructs it lacks (look-around, back-references) are refused at
+registration. References must lead inside the document, or to schemas it was registered with.
 """
 
 from __future__ import annotations
@@ -17,50 +17,57 @@ from raceway.schema.json_cost import cost_of
 from raceway.schema.json_refs import walk
 from raceway.schema.json_text import canonical_json, decode_json, document_of
 
-# A compiled pattern may be far larger than its text: how many there may be, one of them, and all together.
+# A compiled pattern may be far larger than its text: limits of their number, of each one, and of all together.
 MAX_PATTERNS = 1000
 PATTERN_BYTES, ALL_PATTERNS_BYTES = 4 * 1024 * 1024, 16 * 1024 * 1024
-# A complaint may quote the value it is about.
+# Limit of a reason, which may quote the value.
 REASON_CHARACTERS = 300
 
 
 class JsonSchema(Definition):
+    """A JSON Schema definition."""
+
     schema_type: ClassVar[SchemaType] = "json_schema"
 
     def __init__(self, definition: bytes, references: Resolved = ()) -> None:
         self.references = references
         self._own = document_of(definition)
         if not isinstance(self._own, (dict, bool)):
-            raise SchemaInvalidError("definition", "a JSON Schema is an object, true or false")
+            # Core 2020-12, 4.3: a schema is an object or a boolean.
+            raise SchemaInvalidError("definition", "not a JSON Schema: it must be an object, true or false")
         self.document = bundled(self._own, references)
         self._validator = _compile(self.document)
         self._cost = cost_of(self.document)
 
     @property
     def canonical(self) -> bytes:
+        """The definition as JSON with sorted keys, without its references."""
         return canonical_json(self._own)
 
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
+        """Validate a payload."""
         try:
             value = decode_json(payload)
         except ValueError as error:
             return Fault("", "json", f"is not JSON: {error}")
         if not self._cost.allows(value, len(payload)):
-            return Fault("", "work", "checking this value could take too long: it is too large or nested too deep")
+            return Fault("", "work", "validation budget exceeded: the value is too large or nested too deep")
         try:
             return None if self._validator.is_valid(value) else self._fault(value)
-        except ValueError as error:  # the library's own limit of nesting
+        except ValueError as error:  # the library's own nesting limit
             return Fault("", "nesting", _shortened(str(error)))
 
     def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
+        """Return the payload itself: it is JSON."""
         return payload.decode()
 
     def refusals(self, writer: Definition) -> list[str]:
+        """Compare by the rules of `json_compatibility`."""
         assert isinstance(writer, JsonSchema)
         return refusals(self.document, writer.document)
 
     def _fault(self, value: Any) -> Fault | None:
-        """The first one only: there may be as many as values."""
+        """Return the first fault only: there may be as many as values."""
         from jsonschema_rs import ValidationError
 
         try:
@@ -71,35 +78,37 @@ class JsonSchema(Definition):
 
 
 def _fault_of(error: Any) -> Fault:
+    """Convert an error of the library."""
     path = "".join(f"/{str(part).replace('~', '~0').replace('/', '~1')}" for part in error.instance_path)
     rule = "/".join(map(str, error.schema_path))
     return Fault(path[:REASON_CHARACTERS], rule[:REASON_CHARACTERS], _shortened(error.message))
 
 
 def _compile(document: Any) -> Any:
+    """Compile the validator. Raises SchemaInvalidError."""
     import jsonschema_rs
 
     count = _count_patterns(document)
     if count > MAX_PATTERNS:
-        raise SchemaInvalidError("definition", f"has {count} patterns, {MAX_PATTERNS} are allowed")
+        raise SchemaInvalidError("definition", f"has {count} patterns; the limit is {MAX_PATTERNS}")
     limit = min(PATTERN_BYTES, ALL_PATTERNS_BYTES // max(count, 1))
     try:
         return jsonschema_rs.validator_for(
             document,
             offline=True,
-            validate_formats=False,  # an annotation, as in the newest draft: what may change freely cannot refuse
+            validate_formats=False,  # Validation 2020-12, 7.2: `format` is an annotation by default
             pattern_options=jsonschema_rs.RegexOptions(size_limit=limit, dfa_size_limit=limit),
         )
     except jsonschema_rs.ValidationError as error:
         where = "".join(f"/{part}" for part in error.instance_path)
         at = f"at {where}: " if where else ""
-        raise SchemaInvalidError("definition", f"is no JSON Schema: {at}{_shortened(error.message)}") from error
+        raise SchemaInvalidError("definition", f"not a valid JSON Schema: {at}{_shortened(error.message)}") from error
     except ValueError as error:
-        raise SchemaInvalidError("definition", f"is no JSON Schema: {error}") from error
+        raise SchemaInvalidError("definition", f"not a valid JSON Schema: {error}") from error
 
 
 def _count_patterns(document: Any) -> int:
-    """Members called so may be none; counting a few too many does no harm."""
+    """Count patterns. A member that is only called `pattern` counts too, which does no harm."""
     found = 0
     for node in walk(document):
         names = node.get("patternProperties")
@@ -108,4 +117,5 @@ def _count_patterns(document: Any) -> int:
 
 
 def _shortened(text: str) -> str:
+    """Cut a text to the limit of a reason."""
     return text if len(text) <= REASON_CHARACTERS else text[: REASON_CHARACTERS - 1] + "…"

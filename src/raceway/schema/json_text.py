@@ -1,4 +1,4 @@
-"""JSON as text and as a document."""
+"""JSON text and documents."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from raceway.schema.definition import MAX_NESTING, text_of
 from raceway.schema.json_refs import nesting
 
 _decode = msgspec.json.Decoder().decode
-# Without white space and with sorted keys: equal documents have equal text.
+# No white space and sorted keys: equal documents have equal text.
 canonical_json = msgspec.json.Encoder(order="sorted").encode
 
 
 def decode_json(text: bytes | str) -> Any:
-    """Raises ValueError, whatever is wrong with the text."""
+    """Decode JSON. Raises ValueError for anything malformed."""
     try:
         return _decode(text)
     except RecursionError as error:
@@ -24,11 +24,11 @@ def decode_json(text: bytes | str) -> Any:
 
 
 def document_of(definition: bytes) -> Any:
-    """A definition that is JSON. Raises SchemaInvalidError."""
+    """Decode a definition that is JSON. Raises SchemaInvalidError."""
     try:
         document = decode_json(text_of(definition))
     except ValueError as error:
         raise SchemaInvalidError("definition", f"is not JSON: {error}") from error
     if nesting(document) > MAX_NESTING:
-        raise SchemaInvalidError("definition", f"is nested more than {MAX_NESTING} deep")
+        raise SchemaInvalidError("definition", f"nested deeper than {MAX_NESTING} levels")
     return document

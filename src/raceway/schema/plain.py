@@ -11,26 +11,35 @@ from raceway.schema.definition import Definition, Fault
 
 
 class Plain(Definition):
+    """A type without a definition."""
+
     @property
     def canonical(self) -> bytes:
-        """The bare name: whatever text came with it says nothing."""
+        """The bare type name; any text registered with it has no meaning."""
         return self.schema_type.encode()
 
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
+        """Accept every payload."""
         return None
 
     def refusals(self, writer: Definition) -> list[str]:
+        """Accept every writer."""
         return []
 
 
 class Bytes(Plain):
+    """Any bytes."""
+
     schema_type: ClassVar[SchemaType] = "bytes"
 
 
 class String(Plain):
+    """UTF-8 text."""
+
     schema_type: ClassVar[SchemaType] = "string"
 
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
+        """Check UTF-8."""
         try:
             payload.decode()
         except UnicodeDecodeError as error:
@@ -38,6 +47,7 @@ class String(Plain):
         return None
 
     def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
+        """Encode the text as a JSON string."""
         return msgspec.json.encode(payload.decode()).decode()
 
 
@@ -47,6 +57,7 @@ class Number(Plain):
     schema_type: ClassVar[SchemaType] = "number"
 
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
+        """Check the length."""
         if len(payload) in (4, 8):
             return None
-        return Fault("", "length", f"a number has 4 or 8 bytes, this has {len(payload)}")
+        return Fault("", "length", f"expected 4 or 8 bytes, got {len(payload)}")

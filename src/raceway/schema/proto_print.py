@@ -1,6 +1,6 @@
-"""A file descriptor as the text of a `.proto` file: what comes as a descriptor is kept as text, like all others.
+"""File descriptors printed as `.proto` text: a definition received as a descriptor is stored as text, like all others.
 
-Custom options are left out: what they mean is in other files.
+Custom options are omitted: their meaning is defined in other files.
 """
 
 from __future__ import annotations
@@ -30,16 +30,15 @@ SCALARS = {
     if name not in ("TYPE_GROUP", "TYPE_MESSAGE", "TYPE_ENUM")
 }
 QUOTED = (FieldDescriptorProto.TYPE_STRING, FieldDescriptorProto.TYPE_BYTES)
-# One more than the largest field number stands for "max".
+# Exclusive end of a range up to `max`: the largest field number is 2^29 - 1. Ranges of enums are inclusive.
 MAX_RANGE, MAX_ENUM = 536_870_912, 2_147_483_647
 
 
 def maybe_from_base64(definition: bytes) -> bytes | None:
-    """The text of a definition that came as the base64 of a serialized file descriptor; None if it did not.
-
-    A definition as text always has signs that base64 has not. Raises SchemaInvalidError.
-    """
+    """Return the text of a definition received as the base64 of a serialized file descriptor; None if it is not one.
+    Raises SchemaInvalidError."""
     try:
+        # Unambiguous: a definition as text always contains characters outside the base64 alphabet.
         data = b64decode(b"".join(definition.split()), validate=True)
         file = FileDescriptorProto.FromString(data)
     except (binascii.Error, ValueError, DecodeError):
@@ -48,18 +47,21 @@ def maybe_from_base64(definition: bytes) -> bytes | None:
 
 
 def print_file(file: FileDescriptorProto) -> str:
-    """Raises SchemaInvalidError for what cannot be said in proto2 and proto3."""
+    """Print a file descriptor. Raises SchemaInvalidError for anything but proto2 and proto3."""
     syntax = file.syntax or "proto2"
     if syntax not in ("proto2", "proto3"):
-        raise SchemaInvalidError("definition", f"the syntax {syntax!r} is not known: it is proto2 or proto3")
+        raise SchemaInvalidError("definition", f"unsupported syntax {syntax!r}: use proto2 or proto3")
     return "\n".join([*_Printer(syntax == "proto3").file(file), ""])
 
 
 class _Printer:
+    """Printer for one syntax."""
+
     def __init__(self, is_proto3: bool) -> None:
         self._is_proto3 = is_proto3
 
     def file(self, file: FileDescriptorProto) -> Iterator[str]:
+        """Yield the lines of a file."""
         yield f'syntax = "{"proto3" if self._is_proto3 else "proto2"}";'
         if file.package:
             yield f"package {file.package};"
@@ -75,13 +77,15 @@ class _Printer:
             yield from _service(service)
 
     def _message(self, message: DescriptorProto, depth: int) -> Iterator[str]:
+        """Yield the lines of a message."""
         yield f"message {message.name} {{"
         yield from _indented(self._body(message, depth))
         yield "}"
 
     def _body(self, message: DescriptorProto, depth: int) -> Iterator[str]:
+        """Yield the lines between the braces of a message."""
         if depth > MAX_NESTING:
-            raise SchemaInvalidError("definition", f"nested more than {MAX_NESTING} deep")
+            raise SchemaInvalidError("definition", f"nested deeper than {MAX_NESTING} levels")
         nested = {each.name: each for each in message.nested_type}
         yield from _statements(message.options, "map_entry")
         for enum in message.enum_type:
@@ -94,10 +98,10 @@ class _Printer:
             yield f"reserved {', '.join(map(_quoted, message.reserved_name))};"
 
     def _members(self, message: DescriptorProto, nested: dict[str, DescriptorProto], depth: int) -> Iterator[str]:
-        """Fields and nested messages, both in their order: payloads name a message by its place among the nested ones.
-
-        Maps and groups are such messages, too, that are written as fields: those before one are written before it.
-        """
+        """Yield fields and nested messages, both in their order: payloads name a message by its index among the nested
+        ones."""
+        # Map entries and groups are nested messages written as fields: nested messages before one are printed before
+        # it.
         with_field = {_maybe_own_type(field, nested) for field in [*message.field, *message.extension]}
         waiting = list(message.nested_type)
         told: set[int] = set()
@@ -113,6 +117,7 @@ class _Printer:
             yield from self._nested(each, with_field, depth)
 
     def _nested(self, message: DescriptorProto, with_field: set[str | None], depth: int) -> Iterator[str]:
+        """Yield a nested message, unless a field stands for it."""
         if message.name not in with_field:
             yield from self._message(message, depth + 1)
 
@@ -124,7 +129,8 @@ class _Printer:
         depth: int,
         told: set[int],
     ) -> Iterator[str]:
-        """Choices of a oneof stand where its first one does; a oneof of one optional field is not written."""
+        """Yield a field, or at the first choice of a oneof all of its choices."""
+        # A proto3 `optional` field has a synthetic oneof of its own, which is not written.
         if not field.HasField("oneof_index") or field.proto3_optional:
             yield from self._field(field, nested, depth)
         elif field.oneof_index not in told:
@@ -138,6 +144,7 @@ class _Printer:
     def _field(
         self, field: FieldDescriptorProto, nested: dict[str, DescriptorProto], depth: int, in_oneof: bool = False
     ) -> Iterator[str]:
+        """Yield a field, map or group."""
         inner = nested.get(field.type_name.rpartition(".")[2])
         if inner is not None and inner.options.map_entry:
             key, value = inner.field
@@ -152,11 +159,13 @@ class _Printer:
         yield f"{label}{_type(field)} {field.name} = {field.number}{_options_of(field)};"
 
     def _optional(self, field: FieldDescriptorProto) -> str:
+        """The label of a singular field: proto3 writes it only for explicit presence."""
         return "optional " if not self._is_proto3 or field.proto3_optional else ""
 
     def _extensions(
         self, extensions: Sequence[FieldDescriptorProto], nested: dict[str, DescriptorProto]
     ) -> Iterator[str]:
+        """Yield extensions, each in a block of its own."""
         for field in extensions:
             yield f"extend {field.extendee} {{"
             yield from _indented(self._field(field, nested, 1))
@@ -164,13 +173,14 @@ class _Printer:
 
 
 def _maybe_own_type(field: FieldDescriptorProto, nested: dict[str, DescriptorProto]) -> str | None:
-    """The nested message that is written as this field: a map's entry, or a group."""
+    """Return the nested message that is written as this field: a map's entry, or a group."""
     inner = nested.get(field.type_name.rpartition(".")[2])
     is_group = field.type == FieldDescriptorProto.TYPE_GROUP
     return inner.name if inner is not None and (is_group or inner.options.map_entry) else None
 
 
 def _enum(enum: EnumDescriptorProto) -> Iterator[str]:
+    """Yield the lines of an enum."""
     yield f"enum {enum.name} {{"
     yield from _indented(_statements(enum.options))
     for value in enum.value:
@@ -184,6 +194,7 @@ def _enum(enum: EnumDescriptorProto) -> Iterator[str]:
 
 
 def _service(service: ServiceDescriptorProto) -> Iterator[str]:
+    """Yield the lines of a service."""
     yield f"service {service.name} {{"
     yield from _indented(_statements(service.options))
     for method in service.method:
@@ -194,10 +205,12 @@ def _service(service: ServiceDescriptorProto) -> Iterator[str]:
 
 
 def _type(field: FieldDescriptorProto) -> str:
+    """The name of a field's type."""
     return SCALARS.get(field.type, "") if not field.type_name else field.type_name
 
 
 def _options_of(field: FieldDescriptorProto) -> str:
+    """The bracketed options of a field."""
     said = []
     if field.HasField("default_value"):
         is_text = field.type in QUOTED
@@ -208,22 +221,25 @@ def _options_of(field: FieldDescriptorProto) -> str:
 
 
 def _usual_json_name(name: str) -> str:
+    """The default `json_name`: lower camel case."""
     first, *rest = name.split("_")
     return first + "".join(part[:1].upper() + part[1:] for part in rest)
 
 
 def _bracketed(options: list[str]) -> str:
+    """Format options in brackets."""
     return f" [{', '.join(options)}]" if options else ""
 
 
 def _statements(options: Message, *without: str) -> Iterator[str]:
+    """Yield options as statements."""
     for option in _known(options):
         if not option.startswith(without):
             yield f"option {option};"
 
 
 def _known(options: Message) -> Iterator[str]:
-    """Options of plain values that the language itself has."""
+    """Yield options of scalar values that the language itself defines."""
     for field, value in options.ListFields():
         if not field.is_extension and field.message_type is None:
             for each in value if field.is_repeated else [value]:
@@ -231,6 +247,7 @@ def _known(options: Message) -> Iterator[str]:
 
 
 def _value(field: FieldDescriptor, value: Any) -> str:
+    """Format an option's value."""
     if field.enum_type is not None:
         return str(field.enum_type.values_by_number[value].name)
     if isinstance(value, bool):
@@ -239,7 +256,7 @@ def _value(field: FieldDescriptor, value: Any) -> str:
 
 
 def _ranges(word: str, ranges: list[tuple[int, int]], beyond: int) -> Iterator[str]:
-    """`ranges` end before their second number."""
+    """Yield a statement of ranges, whose ends are exclusive."""
     parts = [str(start) if end == start + 1 else f"{start} to {'max' if end == beyond else end - 1}"
              for start, end in ranges]  # fmt: skip
     if parts:
@@ -247,9 +264,11 @@ def _ranges(word: str, ranges: list[tuple[int, int]], beyond: int) -> Iterator[s
 
 
 def _indented(lines: Iterator[str]) -> Iterator[str]:
+    """Indent lines."""
     return (f"  {line}" for line in lines)
 
 
 def _quoted(text: str) -> str:
+    """Quote and escape a string."""
     escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n").replace("\r", "\\r")
     return f'"{escaped}"'

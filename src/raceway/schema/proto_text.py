@@ -1,9 +1,9 @@
-"""Protobuf definitions as text: `.proto` files of syntax proto2 and proto3, read into a file descriptor.
+"""Parser of `.proto` files (syntax proto2 and proto3) into file descriptors.
 
-Written here, because the compiler (`protoc`) is a program of many megabytes that reads files, and no light library
-reads the language. All of it is read; what says nothing about the bytes of a message (services, options other than
-`packed`, extensions) is stepped over, but noted: definitions that differ in it are not the same. Names are resolved and
-numbers compared by the descriptor pool that takes the result.
+An own parser, because `protoc` is a program of many megabytes that reads files, and no light library parses the
+language. The whole language is parsed; parts that do not affect the bytes of a message (services, options other than
+`packed`, extensions) are skipped but noted: definitions that differ in them are not the same. Names are resolved and
+numbers checked by the descriptor pool that takes the result.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from raceway.errors import SchemaInvalidError
 from raceway.schema.definition import MAX_NESTING
 
 FILE_NAME = "definition.proto"
+# 2^29 - 1: three bits of the tag hold the wire type.
 MAX_FIELD_NUMBER = 536_870_911
 SCALARS = {
     name: getattr(FieldDescriptorProto, f"TYPE_{name.upper()}")
@@ -36,8 +37,10 @@ LABELS = {
     "required": FieldDescriptorProto.LABEL_REQUIRED,
     "repeated": FieldDescriptorProto.LABEL_REPEATED,
 }
+# Language guide, "Maps": any integral or string type can be a key.
 MAP_KEYS = SCALARS.keys() - {"double", "float", "bytes"}
 
+# Possessive quantifiers: no definition can make the tokenizer backtrack.
 _token = re.compile(
     r"(?P<space>\s++|//[^\n]*+|/\*(?:[^*]|\*(?!/))*+\*/)"
     r"|(?P<name>\.?[A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)"
@@ -48,94 +51,109 @@ _token = re.compile(
 
 
 class Token(NamedTuple):
+    """A token and its position."""
+
     kind: str
     text: str
     at: int
 
 
 class ProtoFile(NamedTuple):
-    """`notes`: what the descriptor does not hold, in no order."""
+    """A parsed file. `notes` are the parts that the descriptor does not hold, in no order."""
 
     descriptor: FileDescriptorProto
     notes: list[str]
 
 
 def read_file(text: str) -> ProtoFile:
-    """Raises SchemaInvalidError, with the line, if the text is not a definition."""
+    """Parse a file. Raises SchemaInvalidError with the line if it is malformed."""
     reader = _Reader(text)
     return ProtoFile(reader.file(), reader.notes)
 
 
 class _Reader:
+    """Recursive-descent parser."""
+
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens = self._split(text)
         self._at = 0
         self._depth = 0
         self._is_proto3 = False
-        # Names of the messages around, and what is said there beside fields.
+        # Names of the enclosing messages, and the parts found so far that a descriptor does not hold.
         self._scope: list[str] = []
         self.notes: list[str] = []
 
     # ---- tokens ------------------------------------------------------------------------------------------------------
 
     def _split(self, text: str) -> list[Token]:
+        """Split the text into tokens, dropping white space and comments."""
         tokens: list[Token] = []
         at = 0
         while at < len(text):
             match = _token.match(text, at)
             if match is None:
-                raise self._invalid(f"{text[at]!r} is not understood", at)
+                raise self._invalid(f"unexpected character {text[at]!r}", at)
             if match.lastgroup != "space":
                 tokens.append(Token(match.lastgroup or "", match.group(), at))
             at = match.end()
-        tokens.append(Token("end", "the end", len(text)))
+        tokens.append(Token("end", "end of file", len(text)))
         return tokens
 
     def _invalid(self, reason: str, at: int | None = None) -> SchemaInvalidError:
+        """The error at a position, by default at the current token."""
         line = self._text.count("\n", 0, self._tokens[self._at].at if at is None else at) + 1
-        return SchemaInvalidError("definition", f"is no Protobuf definition: line {line}: {reason}")
+        return SchemaInvalidError("definition", f"not a valid Protobuf definition: line {line}: {reason}")
 
     def _peek(self) -> str:
+        """The text of the current token."""
         return self._tokens[self._at].text
 
     def _next(self, kind: str, what: str) -> str:
+        """Take a token of a kind."""
         token = self._tokens[self._at]
         if token.kind != kind:
-            raise self._invalid(f"{what} is expected, not {token.text!r}")
+            raise self._invalid(f"expected {what}, not {token.text!r}")
         self._at += 1
         return token.text
 
     def _take(self, text: str) -> bool:
+        """Take a token if it is `text`, not a string."""
         if self._tokens[self._at].text != text or self._tokens[self._at].kind == "text":
             return False
         self._at += 1
         return True
 
     def _expect(self, text: str) -> None:
+        """Take a token that must be `text`."""
         if not self._take(text):
-            raise self._invalid(f"{text!r} is expected, not {self._peek()!r}")
+            raise self._invalid(f"expected {text!r}, not {self._peek()!r}")
 
     def _name(self) -> str:
+        """Take a name without dots."""
         name = self._next("name", "a name")
         if "." in name:
-            raise self._invalid(f"{name!r} is not a simple name")
+            raise self._invalid(f"expected a name without dots, not {name!r}")
         return name
 
     def _number(self) -> int:
+        """Take an integer."""
         sign = -1 if self._take("-") else 1
         text = self._next("number", "a number")
         try:
+            # Language specification: a leading 0 means octal, which Python writes 0o.
             return sign * (int(text, 8) if text.isdigit() and text[0] == "0" and len(text) > 1 else int(text, 0))
         except ValueError:
-            raise self._invalid(f"{text!r} is no whole number") from None
+            raise self._invalid(f"expected an integer, not {text!r}") from None
 
     def _string(self) -> str:
-        return self._next("text", "a text in quotes")[1:-1]
+        """Take a string, without its quotes."""
+        return self._next("text", "a string")[1:-1]
 
     # ---- the file ----------------------------------------------------------------------------------------------------
 
     def file(self) -> FileDescriptorProto:
+        """Parse the whole file."""
         file = FileDescriptorProto(name=FILE_NAME)
         file.syntax = self._syntax()
         self._is_proto3 = file.syntax == "proto3"
@@ -144,18 +162,20 @@ class _Reader:
         return file
 
     def _syntax(self) -> str:
+        """Parse the `syntax` statement; proto2 if there is none."""
         if self._peek() == "edition":
-            raise self._invalid('editions are not supported; say `syntax = "proto3";`')
+            raise self._invalid('editions are not supported: use `syntax = "proto3";`')
         if not self._take("syntax"):
             return "proto2"
         self._expect("=")
         syntax = self._string()
         self._expect(";")
         if syntax not in ("proto2", "proto3"):
-            raise self._invalid(f"the syntax {syntax!r} is not known")
+            raise self._invalid(f"unsupported syntax {syntax!r}: use proto2 or proto3")
         return syntax
 
     def _top(self, file: FileDescriptorProto) -> None:
+        """Parse a top-level statement."""
         if self._take(";"):
             return
         if self._take("package"):
@@ -171,14 +191,15 @@ class _Reader:
         elif self._take("enum"):
             self._enum(file.enum_type.add())
         elif self._take("service"):
-            # How types are qualified and whether a block is empty or left out says nothing.
+            # Normalized: qualification of types and empty blocks make no difference.
             self._note("service", f"{self._name()} {self._step_over_block()}".replace("{ }", ";"))
         elif self._take("extend"):
             self._extend()
         else:
-            raise self._invalid(f"{self._peek()!r} is not understood here")
+            raise self._invalid(f"unexpected {self._peek()!r}")
 
     def _import(self, file: FileDescriptorProto) -> None:
+        """Parse an import."""
         is_public = self._take("public")
         if not is_public:
             self._take("weak")
@@ -188,27 +209,29 @@ class _Reader:
         self._expect(";")
 
     def _note(self, name: str, value: str, at: str = "") -> None:
+        """Note a part that the descriptor does not hold."""
         self.notes.append(f"{'.'.join(self._scope)}.{at} {name}={value}")
 
     def _step_over_block(self) -> str:
-        """The tokens in it."""
+        """Skip a block; return its tokens as text."""
         self._expect("{")
         depth, begin = 1, self._at
         while depth:
             token = self._tokens[self._at]
             if token.kind == "end":
-                raise self._invalid("a block is not closed")
+                raise self._invalid("unterminated block")
             self._at += 1
             if token.kind == "sign":
                 depth += (token.text == "{") - (token.text == "}")
         return self._said_since(begin)
 
     def _said_since(self, begin: int) -> str:
+        """Return the tokens since `begin` as text, names unqualified."""
         tokens = self._tokens[begin : self._at]
         return " ".join(token.text.rpartition(".")[2] if token.kind == "name" else token.text for token in tokens)
 
     def _extend(self) -> None:
-        """Extensions are other fields of somebody else's message: a reader without them keeps their bytes."""
+        """Parse an extension, which only notes it: to a reader without it, its fields are unknown fields."""
         begin = self._at
         self._next("name", "a message name")
         self._body(DescriptorProto(), self._field_of)
@@ -217,32 +240,37 @@ class _Reader:
     # ---- messages ----------------------------------------------------------------------------------------------------
 
     def _message(self, message: DescriptorProto) -> None:
+        """Parse a message."""
         message.name = self._name()
         self._message_body(message)
 
     def _message_body(self, message: DescriptorProto) -> None:
+        """Parse the members of a message."""
         self._scope.append(message.name)
         self._body(message, self._member)
         self._scope.pop()
-        # A field that may be absent is, below the surface, alone in a oneof; such oneofs come last.
+        # proto3 field presence: an `optional` field gets a synthetic oneof, and those come after the real ones.
         for field in message.field:
             if field.proto3_optional:
                 field.oneof_index = len(message.oneof_decl)
                 message.oneof_decl.add(name=f"_{field.name}")
 
     def _body(self, message: DescriptorProto, member: Callable[[DescriptorProto], None]) -> None:
+        """Parse a block of members."""
         self._depth += 1
         if self._depth > MAX_NESTING:
-            raise self._invalid(f"nested more than {MAX_NESTING} deep")
+            raise self._invalid(f"nested deeper than {MAX_NESTING} levels")
         self._expect("{")
         while not self._take("}"):
             member(message)
         self._depth -= 1
 
     def _member(self, message: DescriptorProto) -> None:
+        """Parse a member of a message."""
         if self._take(";"):
             return
         following = self._tokens[self._at + 1] if self._at + 1 < len(self._tokens) else None
+        # Keywords are not reserved words: they count as such only if a name, number or string follows.
         is_keyword = following is not None and following.kind != "sign"
         word = self._peek()
         if word == "message" and is_keyword:
@@ -268,6 +296,7 @@ class _Reader:
             self._field_of(message)
 
     def _oneof(self, message: DescriptorProto) -> None:
+        """Parse a oneof."""
         place = len(message.oneof_decl)
         message.oneof_decl.add(name=self._name())
 
@@ -286,6 +315,7 @@ class _Reader:
         self._body(message, choice)
 
     def _ranges(self, message: DescriptorProto, word: str) -> None:
+        """Parse `reserved` or `extensions`."""
         while True:
             if self._tokens[self._at].kind in ("text", "name"):
                 if word == "reserved":
@@ -297,6 +327,7 @@ class _Reader:
                 if self._take("to"):
                     last = MAX_FIELD_NUMBER if self._take("max") else self._number()
                 if word == "reserved" and first <= last:
+                    # In a descriptor the end of a range is exclusive.
                     message.reserved_range.add(start=first, end=last + 1)
                 elif word == "extensions" and first <= last:
                     message.extension_range.add(start=first, end=last + 1)
@@ -309,6 +340,7 @@ class _Reader:
     # ---- fields ------------------------------------------------------------------------------------------------------
 
     def _field_of(self, message: DescriptorProto) -> None:
+        """Parse a field, map or group."""
         if self._take(";"):
             return
         word = self._peek()
@@ -325,6 +357,7 @@ class _Reader:
             raise self._invalid(f"{word!r}: a proto2 field begins with optional, required or repeated")
 
     def _typed_field(self, message: DescriptorProto, label: int, says_optional: bool = False) -> None:
+        """Parse a field after its label."""
         field = message.field.add(label=label)
         if self._peek() == "group" and self._tokens[self._at + 1].kind == "name":
             self._group(message, field)
@@ -335,17 +368,19 @@ class _Reader:
         field.proto3_optional = self._is_proto3 and says_optional
 
     def _type(self, field: FieldDescriptorProto) -> None:
+        """Parse a field's type."""
         name = self._next("name", "a type")
         if name in SCALARS:
             field.type = SCALARS[name]
         else:
-            field.type_name = name  # the pool finds out whether it is a message or an enum
+            field.type_name = name  # the pool resolves whether it is a message or an enum
 
     def _number_and_options(self, field: FieldDescriptorProto) -> None:
+        """Parse a field's number and options."""
         self._expect("=")
         number = self._number()
         if not 1 <= number <= MAX_FIELD_NUMBER:
-            raise self._invalid(f"{number} is no field number")
+            raise self._invalid(f"{number} is not a valid field number")
         field.number = number
         if self._peek() == "[":
             options = self._options(field.name)
@@ -355,11 +390,12 @@ class _Reader:
         self._expect(";")
 
     def _group(self, message: DescriptorProto, field: FieldDescriptorProto) -> None:
-        """A field and its message type in one; proto2 only."""
+        """Parse a group: a field and its message type in one; proto2 only."""
         if self._is_proto3:
             raise self._invalid("proto3 has no groups")
         self._at += 1
         nested = message.nested_type.add(name=self._name())
+        # Language specification: the field's name is the group's in lower case.
         field.name, field.type, field.type_name = nested.name.lower(), FieldDescriptorProto.TYPE_GROUP, nested.name
         self._expect("=")
         field.number = self._number()
@@ -368,11 +404,11 @@ class _Reader:
         self._message_body(nested)
 
     def _map(self, message: DescriptorProto) -> None:
-        """Below the surface a list of entries with a key and a value."""
+        """Parse a map field, which is a repeated message with a key and a value."""
         self._at += 2
         key = self._next("name", "a type")
         if key not in MAP_KEYS:
-            raise self._invalid(f"{key!r} cannot be the key of a map")
+            raise self._invalid(f"{key!r} is not a valid key type of a map")
         entry = message.nested_type.add()
         entry.options.map_entry = True
         optional = FieldDescriptorProto.LABEL_OPTIONAL
@@ -381,6 +417,7 @@ class _Reader:
         self._type(entry.field.add(name="value", number=2, label=optional))
         self._expect(">")
         field = message.field.add(label=FieldDescriptorProto.LABEL_REPEATED, name=self._name())
+        # The entry's name as protoc derives it; the pool checks it.
         entry.name = "".join(part[:1].upper() + part[1:] for part in field.name.split("_")) + "Entry"
         field.type, field.type_name = FieldDescriptorProto.TYPE_MESSAGE, entry.name
         self._number_and_options(field)
@@ -388,6 +425,7 @@ class _Reader:
     # ---- enums and options -------------------------------------------------------------------------------------------
 
     def _enum(self, enum: EnumDescriptorProto) -> None:
+        """Parse an enum."""
         enum.name = self._name()
         self._expect("{")
         while not self._take("}"):
@@ -410,19 +448,21 @@ class _Reader:
                 self._expect(";")
 
     def _enum_number(self) -> int:
+        """Take an enum value, an int32."""
         number = self._number()
         if not -(1 << 31) <= number < 1 << 31:
-            raise self._invalid(f"{number} is no value of an enum")
+            raise self._invalid(f"{number} is not a valid enum value (int32)")
         return number
 
     def _ranges_of_enum(self) -> None:
+        """Skip `reserved` of an enum."""
         while not self._take(";"):
             if self._tokens[self._at].kind == "end":
-                raise self._invalid("a statement is not closed")
+                raise self._invalid("unterminated statement")
             self._at += 1
 
     def _options(self, at: str = "") -> dict[str, str]:
-        """`at`: the field or value that they belong to."""
+        """Parse bracketed options. `at` is the field or value they belong to."""
         self._expect("[")
         found = {}
         while True:
@@ -434,12 +474,12 @@ class _Reader:
             self._expect(",")
 
     def _option(self) -> tuple[str, str]:
-        """`name = value`; the name of an extension stands in parentheses."""
+        """Parse `name = value`; the name of a custom option is in parentheses."""
         name = ""
         while not self._take("="):
             token = self._tokens[self._at]
             if token.kind not in ("name", "number") and token.text not in ("(", ")"):
-                raise self._invalid(f"{token.text!r} is not understood in an option")
+                raise self._invalid(f"unexpected {token.text!r} in the name of an option")
             name += token.text
             self._at += 1
         if self._peek() == "{":
@@ -447,10 +487,10 @@ class _Reader:
         sign = "-" if self._take("-") else ""
         token = self._tokens[self._at]
         if token.kind not in ("name", "number", "text"):
-            raise self._invalid(f"{token.text!r} is no value of an option")
+            raise self._invalid(f"{token.text!r} is not a valid value of an option")
         self._at += 1
         text = token.text
-        while self._tokens[self._at].kind == "text":  # adjacent texts are one
+        while self._tokens[self._at].kind == "text":  # adjacent strings are concatenated
             text = text[:-1] + self._tokens[self._at].text[1:]
             self._at += 1
         return name, sign + text

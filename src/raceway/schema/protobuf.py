@@ -1,7 +1,7 @@
-"""Protobuf definitions: messages are decoded by the `protobuf` library from descriptors made at run time.
+"""Protobuf definitions: messages are decoded by the `protobuf` library from descriptors built at run time.
 
-The library lets a field of the wrong wire type pass as an unknown one; here that is a fault, because the value would be
-lost to every reader. Fields with numbers that the definition does not have are what Protobuf calls unknown, and fine.
+The library treats a field of the wrong wire type as an unknown one; here that is a fault, because every reader would
+lose the value. Fields with numbers that the definition does not have are unknown fields, which are valid.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ WELL_KNOWN = {
         "wrappers",
     )
 }  # fmt: skip
+# Encoding guide, "Message Structure": 0 VARINT, 1 I64, 2 LEN, 3 SGROUP, 5 I32.
 VARINT = 0
 WIRE_TYPES = {
     FieldDescriptor.TYPE_DOUBLE: 1,
@@ -49,6 +50,8 @@ WIRE_TYPES = {
 
 
 class Protobuf(Definition):
+    """A Protobuf definition."""
+
     schema_type: ClassVar[SchemaType] = "protobuf"
 
     def __init__(self, definition: bytes, references: Resolved = ()) -> None:
@@ -57,7 +60,7 @@ class Protobuf(Definition):
         self._definition = self.text or definition
         file, notes = read_file(text_of(self._definition))
         if not file.message_type and not file.enum_type:
-            raise SchemaInvalidError("definition", "has no message type")
+            raise SchemaInvalidError("definition", "defines no message or enum type")
         built = _build(file, references)
         self.messages = _messages_of(built)
         self._notes = sorted(notes)
@@ -69,24 +72,26 @@ class Protobuf(Definition):
 
     @property
     def canonical(self) -> bytes:
-        """Layout and comments, and how names are qualified, make no other schema."""
+        """The serialized descriptor and the notes: layout, comments and qualification of names make no difference."""
         return b"\0".join([self.serialized, *(note.encode() for note in self._notes)])
 
     @property
     def serialized(self) -> bytes:
-        """The file descriptor."""
+        """The serialized file descriptor."""
         return self._normal.SerializeToString(deterministic=True)
 
     @property
     def former_fingerprint(self) -> str:
+        """The hash of the text, as earlier releases computed it."""
         return fingerprint_of(self._definition)
 
     @property
     def first(self) -> Descriptor:
-        """The message type that payloads are of, unless they say otherwise. Files of enums alone have none."""
+        """The message type of payloads that name none. A file with enums only has none."""
         return self.messages[self._by_index[(0,)]]
 
     def maybe_fault(self, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
+        """Validate a payload."""
         name = self._by_index.get(index or (0,))
         if name is None:
             return Fault("", "message", f"the definition has no message type {'.'.join(map(str, index))}")
@@ -100,19 +105,22 @@ class Protobuf(Definition):
         return _maybe_misfit(message, "")
 
     def maybe_json(self, payload: bytes, index: tuple[int, ...] = ()) -> str | None:
-        """Protobuf's own mapping, with the names of the definition. None if a part is of a type nobody has here."""
+        """Convert a valid payload by Protobuf's JSON mapping, with the names of the definition. None if a part cannot
+        be mapped."""
         message = self._message(self._by_index[index or (0,)], payload)
         try:
             return MessageToJson(message, preserving_proto_field_name=True, indent=None, ensure_ascii=False)
-        except (TypeError, ValueError, JsonError):  # an Any of an unknown type, a Timestamp of no year, NaN in a Struct
+        except (TypeError, ValueError, JsonError):  # Any of an unknown type, Timestamp out of range, NaN in a Struct
             return None
 
     def _message(self, name: str, payload: bytes) -> Any:
+        """Decode a payload. Classes are built on first use."""
         if name not in self._classes:
             self._classes[name] = GetMessageClass(self.messages[name])
         return self._classes[name].FromString(payload)
 
     def refusals(self, writer: Definition) -> list[str]:
+        """Compare message types of the same name, and the first types whatever their names."""
         assert isinstance(writer, Protobuf)
         shared = [(self.messages[name], writer.messages[name]) for name in self.messages if name in writer.messages]
         if self.messages and writer.messages:
@@ -121,6 +129,7 @@ class Protobuf(Definition):
 
 
 def _build(file: FileDescriptorProto, references: Resolved) -> FileDescriptor:
+    """Build the file and its references in a pool of their own."""
     pool = DescriptorPool()
     there: set[str] = set()
     for name, definition in references:
@@ -131,7 +140,7 @@ def _build(file: FileDescriptorProto, references: Resolved) -> FileDescriptor:
 
 
 def _add(pool: DescriptorPool, file: FileDescriptorProto, there: set[str]) -> FileDescriptor:
-    """`there` are the names of files that the pool has; what is imported must be, or is well known."""
+    """Add a file to the pool. `there` are the files it has; imports must be among them or well known."""
     for dependency in file.dependency:
         if dependency not in there:
             _add_well_known(pool, dependency, there)
@@ -140,13 +149,13 @@ def _add(pool: DescriptorPool, file: FileDescriptorProto, there: set[str]) -> Fi
         built = pool.FindFileByName(file.name)
     except (TypeError, KeyError, ValueError) as error:
         reason = str(error).removeprefix("Couldn't build proto file into descriptor pool: ")
-        raise SchemaInvalidError("definition", f"is no Protobuf definition: {reason}") from error
+        raise SchemaInvalidError("definition", f"not a valid Protobuf definition: {reason}") from error
     there.add(file.name)
     return built
 
 
 def _messages_of(built: FileDescriptor) -> dict[str, Descriptor]:
-    """Every message type by its full name."""
+    """Return every message type by its full name."""
     found: dict[str, Descriptor] = {}
     waiting = list(built.message_types_by_name.values())
     while waiting:
@@ -157,11 +166,12 @@ def _messages_of(built: FileDescriptor) -> dict[str, Descriptor]:
 
 
 def _add_well_known(pool: DescriptorPool, name: str, there: set[str]) -> None:
+    """Add a file that comes with the `protobuf` library."""
     if name not in WELL_KNOWN:
         raise SchemaInvalidError(
             "definition",
-            f"imports {name!r}, which is not among its references: register that file and name it there; only "
-            "google/protobuf/….proto is known to all",
+            f"imports {name!r}, which is not among its references: register that file and add it as a reference "
+            "(only google/protobuf/*.proto is built in)",
         )
     descriptor = import_module(WELL_KNOWN[name]).DESCRIPTOR
     for dependency in descriptor.dependencies:
@@ -172,7 +182,7 @@ def _add_well_known(pool: DescriptorPool, name: str, there: set[str]) -> None:
 
 
 def _note_indices(messages: Any, scope: str, path: tuple[int, ...], into: dict[tuple[int, ...], str]) -> None:
-    """How Confluent's prefix names message types: places in the file, from the outside in."""
+    """Map the indices of Confluent's prefix to message types: positions in the file, outermost first."""
     for place, message in enumerate(messages):
         assert isinstance(message, DescriptorProto)
         name = f"{scope}.{message.name}" if scope else message.name
@@ -181,13 +191,13 @@ def _note_indices(messages: Any, scope: str, path: tuple[int, ...], into: dict[t
 
 
 def _maybe_misfit(message: Message, path: str) -> Fault | None:
-    """A field of the definition that came with another wire type, however deep."""
+    """Return a fault for a field of the definition with another wire type, at any depth."""
     fields = message.DESCRIPTOR.fields_by_number
     unknown_fields: Iterable[Any] = UnknownFieldSet(message)  # type: ignore[assignment]  # its stub is incomplete
     for unknown in unknown_fields:
         field = fields.get(unknown.field_number)
         if field is not None and unknown.wire_type != WIRE_TYPES.get(field.type, VARINT):
-            return Fault(f"{path}/{field.name}", "wire type", f"field {field.number} came with another wire type")
+            return Fault(f"{path}/{field.name}", "wire type", f"field {field.number} has the wrong wire type")
     for field, value in message.ListFields():
         if field.message_type is not None:
             for part in _messages_in(field, value):
@@ -197,6 +207,7 @@ def _maybe_misfit(message: Message, path: str) -> Fault | None:
 
 
 def _messages_in(field: FieldDescriptor, value: Any) -> list[Message]:
+    """Return the messages of a field's value."""
     assert field.message_type is not None
     if field.message_type.GetOptions().map_entry:
         inner = field.message_type.fields_by_name["value"]

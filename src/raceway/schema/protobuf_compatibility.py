@@ -1,9 +1,9 @@
-"""Can one Protobuf definition read what was written with another?
+"""Compatibility of Protobuf definitions: can one read what was written with another?
 
-Fields are the same field when they have the same number. Such a field must keep its name, and the reader's type must
-understand the writer's bytes: the whole-number types are one family, zigzag another, each fixed width a third and
-fourth; `bytes` reads `string` but not the reverse, which could meet bytes that are no UTF-8. A field that only one side
-has is fine, unless the reader requires it. Message types are compared field by field, whatever they are called.
+Fields are the same field if they have the same number. Such a field must keep its name, and the reader's type must
+understand the writer's bytes: the varint types are one family, zigzag ones another, each fixed width a third and
+fourth; `bytes` reads `string` but not the reverse, since the bytes may not be UTF-8. A field that only one side has is
+compatible, unless the reader requires it. Message types are compared field by field, whatever their names.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from raceway.schema.effort import Effort, TooIntricateError
 
+# Language guide, "Updating A Message Type": types within a family are compatible on the wire.
 FAMILIES = {
     kind: family
     for family, kinds in enumerate(
@@ -35,7 +36,7 @@ TYPE_NAMES = {
     for name, value in vars(FieldDescriptor).items()
     if name.startswith("TYPE_")
 }
-# Written one value after the other, they have no length before them.
+# Never packed: each value has a tag of its own, so a singular field can read them (the last one, or messages merged).
 UNPACKED = (
     FieldDescriptor.TYPE_STRING,
     FieldDescriptor.TYPE_BYTES,
@@ -45,21 +46,23 @@ UNPACKED = (
 
 
 def refusals(pairs: list[tuple[Descriptor, Descriptor]]) -> list[str]:
-    """Why of some pair the first, the reader, cannot read the second; empty when all can."""
+    """List why the reader (first) of some pair cannot read its writer (second); empty if all can."""
     comparison = _Comparison(Effort())
     try:
         return [reason for reader, writer in pairs for reason in comparison.compare(reader, writer)]
     except (TooIntricateError, RecursionError):
-        return ["the two definitions are too intricate to be compared"]
+        return ["comparison budget exceeded: the definitions are too complex to compare"]
 
 
 class _Comparison:
+    """A comparison of message types, with a step budget."""
+
     def __init__(self, effort: Effort) -> None:
         self._effort = effort
         self._seen: set[tuple[str, str]] = set()
 
     def compare(self, reader: Descriptor, writer: Descriptor) -> list[str]:
-        """Each pair of message types once; what is wrong with it is told where it is met first."""
+        """Compare two message types, each pair once; its reasons are reported where it is met first."""
         pair = (reader.full_name, writer.full_name)
         if pair in self._seen:
             return []
@@ -76,6 +79,7 @@ class _Comparison:
         return found
 
     def _field(self, reader: FieldDescriptor, writer: FieldDescriptor, at: str) -> list[str]:
+        """Compare two fields of one number."""
         if reader.name != writer.name:
             return [f"{at}: field {reader.number} is called {writer.name!r} by the writer"]
         if not _reads(reader, writer):
@@ -88,12 +92,14 @@ class _Comparison:
 
 
 def _reads(reader: FieldDescriptor, writer: FieldDescriptor) -> bool:
+    """Report whether the reader's type understands the writer's bytes."""
     is_text_as_bytes = (reader.type, writer.type) == (FieldDescriptor.TYPE_BYTES, FieldDescriptor.TYPE_STRING)
     if FAMILIES[reader.type] != FAMILIES[writer.type] and not is_text_as_bytes:
         return False
-    # A list of numbers is written with its length before it; a reader of one number does not expect that.
+    # Encoding guide, "Packed Repeated Fields": packed numbers are one LEN record, which a singular field cannot read.
     return not (writer.is_repeated and not reader.is_repeated and writer.type not in UNPACKED)
 
 
 def _shown(field: FieldDescriptor) -> str:
+    """Format a field's type."""
     return f"{'repeated ' if field.is_repeated else ''}{TYPE_NAMES[field.type]}"

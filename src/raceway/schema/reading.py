@@ -1,4 +1,4 @@
-"""From a type and the bytes of a definition to something that checks. Libraries are loaded when first needed."""
+"""Definitions by type, and compatibility by mode. Libraries are imported on first use."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ TRANSITIVE = "_transitive"
 
 
 def read_definition(schema_type: SchemaType, definition: bytes, references: Resolved = ()) -> Definition:
-    """Raises SchemaInvalidError."""
+    """Parse a definition. Raises SchemaInvalidError."""
     if schema_type == "json_schema":
+        # Imported on first use: most buses need one of these libraries or none.
         from raceway.schema.json_schema import JsonSchema
 
         return JsonSchema(definition, references)
@@ -25,12 +26,12 @@ def read_definition(schema_type: SchemaType, definition: bytes, references: Reso
 
         return Protobuf(definition, references)
     if references:
-        raise SchemaInvalidError("references", f"a schema of type {schema_type} has none")
+        raise SchemaInvalidError("references", f"a schema of type {schema_type} cannot have references")
     return {"bytes": Bytes, "string": String, "number": Number}[schema_type]()
 
 
 def incompatibilities(new: Definition, old: Definition, mode: Mode) -> list[str]:
-    """Why `new` may not follow `old`; empty when it may."""
+    """List why `new` may not follow `old`; empty if it may."""
     if mode == "none" or (new.fingerprint, new.references) == (old.fingerprint, old.references):
         return []
     if new.schema_type != old.schema_type:
