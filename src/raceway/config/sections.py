@@ -172,7 +172,7 @@ class Subscriptions(Section, frozen=True):
             "namespace `default`."
         ),
     ] = {}
-    # 100 is the size of the receive buffer of Danube's own clients.
+    # The usual client buffers 100 messages.
     max_unacked: Annotated[
         int, Meta(ge=1, le=10_000, description="Delivered messages of one subscription without an acknowledgement.")
     ] = 100
