@@ -69,6 +69,9 @@ def test_other_variables_with_our_prefix_are_left_alone() -> None:
     assert load(environment={"RACEWAY_ROUNDS": "5", "RACEWAY_URL": "mb://x"}).config == config.Config()
 
 
+BOTH_OR_NEITHER = "set both listen.tls_certificate and listen.tls_key, or neither"
+
+
 @pytest.mark.parametrize(
     ("sources", "key", "part"),
     [
@@ -79,8 +82,8 @@ def test_other_variables_with_our_prefix_are_left_alone() -> None:
         ({"environment": {"RACEWAY_JOURNAL__BLOCK_ROWS": "0"}}, "journal.block_rows", ">= 1"),
         ({"environment": {"RACEWAY_JOURNAL__RETENTION__HOLD_S": "{"}}, "journal.retention.hold_s", "TOML value"),
         ({"flags": {"listen.host": "0.0.0.0"}}, "listen.host", "--insecure"),
-        ({"flags": {"listen.tls_key": "key.pem"}}, "listen.tls_certificate", "set both .* or neither"),
-        ({"flags": {"listen.tls_certificate": "cert.pem"}}, "listen.tls_key", "set both .* or neither"),
+        ({"flags": {"listen.tls_key": "key.pem"}}, "listen.tls_certificate", BOTH_OR_NEITHER),
+        ({"flags": {"listen.tls_certificate": "cert.pem"}}, "listen.tls_key", BOTH_OR_NEITHER),
         ({"flags": {"listen.port_base": 65530}}, "listen.port_base", "ten ports"),
         ({"flags": {"listen.mb.deregister_ms": 30000}}, "listen.mb.deregister_ms", "longer"),
     ],
