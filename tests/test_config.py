@@ -69,18 +69,21 @@ def test_other_variables_with_our_prefix_are_left_alone() -> None:
     assert load(environment={"RACEWAY_ROUNDS": "5", "RACEWAY_URL": "mb://x"}).config == config.Config()
 
 
+BOTH_OR_NEITHER = "set both listen.tls_certificate and listen.tls_key, or neither"
+
+
 @pytest.mark.parametrize(
     ("sources", "key", "part"),
     [
-        ({"environment": {"RACEWAY_LISTEN__PORT": "1"}}, "listen.port", "no such setting"),
+        ({"environment": {"RACEWAY_LISTEN__PORT": "1"}}, "listen.port", "unknown setting"),
         ({"flags": {"journal.sweep_ms": 1}}, "journal.sweep_ms", "did you mean listen.mb.sweep_ms?"),
         ({"environment": {"RACEWAY_LISTEN__PORT_BASE": "70000"}}, "listen.port_base", "<= 65535"),
         ({"environment": {"RACEWAY_JOURNAL__DURABILITY": "maybe"}}, "journal.durability", "'maybe'"),
         ({"environment": {"RACEWAY_JOURNAL__BLOCK_ROWS": "0"}}, "journal.block_rows", ">= 1"),
         ({"environment": {"RACEWAY_JOURNAL__RETENTION__HOLD_S": "{"}}, "journal.retention.hold_s", "TOML value"),
         ({"flags": {"listen.host": "0.0.0.0"}}, "listen.host", "--insecure"),
-        ({"flags": {"listen.tls_key": "key.pem"}}, "listen.tls_certificate", "set both or neither"),
-        ({"flags": {"listen.tls_certificate": "cert.pem"}}, "listen.tls_key", "set both or neither"),
+        ({"flags": {"listen.tls_key": "key.pem"}}, "listen.tls_certificate", BOTH_OR_NEITHER),
+        ({"flags": {"listen.tls_certificate": "cert.pem"}}, "listen.tls_key", BOTH_OR_NEITHER),
         ({"flags": {"listen.port_base": 65530}}, "listen.port_base", "ten ports"),
         ({"flags": {"listen.mb.deregister_ms": 30000}}, "listen.mb.deregister_ms", "longer"),
     ],
@@ -170,7 +173,7 @@ def test_security_needs_a_secret_that_cannot_be_guessed() -> None:
 
 
 def test_the_address_told_to_danube_clients_has_no_scheme() -> None:
-    with pytest.raises(ConfigError, match=r"listen\.danube\.advertised: is host:port"):
+    with pytest.raises(ConfigError, match=r"listen\.danube\.advertised: must be host:port"):
         load(flags={"listen.danube.advertised": "http://bus.example:6650"})
 
 

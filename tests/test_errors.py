@@ -19,10 +19,10 @@ EXAMPLES = [
     (errors.UnmatchedAnswerError("x"), "No matching request found for requestId: x"),
     (errors.UnknownPeerError("x"), "Service x not found"),
     (errors.UnknownQueueError("orders"), "MQ(orders) Not Found"),
-    (errors.QueueKindError("orders"), "the queue 'orders' exists and is of another kind"),
+    (errors.QueueKindError("orders"), "the queue 'orders' already exists with another kind"),
     (errors.UnknownTopicError("orders"), "topic 'orders' not found"),
     (errors.UnknownSubscriptionError("billing"), "subscription 'billing' not found"),
-    (errors.TopicKindError("a-part-0", "a"), "'a-part-0' cannot be made: 'a' exists"),
+    (errors.TopicKindError("a-part-0", "a"), "'a-part-0' cannot be created: 'a' exists"),
     (
         errors.MismatchError("the dispatch strategy", "reliable", "non-reliable"),
         "the dispatch strategy is reliable, not non-reliable",

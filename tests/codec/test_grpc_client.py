@@ -154,9 +154,9 @@ def test_a_table_of_the_peers_compression_is_followed() -> None:
             "grüß %",
         ),
         (RESPONSE + field(b"grpc-status", b"99"), Status.UNKNOWN, ""),
-        (RESPONSE, Status.UNKNOWN, "the answer ends without a status"),
-        (field(b":status", b"503"), Status.UNAVAILABLE, "the server answered with HTTP status 503"),
-        (field(b":status", b"401"), Status.UNAUTHENTICATED, "the server answered with HTTP status 401"),
+        (RESPONSE, Status.UNKNOWN, "the response ended without a status"),
+        (field(b":status", b"503"), Status.UNAVAILABLE, "the server responded with HTTP status 503"),
+        (field(b":status", b"401"), Status.UNAUTHENTICATED, "the server responded with HTTP status 401"),
     ],
 )
 def test_an_answer_may_be_its_end(block: bytes, status: Status, text: str) -> None:

@@ -100,7 +100,7 @@ def test_other_methods_than_post_are_answered_in_the_way_of_http(method: str) ->
 def test_an_unknown_method_is_not_implemented() -> None:
     found = refused(with_fields(path="/test.Echo/N\N{LATIN SMALL LETTER E WITH ACUTE}"))
     assert (found[":status"], found["grpc-status"]) == ("200", "12")
-    assert found["grpc-message"] == "there is no method /test.Echo/N%C3%A9"
+    assert found["grpc-message"] == "unknown method /test.Echo/N%C3%A9"
 
 
 def test_an_unknown_encoding_is_answered_with_the_known_ones() -> None:

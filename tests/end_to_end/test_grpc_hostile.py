@@ -268,7 +268,7 @@ def test_a_plain_peer_on_the_port_of_tls_is_turned_away(tmp_path: Path) -> None:
             answer = b""
             while more := wrapped.recv(1000):
                 answer += more
-            assert b"this is no HTTP/2" in answer
+            assert b"invalid HTTP/2 connection preface" in answer
 
 
 def test_a_reader_that_stops_for_a_while_is_not_cut_off(door: Door) -> None:

@@ -252,7 +252,7 @@ def test_whoever_guesses_must_wait_on_every_door_and_a_good_token_need_not() -> 
         assert call(server, "GET", "/api/topics", authorization=f"Bearer {bad}").status == 429
         with closing(wire_of(server).channel) as channel:
             guessing = DanubeWire(channel, [("authorization", f"Bearer {bad}")])
-            with pytest.raises(RefusedError, match="too many bad tokens"):
+            with pytest.raises(RefusedError, match="too many invalid tokens"):
                 guessing.producer("/default/orders")
         assert call(server, "GET", "/api/topics", authorization=f"Bearer {OWN_TOKEN}").status == 200
         for _ in range(free):

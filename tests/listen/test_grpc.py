@@ -527,7 +527,7 @@ def test_a_broken_peer_is_told_why_and_closed() -> None:
     caller.send(caller.calling("Say", b"before"), frame(h2.PING, 0, 1, bytes(8)))
     assert service.batches == [("/test.Echo/Say", [b"before"])]
     last = caller.heard()[-1]
-    assert (last.kind, last.body[4:]) == (h2.GOAWAY, h2.U32.pack(h2.PROTOCOL_ERROR) + b"ping of a stream")
+    assert (last.kind, last.body[4:]) == (h2.GOAWAY, h2.U32.pack(h2.PROTOCOL_ERROR) + b"PING on a non-zero stream")
     assert (caller.transport.closed, service.closed, len(desk_.broker.peers)) == (True, [1], 0)
     assert desk_.counted("connection.failed") == 1
 

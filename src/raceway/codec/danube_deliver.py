@@ -1,11 +1,11 @@
-"""Deliveries: rows of the bus as `StreamMessage`, each ready to be sent, without building a protobuf object.
+"""Deliveries: rows encoded as `StreamMessage`, without building a protobuf object.
 
-What messages of one producer have in common on one subscription is encoded once: the identity but for the offset, the
-producer's name, the subscription's name. A message adds its numbers, its payload and what few have.
+The fields that all messages of one producer share on one subscription are encoded once: the message id except its
+offset, the producer's name, the subscription's name. Each message adds its numbers, its payload and its rare fields.
 
-A row of another wire becomes a Danube message as well as it can: no request id, the sender's name and the lasting id of
-that name, the time it was sent or else came in, its headers as attributes. Its id and that of its chain are attributes
-too: whoever sends on names them as `x-parent-id` and `x-correlation-id`, and the chain goes on.
+A row of another wire is mapped: request id 0, the sender's name and an id derived from it, the time of sending (or of
+arrival), its headers as attributes. Its message id and correlation id become attributes too; a consumer that sends a
+follow-up names them as `x-parent-id` and `x-correlation-id`, which continues the chain.
 """
 
 from __future__ import annotations
@@ -18,25 +18,27 @@ from raceway.model.envelope import DANUBE, Batch, decode_attributes
 from raceway.model.hashing import sender_id
 from raceway.model.topics import danube_topic
 
-# Producers and sets of attributes come from peers, so what is remembered of them is bounded.
+# Size of each cache: producers and sets of attributes come from peers, so their number must be bounded.
 REMEMBERED = 1024
 MESSAGE_ID, CORRELATION = "x-message-id", "x-correlation-id"
 
+# Columns that few messages use; a batch without them takes the short way in `encode`.
 _RARE = ("attributes", "schema_id", "schema_version", "routing_key")
 
 
 class Deliverer:
-    """Encodes what one subscription of one topic is given. `topic` is the canonical name."""
+    """The encoder of one subscription of one topic. `topic` is the canonical name."""
 
     def __init__(self, topic: bytes, subscription: bytes, broker_address: bytes) -> None:
         self._topic = topic
+        # Field numbers are those of danube_api.proto: in MsgID 2 is topic_name, 3 broker_addr.
         self._of_topic = bytes_field(2, danube_topic(topic.decode()).encode()) + bytes_field(3, broker_address)
         self._subscription = bytes_field(6, subscription)
         self._senders: dict[tuple[int | None, bytes | None], tuple[bytes, bytes]] = {}
         self._maps: dict[bytes, bytes] = {}
 
     def encode(self, batch: Batch, rows: Sequence[int]) -> list[bytes]:
-        """One message per row."""
+        """Encode one message per row."""
         senders = self._senders
         messages: list[bytes] = []
         for offset, request_id, producer_id, producer, payload, sent_ms in zip(
@@ -50,6 +52,8 @@ class Deliverer:
         ):
             sender = senders.get((producer_id, producer)) or self._remember(producer_id, producer)
             position = varint(offset)
+            # Keys (field << 3 | wire type): 08 request_id, 12 msg_id, in it 28 topic_offset, 1A payload,
+            # 20 publish_time.
             messages.append(
                 b"\x08%b\x12%b%b\x28%b\x1a%b%b\x20%b%b"
                 % (
@@ -70,6 +74,7 @@ class Deliverer:
     def _remember(self, producer_id: int | None, producer: bytes | None) -> tuple[bytes, bytes]:
         if len(self._senders) >= REMEMBERED:
             self._senders.clear()
+        # Senders of other wires have no producer id: derive one that stays the same over restarts.
         known = producer_id if producer_id is not None else sender_id(self._topic, producer or b"")
         identity = number_field(1, known) + self._of_topic
         names = bytes_field(5, producer or b"") + self._subscription
@@ -81,6 +86,7 @@ class Deliverer:
         for attributes, schema_id, schema_version, routing_key, chain in zip(
             *[_values(getattr(batch, name), rows) for name in _RARE], _chains(batch, rows), strict=True
         ):
+            # Protobuf: of equal keys in a map the last counts, so the sender's own attributes come after `chain`.
             fields = chain + self._map(attributes) if attributes is not None else chain
             if schema_id is not None:
                 fields += number_field(8, schema_id)
@@ -101,13 +107,13 @@ class Deliverer:
 
 
 def _values(column: Any, rows: Sequence[int]) -> list[Any]:
-    """A column's values in these rows, whether it has one for all or one for each."""
+    """Return the values of a column in these rows, whether it has one for all rows or one for each."""
     return [column[row] for row in rows] if type(column) in (list, range) else [column] * len(rows)
 
 
 def _chains(batch: Batch, rows: Sequence[int]) -> list[bytes]:
-    """Attributes that place a message of another wire in its chain. Should its sender have set one of them, that stands
-    behind these, and the last entry of a map counts."""
+    """Encode message id and correlation id of rows of other wires as attributes; b"" for rows of Danube."""
+    # The root of a chain has no correlation id of its own: its message id is that of the chain.
     return [
         b"" if wire == DANUBE or message_id is None else map_field(7, _placed(message_id, root or message_id))
         for wire, message_id, root in zip(
@@ -124,7 +130,8 @@ def _placed(message_id: bytes, root: bytes) -> dict[str, str]:
 
 
 def _request_ids(batch: Batch, rows: Sequence[int]) -> list[int]:
-    """The message id of a Danube row is its producer's id and the request's, joined. Others have no such number."""
+    """Return the request ids of Danube rows, and 0 for rows of other wires."""
+    # The message id of a Danube row is "producer_id-request_id" (see `danube_rows`).
     return [
         int(message_id.rpartition(b"-")[2]) if wire == DANUBE else 0
         for wire, message_id in zip(_values(batch.wire, rows), _values(batch.message_id, rows), strict=True)

@@ -1,4 +1,4 @@
-"""Failure policies of Danube subscriptions, as its messages say them."""
+"""Failure policies of Danube subscriptions, to and from protobuf messages."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from raceway.errors import InvalidValueError
 from raceway.model.subscriptions import Backoff, FailurePolicy, Poison
 from raceway.model.topics import danube_topic, parse_danube_topic
 
-# By the numbers of Danube's enums.
+# Indexed by the numbers of Danube's enums.
 BACKOFFS: tuple[Backoff, ...] = ("fixed", "exponential")
 POISONS: tuple[Poison, ...] = ("dead_letter", "block", "drop")
 
 
 def read_failure_policy(sent: SubscriptionFailurePolicy) -> FailurePolicy:
-    """Raises InvalidValueError, NameInvalidError."""
+    """Read a policy from its message. Raises InvalidValueError, NameInvalidError."""
+    # proto3 enums are open: a client may send any number.
     if not 0 <= sent.backoff_strategy < len(BACKOFFS):
-        raise InvalidValueError("backoff_strategy", f"there is no strategy {sent.backoff_strategy}")
+        raise InvalidValueError("backoff_strategy", f"unknown strategy {sent.backoff_strategy}")
     if not 0 <= sent.poison_policy < len(POISONS):
-        raise InvalidValueError("poison_policy", f"there is no policy {sent.poison_policy}")
+        raise InvalidValueError("poison_policy", f"unknown policy {sent.poison_policy}")
     dead_letters = sent.dead_letter_topic if sent.HasField("dead_letter_topic") else ""
     return FailurePolicy(
         max_redelivery_count=sent.max_redelivery_count,
@@ -31,6 +32,7 @@ def read_failure_policy(sent: SubscriptionFailurePolicy) -> FailurePolicy:
 
 
 def failure_policy_message(policy: FailurePolicy) -> SubscriptionFailurePolicy:
+    """Return a policy as its message."""
     return SubscriptionFailurePolicy(
         max_redelivery_count=policy.max_redelivery_count,
         ack_timeout_ms=policy.ack_timeout_ms,

@@ -1,8 +1,8 @@
-"""Sends: the bytes of many `SendMessage` calls as one batch of rows, and what is wrong with the others.
+"""Sends: the bytes of many `SendMessage` calls decoded into one batch of rows, and errors for those that are refused.
 
-Everything a client may get wrong on its own is found here; whether its producer exists, and may, is the broker's to
-say. Numbers of the wire are 64 bits without sign and columns have one: a time that does not fit is refused, an id that
-does not fit cannot be a known one and becomes the largest there is.
+Errors that need no state are found here; whether the producer exists, and is allowed to send, is checked by the broker.
+Numbers of the wire are unsigned 64-bit, columns are signed: a time that does not fit is refused; an id that does not
+fit cannot be known, and becomes the largest number.
 """
 
 from __future__ import annotations
@@ -22,22 +22,24 @@ T = TypeVar("T")
 
 LARGEST = (1 << 63) - 1
 
-# Attributes that place a message in a chain of messages. Longer values stay attributes and are no ids.
+# Attributes that place a message in a causal chain. Values longer than ID_BYTES remain attributes only.
 PARENT, CORRELATION = "x-parent-id", "x-correlation-id"
 ID_BYTES = 255
 
-_decode = StreamMessage.FromString
+_decode = StreamMessage.FromString  # looked up once, not once per message
 
 
 class SendLimits(msgspec.Struct, frozen=True):
+    """Limits of one message's attributes: their number, and the bytes of names and values."""
+
     attributes: int = 128
     attribute_bytes: int = 64 * 1024
 
 
 class Sends(NamedTuple):
-    """The rows of `batch` are the messages at `indexes`, each to be answered with its number of `request_ids`.
+    """Decoded sends. The rows of `batch` are the messages at `indexes`; `request_ids` go into their responses.
 
-    `refused`: (index, why) of the others.
+    `refused` has (index, error) for all other messages.
     """
 
     batch: Batch
@@ -47,7 +49,8 @@ class Sends(NamedTuple):
 
 
 def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
-    """In one piece: a call for each message would cost as much as decoding it."""
+    """Decode and check the messages of several calls."""
+    # One long loop: a function call for each message would take as long as decoding it.
     indexes: list[int] = []
     request_ids: list[int] = []
     topics: list[bytes | None] = []
@@ -61,11 +64,13 @@ def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
     for index, data in enumerate(messages):
         try:
             message = _decode(data)
+            # proto3: a message field may be absent; numbers and strings that are absent are 0 and "".
             if not message.HasField("msg_id"):
                 raise MalformedError("msg_id is missing")
             identity, sent_ms, request_id = message.msg_id, message.publish_time, message.request_id
             if sent_ms > LARGEST:
-                raise MalformedError("publish_time is no time in milliseconds")
+                raise MalformedError("publish_time is out of range")
+            # Parsed once per distinct name: the calls of one read mostly name the same topic.
             name = identity.topic_name
             topic = known.get(name)
             if topic is None:
@@ -76,7 +81,7 @@ def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
             elif message.HasField("schema_id") or message.HasField("schema_version") or message.HasField("routing_key"):
                 rare.append((len(indexes), message))
         except DecodeError:
-            refused.append((index, MalformedError("the bytes are no StreamMessage")))
+            refused.append((index, MalformedError("the request is not a StreamMessage")))
             continue
         except PeerError as error:
             refused.append((index, error))
@@ -86,6 +91,7 @@ def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
         request_ids.append(request_id)
         topics.append(topic)
         producer_ids.append(producer_id if producer_id <= LARGEST else LARGEST)
+        # `danube_deliver` reads the request id from it again.
         message_ids.append(b"%d-%d" % (producer_id, request_id))
         times.append(sent_ms)
         payloads.append(message.payload)
@@ -99,7 +105,7 @@ def decode_sends(messages: Sequence[bytes], limits: SendLimits) -> Sends:
 
 
 def _shared(column: list[T | None]) -> Column[T]:
-    """One value for all rows where they agree: a producer's messages mostly come by themselves."""
+    """Return one value for all rows if they agree: one producer's messages mostly arrive together."""
     return column[0] if column and column.count(column[0]) == len(column) else column
 
 
@@ -107,13 +113,14 @@ def _check_attributes(message: StreamMessage, limits: SendLimits) -> None:
     attributes = message.attributes
     if len(attributes) > limits.attributes:
         raise MalformedError(f"{len(attributes)} attributes are over the limit of {limits.attributes}")
+    # The number first: it bounds the work of adding up the sizes.
     size = sum(len(name.encode()) + len(value.encode()) for name, value in attributes.items())
     if size > limits.attribute_bytes:
         raise TooLargeError("attributes", size, limits.attribute_bytes)
 
 
 def _fill_rare(batch: Batch, rare: list[tuple[int, StreamMessage]]) -> None:
-    """Columns that few messages use: each is made when the first row needs it."""
+    """Fill in the columns that few messages use; each is created by the first row that needs it."""
     columns: dict[str, list[Any]] = {}
 
     def put(name: str, row: int, value: Any) -> None:
@@ -125,11 +132,13 @@ def _fill_rare(batch: Batch, rare: list[tuple[int, StreamMessage]]) -> None:
     for row, message in rare:
         if message.attributes:
             attributes = dict(message.attributes)
+            # Kept as attributes too, so that consumers see what the producer sent.
             put("attributes", row, encode_json(attributes))
             for attribute, column in ((PARENT, "parent_id"), (CORRELATION, "correlation_id")):
                 named = attributes.get(attribute, "").encode()
                 if 0 < len(named) <= ID_BYTES:
                     put(column, row, named)
+        # proto3 `optional`: 0 and absent are different.
         if message.HasField("schema_id"):
             put("schema_id", row, min(message.schema_id, LARGEST))
         if message.HasField("schema_version"):

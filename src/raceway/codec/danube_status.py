@@ -1,7 +1,7 @@
-"""How the errors of the bus are answered on the Danube wire; the sentence is the error's own.
+"""gRPC statuses for the errors of the bus, on the Danube wire; the text is the error's own.
 
-`UNAVAILABLE`, `DEADLINE_EXCEEDED` and `RESOURCE_EXHAUSTED` make a client try again, everything else is raised to its
-application at once. So a code is also a decision: what may succeed later is one of the three.
+Danube's clients retry on `UNAVAILABLE`, `DEADLINE_EXCEEDED` and `RESOURCE_EXHAUSTED` and raise everything else to the
+application at once. So an error that may succeed later must have one of these three.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from raceway.codec.grpc_head import Status
 from raceway.errors import RacewayError
 
 STATUSES = {
+    # The request itself is wrong: sending it again cannot help.
     "malformed": Status.INVALID_ARGUMENT,
     "name_invalid": Status.INVALID_ARGUMENT,
     "name_reserved": Status.INVALID_ARGUMENT,
@@ -17,6 +18,7 @@ STATUSES = {
     "invalid_value": Status.INVALID_ARGUMENT,
     "too_large": Status.INVALID_ARGUMENT,
     "schema_invalid": Status.INVALID_ARGUMENT,
+    # gRPC's statuscodes: PERMISSION_DENIED is only for callers whose identity is known.
     "unauthenticated": Status.UNAUTHENTICATED,
     "too_many_failures": Status.UNAUTHENTICATED,
     "forbidden": Status.PERMISSION_DENIED,
@@ -37,6 +39,7 @@ STATUSES = {
     "pin_taken": Status.ALREADY_EXISTS,
     "unreachable": Status.UNAVAILABLE,
     "topic_kind": Status.ALREADY_EXISTS,
+    # The request is well-formed, but the state of the bus does not allow it.
     "mismatch": Status.FAILED_PRECONDITION,
     "in_use": Status.FAILED_PRECONDITION,
     "schema_incompatible": Status.FAILED_PRECONDITION,
@@ -44,6 +47,7 @@ STATUSES = {
     "schema_in_use": Status.FAILED_PRECONDITION,
     "schema_deletion": Status.FAILED_PRECONDITION,
     "schema_read_only": Status.FAILED_PRECONDITION,
+    # May succeed later: clients retry these.
     "limit": Status.RESOURCE_EXHAUSTED,
     "busy": Status.RESOURCE_EXHAUSTED,
     "disk_full": Status.RESOURCE_EXHAUSTED,
@@ -54,5 +58,6 @@ STATUSES = {
 
 
 def status_of(error: RacewayError) -> Status:
-    """Of a refusal: nothing was done."""
+    """Return the status for an error that refused a call."""
+    # Errors without an entry are our own fault, and say nothing to a client.
     return STATUSES.get(error.code, Status.INTERNAL)

@@ -1,4 +1,4 @@
-"""Frames that announce their length in four bytes, big-endian, before them."""
+"""Frames with a length prefix of four bytes, big-endian."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ LENGTH = Struct(">I")
 
 
 class Unfinished:
-    """The bytes of a frame that has not come whole. Pieces are kept apart and joined once, however small they are."""
+    """The buffer of an incomplete frame. Pieces are joined once, however small they are."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -16,11 +16,12 @@ class Unfinished:
         self._wanted = 0
 
     def maybe_join(self, data: bytes) -> bytes | None:
-        """What can be read now, `data` at its end; None while the frame is still not whole."""
+        """Return the buffered bytes followed by `data`; None while the frame is still incomplete."""
         if not self._pieces:
             return data
         self._pieces.append(data)
         self.size += len(data)
+        # Joining for each piece would be quadratic for a frame that arrives byte by byte.
         if self.size < self._wanted:
             return None
         joined = b"".join(self._pieces)
@@ -28,7 +29,8 @@ class Unfinished:
         return joined
 
     def keep(self, rest: bytes) -> None:
-        """Wait for the rest of the frame that starts here, or for the rest of its length word."""
+        """Buffer the start of an incomplete frame, which may be a part of its length prefix."""
         self.size = len(rest)
         self._pieces = [rest] if rest else []
+        # Once the length is read, the caller has checked it: it bounds what is buffered.
         self._wanted = 4 + LENGTH.unpack_from(rest)[0] if len(rest) >= 4 else 4

@@ -1,9 +1,11 @@
-"""gRPC over HTTP/2, the server's side: heads that make a call, messages in bodies, statuses. No socket, no clock.
+"""The server side of gRPC over HTTP/2 (gRPC's PROTOCOL-HTTP2), without sockets and without a clock.
 
-Calls come out as (stream, message, head), all of one read together. Messages that come in parts are collected here
-within bounds: what has arrived within the small window every stream has, and beside it `buffer_bytes` for messages
-that are larger. Those are let in one after the other, each with the window it needs, so that many large messages at
-once end up waiting for one another and not in our memory.
+Complete calls are returned as (stream, message, head), all those of one read together.
+
+A message that arrives in several DATA frames is collected here, within two bounds: the small receive window that every
+stream has, and `buffer_bytes` for messages larger than it. Larger messages get a reservation, one after the other, and
+with it a WINDOW_UPDATE for the rest of the message. So many large messages at once wait for one another, held back by
+flow control, instead of filling memory.
 """
 
 from __future__ import annotations
@@ -21,17 +23,19 @@ from raceway.codec.http2_frames import BrokenConnectionError, field, status_fiel
 from raceway.codec.http2_heads import Head
 from raceway.errors import MalformedError
 
-# A message begins with whether it is compressed, and its length.
+# Length-Prefixed-Message: Compressed-Flag, one byte; Message-Length, four bytes, big-endian.
 PREFIX = Struct(">BI")
 PREFIX_BYTES = 5
 _LENGTH = Struct(">I")
-# A window has room for this much beside the message, or a peer that pads its frames could not send the last of them.
+# Room in a window beside the message: the padding of a frame, 256 bytes at most, counts for flow control, and without
+# it a peer that pads could not send the last frame.
 PADDING = 256
 
 RESPONSE = status_field(200) + field(b"content-type", b"application/grpc")
 OK_TRAILERS = field(b"grpc-status", b"0")
 
-# zlib's name for each encoding that we read: the size of its window, with or without the header of gzip.
+# The `wbits` argument of zlib by grpc-encoding: a window of 2^15 bytes, plus 16 for the gzip format. "deflate" is the
+# zlib format, as in HTTP (RFC 9110, 8.4.1.2).
 _WBITS = {b"gzip": 31, b"deflate": 15}
 
 __all__ = ["Call", "CallHead", "GrpcConnection", "GrpcLimits", "Status"]
@@ -40,33 +44,36 @@ Call = tuple[int, bytes, CallHead]
 
 
 class GrpcLimits(msgspec.Struct, frozen=True):
+    """Limits of one connection."""
+
+    # Clients refuse answers of more than 4 MiB by default; 64 KiB are left for what a delivery adds to a payload.
     message_bytes: int = 4 * 1024 * 1024 - 64 * 1024
     buffer_bytes: int = 64 * 1024 * 1024
     http2: Http2Limits = Http2Limits()
 
 
 class Opened(msgspec.Struct, frozen=True):
-    """A call whose requests are a stream has begun."""
+    """The beginning of a call with streaming requests."""
 
     stream: int
     head: CallHead
 
 
 class Said(msgspec.Struct, frozen=True):
-    """One message of such a call."""
+    """A message of a call with streaming requests."""
 
     stream: int
     message: bytes
 
 
 class Finished(msgspec.Struct, frozen=True):
-    """No more messages of such a call; it wants its answers still."""
+    """The end of the messages of a call with streaming requests; it still waits for responses."""
 
     stream: int
 
 
 class Gone(msgspec.Struct, frozen=True):
-    """The peer has given up the call, or broke it."""
+    """The end of a call without a response: the peer reset the stream, or a stream error did."""
 
     stream: int
 
@@ -75,9 +82,9 @@ Note = Opened | Said | Finished | Gone
 
 
 class Arrivals(msgspec.Struct, frozen=True):
-    """What one read brought: calls that are complete, and what happened to others, in order.
+    """The result of one read: complete calls, and notes about streaming and ended calls, in order.
 
-    Both may be empty: then it brought something else that is whole.
+    Both lists are empty if the read completed other frames only.
     """
 
     calls: list[Call]
@@ -85,9 +92,10 @@ class Arrivals(msgspec.Struct, frozen=True):
 
 
 class _Inflow:
-    """A call whose messages come in parts. `needed` is how long the next one is, prefix included, once that is known.
+    """A call whose messages arrive in several frames.
 
-    `reserved` is what it may keep beyond the small window; `message` the one message of a call that has only one.
+    `needed` is the length of the next message, prefix included (until that is known, of the prefix). `reserved` counts
+    the bytes it may buffer beyond the small window. `message` is the message of a call that has only one.
     """
 
     __slots__ = ("head", "message", "needed", "parts", "reserved", "size", "stream")
@@ -101,7 +109,7 @@ class _Inflow:
 
 
 class _RefusedError(MalformedError):
-    """The call cannot go on; `refusal` is its answer."""
+    """The call is refused; `refusal` is the response to send."""
 
     def __init__(self, status: Status, text: str) -> None:
         super().__init__(text)
@@ -109,17 +117,20 @@ class _RefusedError(MalformedError):
 
 
 class GrpcConnection:
-    """One connection. `methods` maps each path to whether its requests are a stream. Call `start` first."""
+    """The server side of a connection. `methods` maps each path to whether its requests are streaming.
+
+    Call `start` first.
+    """
 
     def __init__(self, limits: GrpcLimits, methods: Mapping[bytes, bool]) -> None:
         self._limits = limits
         self._methods = methods
         self._inflows: dict[int, _Inflow] = {}
-        self._strangers: dict[int, Refusal] = {}  # requests that are no calls, answered when they have come whole
-        self._small = 0  # bytes kept for calls without a reservation
+        self._strangers: dict[int, Refusal] = {}  # requests that are not gRPC, answered once their body is read
+        self._small = 0  # bytes buffered for calls without a reservation
         self._reserved = 0
-        self._kept = 0  # bytes of all messages whose calls have not ended, whole ones among them
-        self._line: OrderedDict[int, _Inflow] = OrderedDict()  # wait for a reservation
+        self._kept = 0  # bytes buffered for all incomplete calls, complete messages included
+        self._line: OrderedDict[int, _Inflow] = OrderedDict()  # calls that wait for a reservation
         self._calls: list[Call] = []
         self._notes: list[Note] = []
         self.http2 = Http2Connection(limits.http2, self._write, self._admit)
@@ -127,6 +138,7 @@ class GrpcConnection:
         self._writer: Callable[[bytes], None] | None = None
 
     def start(self, write: Callable[[bytes], None]) -> None:
+        """Send the server preface; `write` takes all output."""
         self._writer = write
         self.http2.start()
 
@@ -136,27 +148,31 @@ class GrpcConnection:
 
     def _admit(self, head: Head) -> None:
         head.call = judge(head, self._methods, self._limits.http2.header_bytes)
+        # A refused request is answered before its body is complete, and streaming messages are delivered one by one.
         head.whole = isinstance(head.call, CallHead) and not head.call.streams
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     @property
     def pending(self) -> int:
-        """Bytes of an unfinished frame or head. Unfinished messages are no fault: their windows may be closed."""
+        """Bytes of an incomplete frame or header block.
+
+        Incomplete messages do not count: the peer may be waiting for a WINDOW_UPDATE.
+        """
         return self.http2.pending
 
     @property
     def held(self) -> int:
-        """Bytes kept of frames, heads and calls that are not complete."""
+        """Bytes buffered for incomplete frames, header blocks and calls."""
         return self._kept + self.http2.pending
 
     @property
     def unfinished(self) -> list[int]:
-        """Calls that have begun and not said all."""
+        """Streams of calls whose requests have not ended."""
         return list(self._inflows)
 
     def drop_input(self) -> None:
-        """The connection has ended: keep nothing of what it began."""
+        """Discard everything that is incomplete: the input has ended."""
         self._inflows.clear()
         self._strangers.clear()
         self._line.clear()
@@ -165,14 +181,16 @@ class GrpcConnection:
 
     @property
     def fault(self) -> BrokenConnectionError | None:
+        """The connection error that ended this connection, if any."""
         return self.http2.fault
 
     def receive_data(self, data: bytes) -> Iterator[Arrivals]:
-        """What these bytes bring, when it is asked for: only then something is read, and perhaps written."""
+        """Yield the arrivals that these bytes complete. A generator: nothing is read or written before iteration."""
         calls, unpack = list[Call](), PREFIX.unpack_from
         self._calls, self._notes = calls, []
         for event in self.http2.receive_data(data):
             stream, head, body, ended = event
+            # Fast path: a unary call whose only message came uncompressed in one DATA frame.
             if head is not None and body is not None and ended and head.whole and len(body) >= PREFIX_BYTES:
                 compressed, length = unpack(body)
                 if not compressed and len(body) == length + PREFIX_BYTES and length <= self._limits.message_bytes:
@@ -193,7 +211,7 @@ class GrpcConnection:
         if stream in self._strangers:
             self._put_off(stream, ended)
         inflow = self._inflows.get(stream)
-        if inflow is None:  # refused before; the rest of its body is not wanted
+        if inflow is None:  # refused earlier: ignore the rest of its body
             return
         try:
             self._feed(inflow, body)
@@ -202,6 +220,7 @@ class GrpcConnection:
             else:
                 self._make_room(inflow)
         except _RefusedError as refused:
+            # The response precedes the end of the request; `Output` then resets the stream.
             self._refuse(stream, refused.refusal)
             if inflow.head.streams:
                 self._notes.append(Gone(stream))
@@ -217,7 +236,8 @@ class GrpcConnection:
             self._refuse(stream, call)
 
     def _put_off(self, stream: int, ended: bool) -> None:
-        """Whoever does not speak gRPC may not listen before it has said all; but it need not say much."""
+        """Drain the (short) body of a non-gRPC request before replying."""
+        # Clients of plain HTTP often read no response before they have sent the body. Half a window is enough.
         if ended or self.http2.allowance(stream) < self._limits.http2.stream_window // 2:
             self._refuse(stream, self._strangers[stream])
 
@@ -231,7 +251,7 @@ class GrpcConnection:
             self.out.respond(stream, refused.block)
 
     def _feed(self, inflow: _Inflow, piece: bytes) -> None:
-        """Collect; hand over what is complete. Raises _RefusedError."""
+        """Buffer a piece of body and deliver the messages it completes. Raises _RefusedError."""
         inflow.parts.append(piece)
         inflow.size += len(piece)
         self._kept += len(piece)
@@ -239,10 +259,12 @@ class GrpcConnection:
             self._small += len(piece)
         if inflow.size < inflow.needed:
             return
+        # Joined once per message, not once per frame. The reservation ends here: it is for one message.
         whole, at = b"".join(inflow.parts), 0
         self._release(inflow)
         while len(whole) - at >= PREFIX_BYTES:
             compressed, length = PREFIX.unpack_from(whole, at)
+            # Before the message is complete: a length over the limit must not reserve memory.
             if length > self._limits.message_bytes:
                 raise self._too_large(f"{length}")
             inflow.needed = PREFIX_BYTES + length
@@ -263,27 +285,29 @@ class GrpcConnection:
             inflow.message = message
             self._kept += len(message)
         else:
-            raise _RefusedError(Status.UNIMPLEMENTED, "this method takes one message")
+            # gRPC's statuscodes: UNIMPLEMENTED is the status of a wrong number of requests.
+            raise _RefusedError(Status.UNIMPLEMENTED, "a unary method takes one message, got more")
 
     def _finish(self, inflow: _Inflow) -> None:
         if inflow.size:
-            raise _RefusedError(Status.INTERNAL, "the message is shorter than it says")
+            raise _RefusedError(Status.INTERNAL, "the message is shorter than its length prefix")
         if inflow.head.streams:
             self._notes.append(Finished(inflow.stream))
         elif inflow.message is None:
-            raise _RefusedError(Status.UNIMPLEMENTED, "this method takes one message, and there is none")
+            raise _RefusedError(Status.UNIMPLEMENTED, "a unary method takes one message, got none")
         else:
             self._calls.append((inflow.stream, inflow.message, inflow.head))
         self._drop(inflow.stream)
 
     def _plain(self, head: CallHead, data: bytes) -> bytes:
-        """A message decompressed, never to more than the limit."""
+        """Decompress a message, to no more than the limit. Raises _RefusedError."""
         limit = self._limits.message_bytes
+        # gRPC's compression text: Compressed-Flag without an encoding that can be used is INTERNAL.
         if head.encoding not in _WBITS:
-            raise _RefusedError(Status.INTERNAL, "a compressed message without grpc-encoding")
+            raise _RefusedError(Status.INTERNAL, "compressed message without grpc-encoding")
         unpacker = zlib.decompressobj(_WBITS[head.encoding])
         try:
-            plain = unpacker.decompress(data, limit + 1)
+            plain = unpacker.decompress(data, limit + 1)  # one more, to tell apart the limit and more than the limit
         except zlib.error as error:
             raise _RefusedError(Status.INTERNAL, "the message cannot be decompressed") from error
         if len(plain) > limit:
@@ -293,18 +317,19 @@ class GrpcConnection:
         return plain
 
     def _too_large(self, size: str) -> _RefusedError:
-        """Not RESOURCE_EXHAUSTED: clients send such a message again and again."""
+        """Return the refusal of a message over the limit."""
+        # Not RESOURCE_EXHAUSTED, the usual status: Danube's clients retry it, and the message would never fit.
         limit = self._limits.message_bytes
         return _RefusedError(Status.INVALID_ARGUMENT, f"a message of {size} bytes is over the limit of {limit}")
 
-    # ---- room for messages that come in parts ------------------------------------------------------------------------
+    # ---- flow control for messages in several frames -----------------------------------------------------------------
 
     def _make_room(self, inflow: _Inflow) -> None:
-        """See to it that the rest of its message may come. Raises _RefusedError when too much is unfinished."""
+        """Make sure that the peer can send the rest of a message. Raises _RefusedError if too much is buffered."""
         allowance, window = self.http2.allowance(inflow.stream), self._limits.http2.stream_window
         missing = inflow.needed - inflow.size + PADDING
         if inflow.size < PREFIX_BYTES:
-            # Nothing of it is worth mentioning yet: the window was used by messages handed over, or by padding.
+            # Nothing is buffered yet: delivered messages, or padding, have used up the window.
             if allowance < window // 2:
                 self.http2.grant(inflow.stream, window - allowance)
         elif missing <= allowance:
@@ -314,13 +339,15 @@ class GrpcConnection:
         else:
             self._line[inflow.stream] = inflow
             self._serve_line()
+        # Windows bound a single stream only; ten thousand of them could still buffer a small part each.
         if self._small > self._limits.buffer_bytes:
             raise _RefusedError(Status.RESOURCE_EXHAUSTED, "too many unfinished messages on this connection")
 
     def _serve_line(self) -> None:
-        """Reservations for those who wait, first come first served; one always fits."""
+        """Grant reservations in order of arrival."""
         while self._line:
             inflow = next(iter(self._line.values()))
+            # The first one is granted whatever its size: a message up to the limit must always get through.
             if self._reserved and self._reserved + inflow.needed > self._limits.buffer_bytes:
                 return
             del self._line[inflow.stream]
@@ -331,7 +358,7 @@ class GrpcConnection:
             self.http2.grant(inflow.stream, short)
 
     def _release(self, inflow: _Inflow) -> None:
-        """Nothing of it is kept any more."""
+        """Give up the buffer and the reservation of a call; the next ones in line may get it."""
         self._kept -= inflow.size
         self._line.pop(inflow.stream, None)
         if inflow.reserved:
@@ -349,28 +376,29 @@ class GrpcConnection:
             self._kept -= len(inflow.message or b"")
             self._release(inflow)
 
-    # ---- answers -----------------------------------------------------------------------------------------------------
+    # ---- responses ---------------------------------------------------------------------------------------------------
 
     def answer_many(self, answers: Iterable[tuple[int, bytes]]) -> None:
-        """One message each, and status OK."""
+        """Respond on each of these streams with one message and status OK."""
         pack = _LENGTH.pack
         self.out.respond_many(
             RESPONSE, [(stream, b"\0%b%b" % (pack(len(message)), message)) for stream, message in answers], OK_TRAILERS
         )
 
     def refuse(self, stream: int, status: Status, text: str) -> None:
-        """No message, only a status."""
+        """Respond with a status and no message."""
         self._refuse(stream, refusal(status, text))
 
     def open(self, stream: int) -> None:
-        """Begin to answer with a stream of messages."""
+        """Begin a response that is a stream of messages."""
         self.out.open(stream, RESPONSE)
 
     def send(self, stream: int, messages: Iterable[bytes]) -> None:
+        """Send messages of a streaming response."""
         pack = _LENGTH.pack
         self.out.send(stream, b"".join([b"\0%b%b" % (pack(len(message)), message) for message in messages]))
 
     def end(self, stream: int, status: Status, text: str) -> None:
-        """The end of such an answer."""
+        """End a streaming response with a status."""
         self._drop(stream)
         self.out.end(stream, status_fields(status, text))

@@ -1,17 +1,24 @@
-"""HTTP/2, the server's side (RFC 9113): bytes in, requests out; answers in, bytes out. No socket, no clock.
+"""The server side of an HTTP/2 connection (RFC 9113), without sockets and without a clock.
 
-Most requests of gRPC are two frames: HEADERS, then DATA that ends the stream. Such a stream is never more than an entry
-in a table: first its head, then None while it waits for its answer. Whatever else happens to a stream (its body comes
-in parts, the peer changes its window, its answer does not fit) makes it a `Stream`. What is not in the table is idle if
-its number is higher than any seen, closed otherwise.
+Bytes from the peer become requests; responses become bytes.
 
-Limits. A peer may open `max_streams`; more are refused. Frames that cost us something and bring us nothing (resets,
-pings, settings, empty frames) are paid from a budget that `relax` refills; when it is spent the connection ends.
-Streams that are given up soon after they were opened cost most: `may_reset` is asked for each, and may count them over
-all connections of an address. One call of `receive_data` deals with so many unusual frames and leaves the rest for the
-next (`halted`), so that others get their turn.
-A stream's receive window is small; `grant` widens it, when whoever takes the body knows how much it wants to keep.
-The connection's window is topped up as bytes are read: whoever wants the peer to stop stops reading.
+Most gRPC requests are two frames: HEADERS, then DATA with END_STREAM. Such a stream is only an entry in a table: first
+its head, then None while the request waits for its response. Anything else (a body in several frames, a window update
+for the stream, a response larger than the window) promotes the entry to a `Stream`. A stream that is not in the table
+is idle if its number is higher than any seen so far, and closed otherwise.
+
+Limits against abuse (RFC 9113, 10.5):
+
+- A peer may have `max_streams` streams open; further ones are refused.
+- Frames that cost work and carry no request (resets, pings, settings, empty frames) are charged to a budget, which
+  `relax` refills. When the budget is spent, the connection is closed.
+- Resetting streams right after opening them costs most, so `may_reset` is asked for each reset. It may count over all
+  connections of one address.
+- One call of `receive_data` handles a limited number of frames outside the fast path and leaves the others for the next
+  call (`halted`), so that other connections get their turn.
+
+The receive window of a stream is small; the consumer of the body widens it with `grant` when it knows the size of the
+message. The window of the connection is refilled as bytes are read: to slow the peer down, stop reading the socket.
 """
 
 from __future__ import annotations
@@ -34,34 +41,38 @@ from raceway.codec.http2_heads import Head, HeadReader, fault_of_trailers
 from raceway.codec.http2_output import QUANTUM, Output
 from raceway.codec.http2_streams import GONE, Stream, StreamTable
 
-# (stream, head, body, ended): the head when the request is first heard of; a body of None says that the peer, or a
-# fault of its own, has ended the stream.
+# (stream, head, body, ended). The head is set on the first event of a request only. A body of None means that the
+# stream was reset, by the peer or because of a stream error.
 Event = tuple[int, Head | None, bytes | None, bool]
 
-# Numbers that a peer has left out, as ranges. Clients count by two, so there are none.
+# Ranges of stream numbers that the peer has skipped. Real clients count by two and skip none.
 REMEMBERED_GAPS = 100
-# Settings in one frame. There are six, and a few more in extensions.
+# Settings in one frame. RFC 9113, 6.5.2 defines six; extensions add a few.
 MOST_SETTINGS = 64
-# Unusual frames that are dealt with in one go: at up to 100 µs each others wait for some 25 ms.
+# Frames outside the fast path per call: at up to 100 µs each, other connections wait at most about 25 ms.
 UNUSUAL_FRAMES = 256
-# What one SETTINGS frame costs of the budget: it may move every window.
+# The share of the budget that one SETTINGS frame costs: it may change the window of every open stream.
 SETTINGS_COST = 10
 
 
 class Http2Limits(msgspec.Struct, frozen=True):
+    """Limits of one connection, partly announced to the peer in SETTINGS."""
+
     max_streams: int = 10_000
     header_bytes: int = 16_384
     flood_burst: int = 10_000
-    # A call of usual size needs no window update; a larger one asks for it when its size is known.
+    # The protocol's default: a call of usual size needs no WINDOW_UPDATE, a larger one gets it when its size is known.
     stream_window: int = 65_535
+    # Large, so that clients rarely wait a round trip: memory is bounded by the windows of the streams.
     connection_window: int = 16 * 1024 * 1024
-    frame_bytes: int = 16_384  # the least that may be asked for; not more than a stream's window
+    # RFC 9113, 6.5.2: the smallest SETTINGS_MAX_FRAME_SIZE allowed. Must not exceed `stream_window`.
+    frame_bytes: int = 16_384
 
 
 class Http2Connection:
-    """One connection. `write` takes what is to be sent; `admit` is shown each new head once.
+    """The server side of a connection. `write` takes the bytes to send; `admit` is called once for each new head.
 
-    After `fault` is set everything received is disregarded: flush, and close.
+    Once `fault` is set, all further input is ignored: flush the output, then close the connection.
     """
 
     def __init__(self, limits: Http2Limits, write: Callable[[bytes], None], admit: Callable[[Head], None]) -> None:
@@ -73,28 +84,31 @@ class Http2Connection:
         self._events: list[Event] = []
         self.fault: BrokenConnectionError | None = None
         self.may_reset: Callable[[], bool] = _always
-        self.halted = False  # did the last read bring more than is dealt with at once? Then call again, with nothing
-        self.moves = False  # has the last read brought a whole frame, or a whole head?
-        # Receiving.
-        self._rest: list[bytes] = []  # of a frame that has not come whole
-        self.pending = 0  # its bytes, and those of an unfinished header block
-        self._missing = 1  # how many bytes make it worth looking again
+        self.halted = False  # input is left over from the last call: call again with b""
+        self.moves = False  # did the last call complete a frame, or a header block?
+        # State of the receiving side.
+        self._rest: list[bytes] = []  # pieces of an incomplete frame
+        self.pending = 0  # bytes in `_rest` and in an incomplete header block
+        self._missing = 1  # bytes to wait for before parsing is tried again
         self._stage = self._greet
-        self._block: list[bytes] | None = None  # of an unfinished header block
+        self._block: list[bytes] | None = None  # fragments of a header block before its END_HEADERS
         self._block_of = self._block_flags = self._block_size = 0
-        self._last = -1
+        self._last = -1  # highest stream so far; -1, so that the first one, 1, is `_last + 2`
         self._most = limits.max_streams
-        self._received = 0  # not yet given back to the peer's window
+        self._received = 0  # bytes of DATA not yet returned to the peer by WINDOW_UPDATE
         self._budget = limits.flood_burst
         self._gaps: list[tuple[int, int]] = []
+        # Indexed by frame type, 0 to 9 (RFC 9113, 6.1 to 6.10).
         self._kinds: tuple[Callable[[int, int, bytes], None], ...] = (
             self._data, self._headers, self._priority, self._reset, self._settings, self._push_promise, self._ping,
             self._go_away, self._window_update, self._continuation,
         )  # fmt: skip
 
     def start(self) -> None:
-        """Our settings; they are sent without waiting for the peer's."""
+        """Send the server preface: SETTINGS, and a WINDOW_UPDATE for the connection."""
         limits = self._limits
+        # RFC 9113, 3.4: the server need not wait for the client's preface. RFC 9113, 6.9.2: SETTINGS cannot change the
+        # window of the connection, only WINDOW_UPDATE can.
         self._write(
             h2.settings((
                 (h2.MAX_CONCURRENT_STREAMS, limits.max_streams), (h2.INITIAL_WINDOW_SIZE, limits.stream_window),
@@ -106,7 +120,7 @@ class Http2Connection:
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
     def receive_data(self, data: bytes) -> list[Event]:
-        """What these bytes complete. Never raises: a broken connection has a `fault`."""
+        """Return the events that these bytes complete. Never raises: a connection error sets `fault`."""
         self.moves = self.halted = False
         if self.fault is not None:
             return []
@@ -125,9 +139,9 @@ class Http2Connection:
         return events
 
     def _joined(self, data: bytes) -> bytes:
-        """These bytes with what was kept; nothing while too little is there to go on.
+        """Return the kept bytes followed by `data`, or b"" while the frame is still incomplete.
 
-        A frame that comes byte by byte is joined once, not once for each byte.
+        A frame that arrives byte by byte is joined once, not once per byte.
         """
         if not self._rest:
             return data
@@ -151,35 +165,39 @@ class Http2Connection:
         else:
             self._missing = 1
         if self.halted:
-            self._missing = 0
+            self._missing = 0  # the next call comes with b"" and must parse what is kept
             self.halted = bool(rest)
 
     def drop_input(self) -> None:
-        """Keep nothing of a frame or head that has not come whole: nothing more is received."""
+        """Discard an incomplete frame or header block: the input has ended."""
         self._rest.clear()
         self._block = None
         self.pending = 0
 
     def _greet(self, data: bytes, at: int) -> int:
+        # RFC 9113, 3.4: every client begins with these 24 bytes; anything else is a connection error.
         if not data.startswith(PREFACE):
             if PREFACE.startswith(data):
                 return 0
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "this is no HTTP/2")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "invalid HTTP/2 connection preface")
         self._stage = self._first_frame
         return self._first_frame(data, len(PREFACE))
 
     def _first_frame(self, data: bytes, at: int) -> int:
-        """The preface ends with settings."""
+        """Check that the preface ends with SETTINGS (RFC 9113, 3.4), then parse frames."""
         if len(data) - at >= FRAME_HEAD:
             word, flags, _ = FRAME.unpack_from(data, at)
             if word & 255 != h2.SETTINGS or flags & h2.ACK:
-                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "settings come first")
+                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "the first frame must be SETTINGS")
             self._stage = self._frames
             return self._frames(data, at)
         return at
 
     def _frames(self, data: bytes, at: int) -> int:
-        """All whole frames from `at` on; returns where the rest begins. The two usual kinds are dealt with here."""
+        """Handle all complete frames from `at` on; return where the incomplete rest begins.
+
+        The two frames of a usual gRPC call are handled inline; everything else goes to `_frame`.
+        """
         unpack, streams, known, events = FRAME.unpack_from, self.streams, self._heads.known, self._events
         size, largest, unusual = len(data), self._limits.frame_bytes, 0
         while size - at >= FRAME_HEAD:
@@ -187,13 +205,16 @@ class Http2Connection:
             length = word >> 8
             start = at + FRAME_HEAD
             end = start + length
+            # RFC 9113, 4.2. Checked before the frame is complete: it must not be collected first.
             if length > largest:
-                raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "frame too large")
+                raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, f"frame larger than {largest} bytes")
             if end > size:
                 break
             at = end
             kind = word & 255
             if self._block is None:
+                # Fast path: a whole unpadded body in one frame. It fits the window, since no frame is larger than the
+                # window of a new stream.
                 if kind == h2.DATA and flags == h2.END_STREAM:
                     head = streams.get(stream)
                     if type(head) is Head and (head.length < 0 or head.length == length):
@@ -201,12 +222,14 @@ class Http2Connection:
                         self._received += length
                         events.append((stream, head, data[start:end], True))
                         continue
+                # Fast path: the next stream, with a header block that was decoded before.
                 elif kind == h2.HEADERS and flags == h2.END_HEADERS and stream == self._last + 2:
                     head = known.get(data[start:end])
                     if head is not None and head.whole and len(streams) < self._most:
                         streams[stream] = head
                         self._last = stream
                         continue
+            # RFC 9113, 4.1: the reserved bit of the stream identifier must be ignored.
             self._frame(kind, flags, stream & h2.LARGEST_STREAM, data[start:end])
             unusual += 1
             if unusual == UNUSUAL_FRAMES:
@@ -215,25 +238,29 @@ class Http2Connection:
         return at
 
     def _frame(self, kind: int, flags: int, stream: int, body: bytes) -> None:
+        # RFC 9113, 4.3: no other frame may come between the fragments of a field block.
         if self._block is not None and (kind != h2.CONTINUATION or stream != self._block_of):
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "a header block is interrupted")
-        if kind >= len(self._kinds):  # frames of extensions we do not know are ignored
-            self._charge(1, "unknown frames")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "header block interrupted by another frame")
+        # RFC 9113, 5.5: frames of unknown types are ignored.
+        if kind >= len(self._kinds):
+            self._charge(1, "frames of unknown type")
             return
         try:
             self._kinds[kind](flags, stream, body)
         except BrokenStreamError as fault:
-            self._charge(1, "faulty streams")
-            if fault.error != h2.REFUSED_STREAM:  # of those a client may have sent many before it knew our limit
+            self._charge(1, "stream errors")
+            # A client may open many streams before it has read the limit: a refused one is not counted as a reset.
+            if fault.error != h2.REFUSED_STREAM:
                 self._charge_reset()
             self.out.reset(fault.stream, fault.error)
             self._events.append((fault.stream, None, None, True))
 
     def _top_up(self) -> None:
-        """Give back to the connection's window what was read, a quarter at a time."""
+        """Return the bytes read to the connection's window, a quarter of it at a time."""
         window = self._limits.connection_window
+        # RFC 9113, 6.9.1: a sender must not exceed the window; doing so is a FLOW_CONTROL_ERROR.
         if self._received > window:
-            raise BrokenConnectionError(h2.FLOW_CONTROL_ERROR, "more than the connection's window")
+            raise BrokenConnectionError(h2.FLOW_CONTROL_ERROR, "flow-control window of the connection exceeded")
         if self._received > window // 4:
             self._write(h2.window_update(0, self._received))
             self._received = 0
@@ -250,22 +277,24 @@ class Http2Connection:
             raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, f"too many {what}")
 
     def _charge_reset(self) -> None:
+        # RFC 9113, 10.5: opening and resetting streams in a loop ("rapid reset") costs the client almost nothing.
         if not self.may_reset():
-            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "too many resets from this address")
+            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "too many stream resets from this address")
 
     def relax(self, amount: int) -> None:
-        """Time has passed: that many frames more are forgiven."""
+        """Refill the budget by `amount` frames, up to the burst. Called as time passes."""
         self._budget = min(self._budget + amount, self._limits.flood_burst)
 
     # ---- header blocks -----------------------------------------------------------------------------------------------
 
     def _headers(self, flags: int, stream: int, body: bytes) -> None:
+        # RFC 9113, 6.2: HEADERS must name a stream.
         if not stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "headers of no stream")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "HEADERS on stream 0")
         block = unpadded(flags, body)
         if flags & h2.PRIORITISED:
             if len(block) < 5:
-                raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "priority too short")
+                raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "HEADERS too short for its priority fields")
             _check_priority(stream, block)
             block = block[5:]
         if flags & h2.END_HEADERS:
@@ -274,12 +303,14 @@ class Http2Connection:
             self._block, self._block_of, self._block_flags, self._block_size = [block], stream, flags, len(block)
 
     def _continuation(self, flags: int, stream: int, body: bytes) -> None:
+        # RFC 9113, 6.10: only a frame without END_HEADERS may precede CONTINUATION.
         if self._block is None:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "nothing to continue")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "CONTINUATION without a preceding HEADERS")
         if not body:
             self._charge(1, "empty frames")
         self._block.append(body)
         self._block_size += len(body)
+        # Up to twice the announced limit is still decoded, so that the request can be answered with a status.
         if self._block_size > 2 * self._limits.header_bytes:
             raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "header block too large")
         if flags & h2.END_HEADERS:
@@ -290,17 +321,22 @@ class Http2Connection:
         if stream <= self._last:
             self._trailers_came(stream, flags, block)
             return
+        # RFC 9113, 4.3: every block must be decoded, even of a refused stream: it may change the compression state.
         head = self._heads.head(block)
+        # RFC 9113, 5.1.1: clients use odd stream identifiers.
         if not stream & 1:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "clients open odd streams")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "client opened an even-numbered stream")
+        # RFC 9113, 5.1.1: the streams skipped are closed implicitly, but were never used (see `_trailers_came`).
         if stream != self._last + 2 and len(self._gaps) < REMEMBERED_GAPS:
             self._gaps.append((self._last + 2, stream - 2))
         self._last = stream
         ended = bool(flags & h2.END_STREAM)
+        # RFC 9113, 5.1.2 and 8.7: REFUSED_STREAM tells the client that a retry is safe.
         if len(self.streams) >= self._most:
-            raise BrokenStreamError(stream, h2.REFUSED_STREAM, "too many streams")
+            raise BrokenStreamError(stream, h2.REFUSED_STREAM, "too many concurrent streams")
+        # RFC 9113, 8.1.1: a malformed request is a stream error.
         if head.fault or (ended and head.length > 0):
-            raise BrokenStreamError(stream, h2.PROTOCOL_ERROR, head.fault or "less than the content-length")
+            raise BrokenStreamError(stream, h2.PROTOCOL_ERROR, head.fault or "body shorter than content-length")
         if head.whole and not ended:
             self.streams[stream] = head
         else:
@@ -312,23 +348,28 @@ class Http2Connection:
         fields = self._heads.trailers(block)
         found = self.streams.get(stream, GONE)
         if found is GONE:
+            # RFC 9113, 5.1: frames that the peer sent before it saw our RST_STREAM are ignored.
             if stream in self.streams.resets:
                 return
+            # RFC 9113, 5.1.1: a new stream must have a higher number than all before; 5.1: a used one stays closed.
             skipped = not stream & 1 or any(first <= stream <= last for first, last in self._gaps)
             raise BrokenConnectionError(
-                h2.PROTOCOL_ERROR if skipped else h2.STREAM_CLOSED, "headers of a closed stream"
+                h2.PROTOCOL_ERROR if skipped else h2.STREAM_CLOSED, "HEADERS on a closed stream"
             )
+        # RFC 9113, 5.1: half-closed (remote) allows WINDOW_UPDATE, PRIORITY and RST_STREAM only.
         if found is None or (isinstance(found, Stream) and found.ended):
-            raise BrokenStreamError(stream, h2.STREAM_CLOSED, "headers after the end")
+            raise BrokenStreamError(stream, h2.STREAM_CLOSED, "HEADERS after END_STREAM")
+        # RFC 9113, 8.1: a second field section is the trailers, and must end the stream.
         if not flags & h2.END_STREAM or fault_of_trailers(fields):
-            raise BrokenStreamError(stream, h2.PROTOCOL_ERROR, "faulty trailers")
+            raise BrokenStreamError(stream, h2.PROTOCOL_ERROR, "malformed trailers")
         self._body_came(self.streams.promoted(stream), b"", ended=True)
 
     # ---- bodies ------------------------------------------------------------------------------------------------------
 
     def _data(self, flags: int, stream: int, body: bytes) -> None:
+        # RFC 9113, 6.1: DATA must name a stream; its padding counts for flow control.
         if not stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "data of no stream")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "DATA on stream 0")
         size = len(body)
         self._received += size
         body = unpadded(flags, body)
@@ -339,126 +380,138 @@ class Http2Connection:
         if found is GONE:
             self._check_not_idle(stream)
             if stream not in self.streams.resets:
-                raise BrokenStreamError(stream, h2.STREAM_CLOSED, "data of a closed stream")
+                raise BrokenStreamError(stream, h2.STREAM_CLOSED, "DATA on a closed stream")
             return
         if found is None or (isinstance(found, Stream) and found.ended):
-            raise BrokenStreamError(stream, h2.STREAM_CLOSED, "data after the end")
+            raise BrokenStreamError(stream, h2.STREAM_CLOSED, "DATA after END_STREAM")
         open_stream = self.streams.promoted(stream)
         open_stream.used += size
         if open_stream.used > open_stream.allowed:
-            raise BrokenStreamError(stream, h2.FLOW_CONTROL_ERROR, "more than the stream's window")
+            raise BrokenStreamError(stream, h2.FLOW_CONTROL_ERROR, "flow-control window of the stream exceeded")
         self._body_came(open_stream, body, ended=ended)
 
     def _body_came(self, stream: Stream, body: bytes, *, ended: bool) -> None:
         stream.received += len(body)
+        # RFC 9113, 8.1.1: content-length must equal the sum of the DATA payloads, padding left out.
         if 0 <= stream.length < stream.received or (ended and 0 <= stream.length != stream.received):
-            raise BrokenStreamError(stream.id, h2.PROTOCOL_ERROR, "another length than content-length says")
+            raise BrokenStreamError(stream.id, h2.PROTOCOL_ERROR, "body length differs from content-length")
         stream.ended = ended
         self._events.append((stream.id, stream.hand_over(), body, ended))
 
     def allowance(self, stream: int) -> int:
-        """How much more the peer may send on it."""
+        """Return how many more bytes the peer may send on a stream."""
         found = self.streams.get(stream)
         return found.allowed - found.used if isinstance(found, Stream) else self._limits.stream_window
 
     def grant(self, stream: int, more: int) -> None:
-        """Let the peer send that much more on it."""
+        """Let the peer send `more` further bytes on a stream that it has not ended."""
         found = self.streams.get(stream)
         if isinstance(found, Stream) and not found.ended:
             found.allowed += more
             self._write(h2.window_update(stream, more))
 
-    # ---- everything else a peer may say ------------------------------------------------------------------------------
+    # ---- all other frames --------------------------------------------------------------------------------------------
 
     def _check_not_idle(self, stream: int) -> None:
+        # RFC 9113, 5.1: only HEADERS and PRIORITY may come on an idle stream. Even ones are ours, and we open none.
         if stream > self._last or not stream & 1:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "a stream that was never opened")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "frame on an idle stream")
 
     def _priority(self, flags: int, stream: int, body: bytes) -> None:
-        self._charge(1, "priorities")
+        self._charge(1, "PRIORITY frames")
         if not stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "priority of no stream")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "PRIORITY on stream 0")
+        # RFC 9113, 6.3 makes this a stream error; 5.4.1 lets us treat it as a connection error.
         if len(body) != 5:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "priority of another length than five")
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "PRIORITY must have 5 bytes")
         _check_priority(stream, body)
 
     def _reset(self, flags: int, stream: int, body: bytes) -> None:
-        self._charge(1, "resets")
+        self._charge(1, "RST_STREAM frames")
         if not stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "reset of no stream")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "RST_STREAM on stream 0")
         if len(body) != 4:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "reset of another length than four")
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "RST_STREAM must have 4 bytes")
         self._check_not_idle(stream)
+        # A reset that crosses our response finds the stream gone, and is no sign of abuse.
         if stream in self.streams:
             self._charge_reset()
             self.out.forget(stream)
             self._events.append((stream, None, None, True))
 
     def _settings(self, flags: int, stream: int, body: bytes) -> None:
+        # RFC 9113, 6.5: settings are of the connection, six bytes each; an acknowledgement has none.
         if stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "settings of a stream")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "SETTINGS on a non-zero stream")
         if len(body) % 6 or (flags & h2.ACK and body):
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "settings of an impossible length")
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "SETTINGS has an invalid length")
         if flags & h2.ACK:
             return
-        self._charge(SETTINGS_COST, "settings")
+        self._charge(SETTINGS_COST, "SETTINGS frames")
         if len(body) > 6 * MOST_SETTINGS:
-            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "too many settings")
+            raise BrokenConnectionError(h2.ENHANCE_YOUR_CALM, "too many settings in one frame")
+        # RFC 9113, 6.5.2: the bounds of each value; unknown identifiers are ignored.
         for key, value in h2.SETTING.iter_unpack(body):
             if key == h2.ENABLE_PUSH and value > 1:
-                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "push is on or off")
+                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "ENABLE_PUSH must be 0 or 1")
             if key == h2.INITIAL_WINDOW_SIZE:
                 self.out.change_initial_window(value)
             elif key == h2.MAX_FRAME_SIZE:
                 if not h2.DEFAULT_FRAME <= value <= h2.LARGEST_FRAME:
-                    raise BrokenConnectionError(h2.PROTOCOL_ERROR, "impossible frame size")
+                    raise BrokenConnectionError(h2.PROTOCOL_ERROR, "MAX_FRAME_SIZE out of range")
                 self.out.frame_bytes = min(value, QUANTUM)
-        # The peer counts by its new windows from here on, so nothing that needs them may leave before this.
+        # RFC 9113, 6.5.3: the peer applies its new windows when it reads the acknowledgement, so output that needs them
+        # must follow it.
         self._write(h2.SETTINGS_ACK)
         self.out.pump()
 
     def _push_promise(self, flags: int, stream: int, body: bytes) -> None:
-        raise BrokenConnectionError(h2.PROTOCOL_ERROR, "clients do not push")
+        # RFC 9113, 8.4: a client cannot push.
+        raise BrokenConnectionError(h2.PROTOCOL_ERROR, "PUSH_PROMISE from a client")
 
     def _ping(self, flags: int, stream: int, body: bytes) -> None:
+        # RFC 9113, 6.7: eight bytes, on stream 0, echoed with ACK.
         if stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "ping of a stream")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "PING on a non-zero stream")
         if len(body) != 8:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "ping of another length than eight")
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "PING must have 8 bytes")
         if not flags & h2.ACK:
-            self._charge(1, "pings")
+            self._charge(1, "PING frames")
             self._write(frame(h2.PING, h2.ACK, 0, body))
 
     def _go_away(self, flags: int, stream: int, body: bytes) -> None:
-        """The peer opens nothing more; what is open goes on."""
-        self._charge(1, "farewells")
+        """Check a GOAWAY. The peer opens no further streams; the open ones continue."""
+        self._charge(1, "GOAWAY frames")
         if stream:
-            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "farewell of a stream")
+            raise BrokenConnectionError(h2.PROTOCOL_ERROR, "GOAWAY on a non-zero stream")
         if len(body) < 8:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "farewell too short")
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "GOAWAY must have at least 8 bytes")
 
     def _window_update(self, flags: int, stream: int, body: bytes) -> None:
         if len(body) != 4:
-            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "window update of another length than four")
+            raise BrokenConnectionError(h2.FRAME_SIZE_ERROR, "WINDOW_UPDATE must have 4 bytes")
+        # RFC 9113, 6.9: the highest bit is reserved; an increment of 0 is an error, of the connection on stream 0.
         increment = int.from_bytes(body, "big") & h2.LARGEST_WINDOW
         if not stream:
             if not increment:
-                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "window update of nothing")
+                raise BrokenConnectionError(h2.PROTOCOL_ERROR, "WINDOW_UPDATE increment of 0")
             self.out.widen(increment)
             return
         self._check_not_idle(stream)
+        # RFC 9113, 5.1: a WINDOW_UPDATE may still come shortly after a stream is closed, and is ignored then.
         if stream in self.streams:
             if not increment:
-                raise BrokenStreamError(stream, h2.PROTOCOL_ERROR, "window update of nothing")
+                raise BrokenStreamError(stream, h2.PROTOCOL_ERROR, "WINDOW_UPDATE increment of 0")
             self.out.widen_stream(stream, increment)
 
-    # ---- what we say of the connection -------------------------------------------------------------------------------
+    # ---- frames about the connection that we send --------------------------------------------------------------------
 
     def ping(self, word: bytes) -> None:
+        """Send a PING with these eight bytes."""
         self._write(frame(h2.PING, 0, 0, word))
 
     def go_away(self, reason: str) -> None:
-        """Take no new streams; those that are open go on. May be repeated."""
+        """Send GOAWAY and refuse new streams; the open ones continue. May be called more than once."""
         self._most = 0
         self._write(h2.go_away(self._last, h2.NO_ERROR, reason))
 
@@ -468,6 +521,7 @@ def _always() -> bool:
 
 
 def _check_priority(stream: int, priority: bytes) -> None:
-    """We let nobody go first, but what is said must make sense."""
+    """Check the dependency of a priority, which is otherwise ignored (deprecated by RFC 9113, 5.3.2)."""
+    # RFC 7540, 5.3.1: a stream cannot depend on itself. h2spec still tests for this.
     if int.from_bytes(priority[:4], "big") & h2.LARGEST_STREAM == stream:
-        raise BrokenConnectionError(h2.PROTOCOL_ERROR, "a stream depends on itself")
+        raise BrokenConnectionError(h2.PROTOCOL_ERROR, "stream depends on itself")

@@ -1,7 +1,7 @@
-"""Frames of HTTP/2 as bytes (RFC 9113, sections 4 and 6): their kinds, flags and codes, and those that we send.
+"""HTTP/2 frames as bytes (RFC 9113, 4 and 6): types, flags, error codes, and the encoders of frames that we send.
 
-Header blocks we send use no dynamic table: a field is a literal that is never indexed, so one block serves every
-connection and every stream.
+Outgoing header blocks use no dynamic table: each field is a literal without indexing, so that one encoded block can be
+sent on every stream of every connection.
 """
 
 from __future__ import annotations
@@ -11,32 +11,35 @@ from struct import Struct
 
 from raceway.errors import MalformedError
 
-PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"  # RFC 9113, 3.4
 
+# Frame types and flags (RFC 9113, 6.1 to 6.10). END_STREAM and ACK share a bit, on different types.
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED, PRIORITISED = 0x1, 0x1, 0x4, 0x8, 0x20
 
+# Error codes (RFC 9113, 7).
 NO_ERROR, PROTOCOL_ERROR, INTERNAL_ERROR, FLOW_CONTROL_ERROR, SETTINGS_TIMEOUT, STREAM_CLOSED = range(6)
 FRAME_SIZE_ERROR, REFUSED_STREAM, CANCEL, COMPRESSION_ERROR, CONNECT_ERROR, ENHANCE_YOUR_CALM = range(6, 12)
 
+# Identifiers of settings (RFC 9113, 6.5.2).
 HEADER_TABLE_SIZE, ENABLE_PUSH, MAX_CONCURRENT_STREAMS, INITIAL_WINDOW_SIZE, MAX_FRAME_SIZE, MAX_HEADER_LIST_SIZE = (
     range(1, 7)
 )
 
 FRAME_HEAD = 9
-# Length and kind, flags, stream. The length has 24 bits, so it shares a word with the kind.
+# Length and type, flags, stream (RFC 9113, 4.1). The length has 24 bits, so it shares a 32-bit word with the type.
 FRAME = Struct(">IBI")
 U32 = Struct(">I")
 SETTING = Struct(">HI")
 
 LARGEST_WINDOW = LARGEST_STREAM = 2**31 - 1
-# What a peer may assume before it has read our settings, and we before we have read its own.
+# Initial values of settings (RFC 9113, 6.5.2): they hold until the other side's SETTINGS is read.
 DEFAULT_WINDOW, DEFAULT_FRAME = 65_535, 16_384
 LARGEST_FRAME = 2**24 - 1
 
 
 class BrokenConnectionError(MalformedError):
-    """What the peer did ends the connection; `error` is what GOAWAY says."""
+    """A connection error (RFC 9113, 5.4.1): the connection ends with GOAWAY and the code `error`."""
 
     def __init__(self, error: int, reason: str) -> None:
         super().__init__(reason)
@@ -44,7 +47,7 @@ class BrokenConnectionError(MalformedError):
 
 
 class BrokenStreamError(MalformedError):
-    """What the peer did ends the stream; `error` is what RST_STREAM says."""
+    """A stream error (RFC 9113, 5.4.2): the stream ends with RST_STREAM and the code `error`."""
 
     def __init__(self, stream: int, error: int, reason: str) -> None:
         super().__init__(reason)
@@ -56,13 +59,14 @@ def frame(kind: int, flags: int, stream: int, body: bytes | memoryview = b"") ->
 
 
 def unpadded(flags: int, body: bytes) -> bytes:
-    """What a frame of DATA or HEADERS holds beside its padding. Raises BrokenConnectionError."""
+    """Return the content of a DATA or HEADERS frame without its padding. Raises BrokenConnectionError."""
     if not flags & PADDED:
         return body
     if not body:
-        raise BrokenConnectionError(FRAME_SIZE_ERROR, "padding without a length")
+        raise BrokenConnectionError(FRAME_SIZE_ERROR, "padded frame without a pad length")
+    # RFC 9113, 6.1: padding as long as the payload or longer is a connection error.
     if body[0] >= len(body):
-        raise BrokenConnectionError(PROTOCOL_ERROR, "more padding than frame")
+        raise BrokenConnectionError(PROTOCOL_ERROR, "pad length exceeds the frame")
     return body[1 : len(body) - body[0]]
 
 
@@ -86,20 +90,21 @@ def go_away(last: int, error: int, reason: str = "") -> bytes:
 
 
 def field(name: bytes, value: bytes) -> bytes:
-    """A header field as a literal without indexing (RFC 7541, section 6.2.2)."""
+    """Encode a header field as a literal without indexing (RFC 7541, 6.2.2)."""
     return b"\0" + _string(name) + _string(value)
 
 
 def status_field(status: int) -> bytes:
-    """`:status`, which is name 8 of the static table; 200 is there as a whole."""
+    """Encode `:status`: 200 is entry 8 of the static table (RFC 7541, A); others take its name only."""
     return b"\x88" if status == 200 else b"\x08" + _string(b"%d" % status)
 
 
 def _string(text: bytes) -> bytes:
-    """A string literal, not Huffman coded (RFC 7541, sections 5.1 and 5.2)."""
+    """Encode a string literal without Huffman coding (RFC 7541, 5.2)."""
     size = len(text)
     if size < 127:
         return bytes([size]) + text
+    # RFC 7541, 5.1: a 7-bit prefix of ones, then groups of 7 bits, the lowest first.
     rest, head = size - 127, bytearray([127])
     while rest >= 128:
         head.append(rest & 127 | 128)

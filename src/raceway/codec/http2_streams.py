@@ -1,8 +1,8 @@
-"""One stream of HTTP/2 that needs more than an entry in a table, and the bytes that wait to leave on it.
+"""The table of open HTTP/2 streams, and streams that need more than an entry in it.
 
-A peer's windows are exact: one byte too many and it drops the stream. The peer may change its initial window at any
-time, which moves the window of every open stream by the difference; so a stream keeps only how far it is from the
-initial window (`credit`), and that change costs nothing here.
+The peer may change its initial window at any time, which changes the window of every open stream by the difference
+(RFC 9113, 6.9.2). So a stream stores only the difference between its window and the initial one (`credit`), and such a
+change costs nothing here.
 """
 
 from __future__ import annotations
@@ -12,12 +12,15 @@ from typing import Final
 
 from raceway.codec.http2_heads import Head
 
-# Streams that we have ended early and remember; what the peer had already sent there is no fault.
+# Streams that we have reset and remember: frames that the peer had already sent on them are no error (RFC 9113, 5.1).
 REMEMBERED_RESETS = 1000
 
 
 class Stream:
-    """`ended`: the peer has said all. `trailers`: what follows once nothing waits."""
+    """An open stream with its receive window, its send window and its queued output.
+
+    `ended`: END_STREAM was received. `trailers`: the header block to send once the queue is empty.
+    """
 
     __slots__ = (
         "allowed", "chunks", "credit", "ended", "head", "id", "length", "received", "trailers", "used", "waiting"
@@ -25,17 +28,19 @@ class Stream:
 
     def __init__(self, number: int, head: Head | None, allowed: int, *, ended: bool) -> None:
         self.id = number
-        self.head = head  # until it has been handed over
+        self.head = head  # until `hand_over`
         self.length = head.length if head is not None else -1
         self.ended = ended
-        # What the peer may send in all, what it has sent of it, and how much of that was body.
+        # Bytes the peer may send in total, bytes it has sent with padding, and bytes of body among them.
         self.allowed, self.used, self.received = allowed, 0, 0
         self.credit = 0
-        self.chunks: deque[bytes | memoryview] | None = None  # an empty one is larger than all the rest
+        # None until used: an empty deque takes more memory than the rest of the object.
+        self.chunks: deque[bytes | memoryview] | None = None
         self.waiting = 0
         self.trailers: bytes | None = None
 
     def push(self, data: bytes) -> None:
+        """Queue bytes to send."""
         if data:
             if self.chunks is None:
                 self.chunks = deque()
@@ -43,13 +48,13 @@ class Stream:
             self.waiting += len(data)
 
     def pull(self, most: int) -> bytes | memoryview:
-        """The next bytes, `most` at most, all from one chunk. There must be some."""
+        """Take the next bytes, `most` at most, from the first chunk of a queue that is not empty."""
         assert self.chunks is not None
         chunk = self.chunks[0]
         if len(chunk) <= most:
             self.chunks.popleft()
         else:
-            # A view: cutting a large message into a small window's pieces must not copy its rest each time.
+            # A view: sending a large message through a small window must not copy the remainder each time.
             view = memoryview(chunk)
             chunk, self.chunks[0] = view[:most], view[most:]
         self.waiting -= len(chunk)
@@ -57,7 +62,7 @@ class Stream:
         return chunk
 
     def hand_over(self) -> Head | None:
-        """Its head, the first time."""
+        """Return the head on the first call, None afterwards."""
         head, self.head = self.head, None
         return head
 
@@ -66,12 +71,13 @@ class _Gone:
     pass
 
 
-GONE: Final = _Gone()  # what `StreamTable.get` gives for a stream that is not there, since None says something
+GONE: Final = _Gone()  # default for `StreamTable.get`, in which None is a value
 
 
 class StreamTable(dict[int, Head | Stream | None]):
-    """Open streams by number: a head whose body has not come, None for a request that waits for its answer, or a
-    `Stream`. `resets` are those that we have ended while the peer had not.
+    """Open streams by number. `resets` has those that we have reset before the peer ended them.
+
+    A value is a `Head` while the body is awaited, None while a complete request waits for its response, or a `Stream`.
     """
 
     def __init__(self, window: int) -> None:
@@ -80,12 +86,13 @@ class StreamTable(dict[int, Head | Stream | None]):
         self.resets: dict[int, None] = {}
 
     def remember_reset(self, number: int) -> None:
+        """Note that we have reset a stream; the oldest note is dropped when there are too many."""
         self.resets[number] = None
         if len(self.resets) > REMEMBERED_RESETS:
             del self.resets[next(iter(self.resets))]
 
     def promoted(self, number: int) -> Stream:
-        """The stream, which must be there, as an object."""
+        """Return an open stream as a `Stream`, replacing its table entry if needed."""
         found = self[number]
         if not isinstance(found, Stream):
             found = self[number] = Stream(number, found, self._window, ended=found is None)

@@ -1,8 +1,8 @@
-"""A message as an HTTP request brings it: which header goes to which column.
+"""Messages in HTTP requests: the mapping of headers to columns.
 
-A body is a payload, byte for byte. Headers that the model has a column for are named in `HEADERS`; other headers that
-begin with `x-` are attributes under their own names, `traceparent` and `tracestate` too. A CloudEvent in binary mode
-(`cloudevents.py`) has these headers beside its own.
+The body is the payload, byte for byte. Headers with a column of their own are listed in `HEADERS`; other headers that
+begin with `x-` become attributes under their own names, and so do `traceparent` and `tracestate`. A CloudEvent in
+binary mode (`cloudevents.py`) may have these headers beside its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raceway.errors import MalformedError, TooLargeError
 from raceway.model.envelope import HTTP, Batch, encode_attributes
 from raceway.model.trace_context import TRACEPARENT, TRACESTATE
 
-# Header to column.
+# Header to column. Names are in lower case: field names are case-insensitive (RFC 9110, 5.1).
 HEADERS = {
     "x-message-id": "message_id",
     "x-correlation-id": "correlation_id",
@@ -31,22 +31,24 @@ HEADERS = {
 NUMBERS = frozenset({"schema_id", "schema_version", "timeout_ms"})
 _ATTRIBUTE_PREFIX = "x-"
 _PLAIN_ATTRIBUTES = frozenset({TRACEPARENT, TRACESTATE})
-# Written by proxies on the way, about the connection.
+# Added by proxies, about the connection.
 _OF_PROXIES = ("x-forwarded-", "x-real-ip")
-# What curl and forms say of everything: nothing is known of such a body.
+# The default of `curl --data`, whatever the body is: treated as no content type.
 _SAYS_NOTHING = "application/x-www-form-urlencoded"
 
-# Attributes of one message, on every wire.
+# Limits of one message's attributes, the same on every wire.
 MAX_ATTRIBUTES, MAX_ATTRIBUTE_BYTES = 128, 64 * 1024
+# Longest id, key or content type: as long as a topic may be.
 MAX_TEXT = 255
 
+# No C0 or C1 control characters. Possessive, since the text comes from the network.
 is_plain_text = re.compile(r"[^\x00-\x1f\x7f-\x9f]*+").fullmatch
 
 Headers = Iterable[tuple[str, str]]
 
 
 class HttpMessage(msgspec.Struct):
-    """One message, before it has a topic. `attributes` are those of the row."""
+    """A message before it has a topic. `attributes` are those of the row."""
 
     payload: bytes = b""
     message_id: str | None = None
@@ -62,7 +64,7 @@ class HttpMessage(msgspec.Struct):
     attributes: dict[str, str] = {}
 
     def batch(self, topic: str, kind: bytes) -> Batch:
-        """As a batch of one row. Raises TooLargeError."""
+        """Return the message as a batch of one row. Raises TooLargeError."""
         check_attributes(self.attributes)
         batch = Batch(1, wire=HTTP, kind=kind, topic=topic.encode(), payload=[self.payload])
         for name in ("message_id", "correlation_id", "parent_id", "routing_key", "encoding"):
@@ -71,13 +73,14 @@ class HttpMessage(msgspec.Struct):
         for name in ("schema_id", "schema_version", "timeout_ms", "sent_ms"):
             if (number := getattr(self, name)) is not None:
                 setattr(batch, name, [number])
+        # A column that is not set costs nothing, in memory or on disk.
         if self.attributes:
             batch.attributes = [encode_attributes(self.attributes)]
         return batch
 
 
 def read_plain(headers: Headers, body: bytes) -> HttpMessage:
-    """A message that is no CloudEvent. Raises MalformedError, TooLargeError."""
+    """Read a message that is not a CloudEvent. Raises MalformedError, TooLargeError."""
     message = HttpMessage(body, attributes={})
     for name, value in headers:
         take_header(message, name, value)
@@ -85,7 +88,7 @@ def read_plain(headers: Headers, body: bytes) -> HttpMessage:
 
 
 def take_header(message: HttpMessage, name: str, value: str) -> None:
-    """Raises MalformedError for a value that cannot be used."""
+    """Put a header into its column or into the attributes. Raises MalformedError for an invalid value."""
     column = HEADERS.get(name)
     if column is not None:
         take_value(message, column, name, value)
@@ -94,31 +97,32 @@ def take_header(message: HttpMessage, name: str, value: str) -> None:
 
 
 def take_value(message: HttpMessage, column: str, name: str, value: str) -> None:
-    """Put a text into its column; `name` is what the sender calls it. Raises MalformedError."""
+    """Put a value into its column; `name` is the sender's name for it. Raises MalformedError."""
     if column == "encoding" and value.partition(";")[0].strip().lower() == _SAYS_NOTHING:
         return
     setattr(message, column, number_of(name, value) if column in NUMBERS else text_of(name, value))
 
 
 def number_of(name: str, value: Any) -> int:
-    """A whole number that fits a column. Raises MalformedError."""
+    """Parse a non-negative integer that fits a column. Raises MalformedError."""
     text = str(value)
+    # 18 digits always fit 63 bits. `isdigit` alone accepts digits of other scripts.
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise MalformedError(f"{name} is no whole number")
+        raise MalformedError(f"{name} must be a whole number of at most 18 digits")
     return int(text)
 
 
 def text_of(name: str, value: str) -> str:
-    """Raises MalformedError for what is no id, key or type."""
+    """Check an id, key or content type and return it. Raises MalformedError."""
     if not value or len(value) > MAX_TEXT or not is_plain_text(value):
         raise MalformedError(f"{name} must have 1 to {MAX_TEXT} characters, none of them a control character")
     return value
 
 
 def check_attributes(attributes: dict[str, str]) -> None:
-    """Raises TooLargeError."""
+    """Check the number and the size of attributes. Raises TooLargeError."""
     if len(attributes) > MAX_ATTRIBUTES:
-        raise TooLargeError("a head", len(attributes), MAX_ATTRIBUTES, "attributes")
+        raise TooLargeError("a message", len(attributes), MAX_ATTRIBUTES, "attributes")
     size = sum(len(name) + len(value.encode("utf-8", "replace")) for name, value in attributes.items())
     if size > MAX_ATTRIBUTE_BYTES:
         raise TooLargeError("attributes", size, MAX_ATTRIBUTE_BYTES)

@@ -1,7 +1,7 @@
-"""The audit stream `system.message`: a record of every message that came in or went out.
+"""The audit stream `system.message`: a record of every message received or sent.
 
-A record is made before a client's message is routed and after a broker's message was sent. Audit frames themselves are
-not audited.
+The record of a client's message is made before it is routed, that of the broker's message after it was sent. Audit
+records themselves are not audited.
 """
 
 from __future__ import annotations
@@ -14,17 +14,18 @@ from raceway.codec.mb_encode import Frame, encode_json, iso_time, message
 from raceway.codec.mb_header import Head, as_text
 
 AUDIT_HEADER = b"publish:system.message:1.0.0"
-# What the audit shows for a message that names no timeout, whatever the broker's own default is.
+# Shown for a message without a timeout, whatever `broker.request_timeout_ms` is.
 AUDIT_TIMEOUT_MS = 5000
 
 
 def system_message(payload: bytes, frame: Frame) -> bytes:
-    """An audit record on its way to a subscriber."""
+    """Encode an audit record for a subscriber."""
     return message(AUDIT_HEADER, payload, frame)
 
 
 def audit_received(head: Head, payload: bytes, peer: str, time_us: int) -> bytes:
-    """Payload of the record of a client's message, made before it is routed."""
+    """Encode the payload of the record of a client's message."""
+    # Names and order of members are part of the wire.
     header: dict[str, Any] = _audit_header(head)
     if head.parent_id is not None:
         header["parentRequestId"] = as_text(head.parent_id)
@@ -40,7 +41,10 @@ def audit_received(head: Head, payload: bytes, peer: str, time_us: int) -> bytes
 
 
 def audit_sent(head: Head, payload: bytes, peer: str, time_us: int, masked: bytes | None = None) -> bytes:
-    """Payload of the record of a message the broker sent. `masked` is the original id that `head.message_id` hides."""
+    """Encode the payload of the record of a message that the broker sent.
+
+    `masked` is the requester's id, which `head.message_id` replaces on the way to the responder.
+    """
     record = {
         "timestamp": iso_time(time_us),
         "to": peer,
@@ -52,6 +56,7 @@ def audit_sent(head: Head, payload: bytes, peer: str, time_us: int, masked: byte
 
 
 def _audit_header(head: Head) -> dict[str, Any]:
+    # Names of members are those of MB's specification, not of our columns.
     header = {"action": as_text(head.action), "topic": as_text(head.topic), "version": as_text(head.version)}
     if head.message_id is not None:
         header["requestId"] = as_text(head.message_id)
@@ -59,8 +64,9 @@ def _audit_header(head: Head) -> dict[str, Any]:
 
 
 def _audit_payload(payload: bytes) -> msgspec.Raw | str:
-    """JSON as it is, but compact; anything else as a JSON string."""
+    """Return a JSON payload in compact form, any other payload as a string."""
     text = as_text(payload)
+    # Compact: existing clients read the first line of a payload only.
     try:
         return msgspec.Raw(msgspec.json.format(text, indent=-1))
     except (msgspec.DecodeError, RecursionError):

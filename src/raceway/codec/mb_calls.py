@@ -1,8 +1,8 @@
-"""Requests to MB's system topics, read into calls to the broker.
+"""Requests to MB's system topics, decoded into calls to the broker.
 
-Everything under `system.` (in any letter case) is such a call. Reading one goes: is the action allowed, is the topic
-known, is the payload JSON, are its members right. Codes, texts and details of refusals are the specification's, letter
-for letter: existing clients show and compare them.
+Every message under `system.` (in any letter case) is such a call. Checks run in this order: action, topic, JSON,
+members. Codes, texts and details of refusals are the specification's, letter for letter: existing clients show and
+compare them.
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ SYSTEM = "system."
 HEARTBEAT = "system.heartbeat"
 INVALID_REQUEST = "INVALID_REQUEST"
 
+# The specification's limits, in characters.
 MAX_SERVICE_NAME, MAX_DESCRIPTION = 36, 1024
-# A regular expression of a peer is compiled by RE2, which takes linear time; this bounds what it may cost in memory.
+# A peer's regular expression is compiled by RE2, which matches in linear time; this bounds its memory.
 MAX_REGEX = 256
 LOG_LEVELS = ("debug", "info", "warn", "error")
 
-# System topics one may subscribe to; only `system.message` delivers anything by itself.
+# System topics that accept subscriptions; only `system.message` delivers messages by itself.
 SUBSCRIBABLE = (
     "system.log", "system.message", "system.service.register", "system.topic.subscribe", "system.topic.unsubscribe",
 )  # fmt: skip
@@ -59,11 +60,12 @@ class _CallError(PeerError):
 
 
 def is_system(topic: bytes) -> bool:
+    """Return whether a topic belongs to the broker."""
     return topic[:7].lower() == b"system."
 
 
 def read_call(head: Head, payload: bytes) -> Call | Done | Refused:
-    """What the peer wants of the broker. `Done`: nothing needs to be asked, that is the answer already."""
+    """Decode a call to the broker. Return `Done` if the broker need not be asked, `Refused` if the call is invalid."""
     try:
         return _read_call(head, payload)
     except _CallError as error:
@@ -71,9 +73,9 @@ def read_call(head: Head, payload: bytes) -> Call | Done | Refused:
 
 
 def subscribe_payload(pattern: bytes, payload: bytes) -> bytes:
-    """Payload of the request that `subscribe:{pattern}` is short for: the pattern from the header, the rest as sent.
+    """Return the payload of the request that `subscribe:{pattern}` is short for: the pattern is from the header.
 
-    A payload that cannot be read is left as it is, so that the request is refused for it.
+    A payload that is not JSON is returned unchanged, so that the request is refused because of it.
     """
     try:
         members = _read_members(payload)
@@ -86,7 +88,7 @@ def subscribe_payload(pattern: bytes, payload: bytes) -> bytes:
 
 
 def read_show_all(payload: bytes) -> bool:
-    """Does a request for metrics want more than the bare values?"""
+    """Return whether a request for metrics asks for more than the values."""
     return bool(_read_members(payload).get("showAll"))
 
 
@@ -96,12 +98,14 @@ def _read_call(head: Head, payload: bytes) -> Call | Done:
     _check_action(head, topic, sent)
     if topic in _WITHOUT_MEMBERS:
         return _WITHOUT_MEMBERS[topic]
+    # Before the payload: an unknown topic is reported as such even if the JSON is broken.
     if topic not in _READERS:
         raise _CallError("TOPIC_NOT_SUPPORTED", f"Unknown system message topic: {sent}")
     return _READERS[topic](_read_members(payload))
 
 
 def _check_action(head: Head, topic: str, sent: str) -> None:
+    # Only the broker's heartbeat requests are answered by clients; all other calls are requests of clients.
     if head.action == REQUEST or (head.action == RESPONSE and topic == HEARTBEAT):
         return
     expected = "REQUEST or RESPONSE" if topic == HEARTBEAT else "REQUEST"
@@ -110,10 +114,11 @@ def _check_action(head: Head, topic: str, sent: str) -> None:
 
 
 def _read_members(payload: bytes) -> Members:
-    """Members of the payload. Empty and `null` count as `{}`; what is JSON but no object has no members."""
+    """Return the members of the payload; none if it is empty, or JSON other than an object. Raises _CallError."""
     if not payload:
         return {}
     text = as_text(payload)
+    # The second spelling of a failure (see `mb_failure`), which makes no sense in a request.
     if text.startswith("error:"):
         _refuse_error_payload(text)
     value = _read_json(text, text)
@@ -128,7 +133,7 @@ def _read_json(text: str, whole: str) -> Any:
 
 
 def _refuse_error_payload(text: str) -> NoReturn:
-    """A request that reports a failure instead of asking: refused in its own words."""
+    """Refuse a request whose payload is an error object, with the code and the text of that object."""
     error = _read_json(text.removeprefix("error:"), text)
     complete = isinstance(error, dict) and all(isinstance(error.get(k), str) for k in ("code", "message", "timestamp"))
     if complete:
@@ -137,7 +142,7 @@ def _refuse_error_payload(text: str) -> NoReturn:
 
 
 def _invalid(text: str, members: Members, *names: str) -> _CallError:
-    """A member that was missing is missing from the details too."""
+    """Return the error for invalid members; `names` are shown in its details if they are present."""
     return _CallError(INVALID_REQUEST, text, {name: members[name] for name in names if name in members})
 
 
@@ -158,22 +163,25 @@ def _read_list_subscriptions(members: Members) -> ListSubscriptions:
     peer = members["serviceId"]
     if not (isinstance(peer, str) and is_uuid(peer)):
         raise _invalid("Invalid serviceId", members, "serviceId")
-    return ListSubscriptions(peer.lower())
+    return ListSubscriptions(peer.lower())  # ids of peers are in lower case
 
 
 def _read_subscribe(members: Members) -> Subscribe | Done:
     kind, pattern = _read_subscription(members)
     topic = pattern.lower()
+    # A wildcard may be used under `system.`: of the topics it matches only `system.message` delivers anything.
     if topic.startswith(SYSTEM) and topic not in SUBSCRIBABLE and not has_wildcard(topic):
         raise _invalid("Unable to subscribe to restricted topic", members, "topic")
     priority = members.get("priority", 0)
+    # `bool` is a subclass of `int` in Python, but `true` is no number in JSON.
     if isinstance(priority, bool) or not isinstance(priority, int | float) or not math.isfinite(priority):
         raise _invalid("Invalid priority", members, "priority")
     return Subscribe(kind, topic, priority) if kind else Done(changed=False)
 
 
 def _read_unsubscribe(members: Members) -> Unsubscribe | Done:
-    """Without an action whatever there is of that pattern ends, as mb-client-js means it by `unsubscribe(topic)`."""
+    """Decode an unsubscribe call."""
+    # No action means all: `unsubscribe(topic)` of mb-client-js sends none.
     kind, pattern = _read_subscription({"action": "all", **members})
     topic = pattern.lower()
     if topic.startswith(SYSTEM) and topic not in UNSUBSCRIBABLE and not has_wildcard(topic):
@@ -187,8 +195,8 @@ _KINDS: dict[str, SubscriptionKind | Literal["all"] | None] = {
 
 
 def _read_subscription(members: Members) -> tuple[SubscriptionKind | Literal["all"] | None, str]:
-    """Kind and pattern. `all` is mb-client-js's word for publishes and requests. `response` is admitted but never
-    subscribed to: None."""
+    """Return kind and pattern of a subscription; the kind is None for the action `response`."""
+    # `all`, an action of mb-client-js, means publishes and requests. `response` is accepted and has no effect.
     action, topic = members.get("action"), members.get("topic")
     if not isinstance(action, str) or action not in _KINDS:
         raise _invalid("Missing or invalid action", members, "action")
@@ -225,11 +233,11 @@ def _read_metrics(members: Members) -> ReadMetrics:
     wanted = members.get("paramFilter")
     if not isinstance(wanted, dict):
         return ReadMetrics()
-    # Parameter names are lower case; a value that is no string is compared by its JSON text.
+    # Parameter names are in lower case; a value that is not a string is compared by its JSON text.
     return ReadMetrics({k.lower(): v if isinstance(v, str) else encode_json(v).decode() for k, v in wanted.items()})
 
 
-# These never look at their payload, so even broken JSON is fine there.
+# Calls without parameters: their payload is not read, so even broken JSON is accepted.
 _WITHOUT_MEMBERS: dict[str, Call] = {
     HEARTBEAT: Heartbeat(),
     "system.service.list": ListPeers(),

@@ -1,10 +1,9 @@
-"""MB messages written by the broker, ready for the socket.
+"""Encoders of the MB messages that the broker sends.
 
-TCP and WebSocket differ only in what stands before a message of n bytes, so every function takes a `frame`: `tcp_frame`
-or `websocket_frame`. All messages of one call come back as one piece of bytes, because a write costs more than a
-message.
+TCP and WebSocket differ only in the prefix of a message of n bytes, so every function takes a `frame`: `tcp_frame` or
+`websocket_frame`. All messages of one call are returned as one `bytes`, because a write costs more than a message.
 
-A broker's message is text: bytes of a payload that are not UTF-8 leave as U+FFFD.
+The broker's messages are text: bytes of a payload that are not UTF-8 are replaced by U+FFFD.
 """
 
 from __future__ import annotations
@@ -22,11 +21,12 @@ from raceway.model.envelope import Column
 
 Frame: TypeAlias = Callable[[int], bytes]
 
+# The literal that existing clients compare with: no spaces.
 SUCCESS = b'{"status":"success"}'
 _ACKNOWLEDGEMENT_END = b"\n" + SUCCESS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# How the errors of the bus are called on this wire; the sentence is the error's own.
+# Code of the bus to code of this wire; the text is the error's own.
 MB_CODES = {
     "malformed": MALFORMED_MESSAGE,
     "name_invalid": MALFORMED_MESSAGE,
@@ -81,13 +81,14 @@ encode_json = msgspec.json.Encoder().encode
 
 @lru_cache(maxsize=4096)
 def tcp_frame(length: int) -> bytes:
-    """What stands before a message on TCP: its length, four bytes, big-endian."""
+    """Return the prefix of a message on TCP: its length in four bytes, big-endian."""
     return length.to_bytes(4, "big")
 
 
 @lru_cache(maxsize=4096)
 def websocket_frame(length: int) -> bytes:
-    """Header of a server's text frame that is a whole message (RFC 6455, 5.2: FIN, opcode 1, no mask)."""
+    """Return the header of an unmasked text frame that is a whole message (RFC 6455, 5.2: FIN, opcode 1)."""
+    # RFC 6455, 5.2: the length is in the second byte up to 125; 126 announces 16 bits, 127 announces 64.
     if length < 126:
         return bytes((0x81, length))
     if length < 0x10000:
@@ -96,21 +97,23 @@ def websocket_frame(length: int) -> bytes:
 
 
 def message(header: bytes, payload: bytes, frame: Frame) -> bytes:
-    """One message whose payload is text already."""
+    """Encode one message whose payload is UTF-8 already."""
     return b"%b%b\n%b" % (frame(len(header) + 1 + len(payload)), header, payload)
 
 
 def readable(payload: bytes) -> bytes:
-    """The payload as UTF-8 text; a reader of text frames drops a connection that sends anything else."""
+    """Return the payload as UTF-8, invalid bytes replaced."""
+    # RFC 6455, 8.1: an endpoint must fail the connection if a text message is not UTF-8.
     if payload.isascii():
         return payload
     return payload.decode("utf-8", "replace").encode()
 
 
 def all_readable(payloads: list[bytes]) -> list[bytes]:
-    """The same for many, checked together: no character of several bytes can hold the line feeds put between them."""
+    """Return many payloads as UTF-8, invalid bytes replaced."""
     if all(map(bytes.isascii, payloads)):
         return payloads
+    # Checked together, with LF between them: no multi-byte character contains one, so none can span two payloads.
     try:
         b"\n".join(payloads).decode()
     except UnicodeDecodeError:
@@ -120,12 +123,12 @@ def all_readable(payloads: list[bytes]) -> list[bytes]:
 
 # ---- hot: copies of publishes, and acknowledgements -----------------------------------------------------------------
 
-# Bounds of remembered frame starts: 256 (topic, version) pairs with 256 lengths each are some 8 MB at the very most.
+# Size of the cache of frame starts: 256 pairs of topic and version with 256 lengths each are 8 MB at most.
 _REMEMBERED_TOPICS, _REMEMBERED_LENGTHS = 256, 256
 
 
 class _Starts(dict[int, bytes]):
-    """Length of a payload to the start of its frame, up to where the id goes."""
+    """A cache: the length of a payload to the bytes of its frame before the id."""
 
     def __init__(self, topic: bytes, version: bytes, frame: Frame) -> None:
         super().__init__()
@@ -143,8 +146,9 @@ _starts = lru_cache(maxsize=_REMEMBERED_TOPICS)(_Starts)
 
 
 def deliveries(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
-    """Copies of publishes on one topic, for subscribers: `publish:{topic}:{version}:{id}`. Ids have 36 bytes."""
+    """Encode publishes on one topic for a subscriber: `publish:{topic}:{version}:{id}`. Ids have 36 bytes."""
     payloads = all_readable(payloads)
+    # Slices are assigned in C: no step of Python per message.
     pieces: list[bytes] = [b"\n"] * (4 * len(ids))
     pieces[0::4] = map(_starts(topic, version, frame).__getitem__, map(len, payloads))
     pieces[1::4] = ids
@@ -153,8 +157,9 @@ def deliveries(topic: bytes, version: bytes, ids: list[bytes], payloads: list[by
 
 
 def acknowledgements(topic: Column[bytes], version: Column[bytes], ids: list[bytes], frame: Frame) -> bytes:
-    """`{"status":"success"}` to each publish that had an id; rows of the columns belong to the ids."""
+    """Encode `{"status":"success"}` for each publish that had an id; the columns have one row per id."""
     count = len(ids)
+    # The id is in the header twice, as request id and as parent: start, id, ":", id, end.
     pieces: list[bytes] = [b":"] * (5 * count)
     if type(topic) is bytes and type(version) is bytes:
         pieces[0::5] = [_acknowledgement_start(topic, version, frame)] * count
@@ -174,7 +179,7 @@ def _acknowledgement_start(topic: bytes, version: bytes, frame: Frame) -> bytes:
 
 
 def _rows(column: Column[bytes], count: int) -> list[bytes]:
-    """A column written out; topic and version have no row without a value."""
+    """Return a column as a list; topic and version have a value in every row."""
     return column if type(column) is list else [column] * count  # type: ignore[return-value, list-item]
 
 
@@ -182,27 +187,29 @@ def _rows(column: Column[bytes], count: int) -> list[bytes]:
 
 
 def initialize(frame: Frame) -> bytes:
-    """The greeting of a new connection."""
+    """Encode the first message of every connection."""
     return message(b"publish:system.initialize:1.0.0", b"{}", frame)
 
 
 def heartbeat(message_id: bytes, frame: Frame) -> bytes:
-    """Are you there? The peer may answer with anything that is valid."""
+    """Encode a heartbeat request. Any valid message of the peer counts as an answer."""
     return message(b"request:system.heartbeat:1.0.0:" + message_id, b"{}", frame)
 
 
 def forwarded(topic: bytes, version: bytes, masked_id: bytes, payload: bytes, frame: Frame) -> bytes:
-    """A request on its way to the responder: neither parent nor timeout, and never the requester's own id."""
+    """Encode a request for the responder, without parent and timeout."""
+    # Under a masked id of the broker's: two requesters may use the same one.
     return message(b"request:%b:%b:%b" % (topic, version, masked_id), readable(payload), frame)
 
 
 def answer(topic: bytes, version: bytes, message_id: bytes, payload: bytes, frame: Frame) -> bytes:
-    """The answer to a request. The id stands twice: as request id, and as parent for readers of the specification."""
+    """Encode the answer to a request."""
+    # The specification has the id in the parent field, existing clients read it as request id: send both.
     return message(b"response:%b:%b:%b:%b" % (topic, version, message_id, message_id), readable(payload), frame)
 
 
 def error_reply(refused: Refused, fresh_id: bytes, time_us: int, frame: Frame) -> bytes:
-    """`fresh_id` is used when the refused message had a good header without an id."""
+    """Encode a refusal. `fresh_id` is used if the refused message had a valid header without an id."""
     return message(_reply_header(refused, fresh_id), encode_json({"error": error_body(refused, time_us)}), frame)
 
 
@@ -215,8 +222,8 @@ _failure_told = msgspec.json.Decoder(_FailureTold)
 
 
 def failure_payload(code: bytes, text: bytes, time_us: int) -> bytes:
-    """What a service of another wire said when it failed, as MB says it. An object that has a message and perhaps
-    details is taken apart; anything else is the message."""
+    """Encode the failure of a service of another wire as an MB error object."""
+    # JSON with `message` and perhaps `details` is used as such; any other text is the message.
     try:
         told = _failure_told.decode(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -226,6 +233,7 @@ def failure_payload(code: bytes, text: bytes, time_us: int) -> bytes:
 
 
 def error_body(refused: Refused, time_us: int) -> dict[str, Any]:
+    """Return the error object of a refusal."""
     error = {"code": refused.code, "message": refused.text, "timestamp": iso_time(time_us)}
     if refused.details is not None:
         error["details"] = refused.details
@@ -234,6 +242,7 @@ def error_body(refused: Refused, time_us: int) -> dict[str, Any]:
 
 def _reply_header(refused: Refused, fresh_id: bytes) -> bytes:
     head, message_id = refused.head, refused.message_id
+    # Topic `error`: without a valid header there is none to answer on. The id, if readable, says which message it was.
     if head is None:
         return b"response:error:1.0.0:%b:%b" % (message_id, message_id) if message_id else b"response:error:1.0.0"
     if head.message_id is None:
@@ -242,8 +251,9 @@ def _reply_header(refused: Refused, fresh_id: bytes) -> bytes:
 
 
 def refusal_of(error: RacewayError, head: Head | None) -> Refused:
-    """An error of the bus in MB's words. What has no word here is nobody's business outside: INTERNAL_ERROR."""
+    """Return an error of the bus as an MB refusal."""
     code = MB_CODES.get(error.code)
+    # Internal errors have no entry: their text may name files or settings, and is not sent to peers.
     if code is None:
         return Refused("INTERNAL_ERROR", "An unexpected error while routing the message", None, head)
     return Refused(code, str(error), _maybe_details(error), head)
@@ -256,6 +266,6 @@ def _maybe_details(error: RacewayError) -> dict[str, Any] | None:
 
 
 def iso_time(time_us: int) -> str:
-    """UTC, ISO 8601, milliseconds and Z: `2026-11-15T06:28:13.214Z`."""
+    """Format a time as JavaScript's `toISOString` does: `2026-11-15T06:28:13.214Z`."""
     moment = _EPOCH + timedelta(microseconds=time_us)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,4 +1,4 @@
-"""How an MB answer says that the service failed. There are two spellings, and the broker passes both on untouched:
+"""Failures in the payload of MB answers. There are two forms, and the broker passes both on unchanged:
 
 {"error":{"code":"…","message":"…","timestamp":"…","details":…}}      an object with a member `error`
 error:{"code":"…","message":"…","timestamp":"…"}                      the literal prefix
@@ -11,11 +11,13 @@ from typing import Any
 import msgspec
 
 PREFIX = b"error:"
-# Stands where a failure has no code of its own.
+# The code of a failure that has none.
 UNNAMED = "ERROR"
 
 
 class Failure(msgspec.Struct, frozen=True):
+    """The error object of an answer."""
+
     code: str
     message: str
     details: Any = None
@@ -29,10 +31,11 @@ _answer = msgspec.json.Decoder(_Answer)
 
 
 def maybe_failure(payload: bytes) -> Failure | None:
-    """What went wrong, if the answer says that something did."""
+    """Return the failure that an answer reports, or None."""
     error = _maybe_error(payload)
     if error is None:
         return None
+    # Services are not checked: whatever follows the mark is a failure, and text without a form is its message.
     try:
         value = msgspec.json.decode(error)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -43,7 +46,7 @@ def maybe_failure(payload: bytes) -> Failure | None:
 
 
 def maybe_failure_code(payload: bytes) -> bytes | None:
-    """The code alone, for the journal. Answers that mention no error cost one search."""
+    """Return the code of the failure that an answer reports, for the journal, or None."""
     failure = maybe_failure(payload)
     return failure.code.encode("utf-8", "replace") if failure else None
 
@@ -51,6 +54,7 @@ def maybe_failure_code(payload: bytes) -> bytes | None:
 def _maybe_error(payload: bytes) -> msgspec.Raw | bytes | None:
     if payload.startswith(PREFIX):
         return payload[len(PREFIX) :]
+    # Fast path: most answers succeed, and a search costs far less than parsing.
     if b'"error"' not in payload:
         return None
     try:

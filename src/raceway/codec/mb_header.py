@@ -1,9 +1,9 @@
-"""The header line of an MB message, read one by one and by the letter.
+"""The strict parser of the header line of an MB message.
 
     header  = action ":" topic ":" version [ ":" [requestId] [ ":" [parentId] [ ":" [timeout] ] ] ]
 
-Checks run in the order of the specification and the first failure decides, so each `_check` below stands where it
-stands for that reason. This is the slow path and the oracle: `mb.MbReceiver` must agree with it on every byte.
+Checks run in the order of the specification, and the first failure is reported; so the order of the `_check` functions
+matters. This is the slow path, and the oracle of the tests: `mb.MbReceiver` must agree with it on every input.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ MALFORMED_MESSAGE = "MALFORMED_MESSAGE"
 
 ID_LENGTH = 36
 MAX_VERSION_LENGTH = 20
-# The largest integer a JavaScript number holds exactly; the reference's semver refuses more.
+# 2^53 - 1, the largest integer a JavaScript number holds exactly; semver in the reference implementation refuses more.
 MAX_VERSION_NUMBER = 9_007_199_254_740_991
 
 # A parent may be a UUID of any version (the specification's own example has version 1), a request id only version 4.
 UUID = rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}"
 MESSAGE_ID = rb"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-4[0-9a-fA-F]{3}-[89abAB][0-9a-fA-F]{3}-[0-9a-fA-F]{12}"
 
+# No leading zeros, as in Semantic Versioning. Possessive quantifiers: headers come from the network.
 _version = re.compile(rb"(0|[1-9][0-9]*+)\.(0|[1-9][0-9]*+)\.(0|[1-9][0-9]*+)").fullmatch
 _uuid = re.compile(UUID).fullmatch
 _uuid4 = re.compile(MESSAGE_ID).fullmatch
@@ -38,28 +39,31 @@ _number = re.compile(rb"-?[0-9]++(?:\.[0-9]++)?").fullmatch
 
 
 class MbLimits(msgspec.Struct, frozen=True, dict=True):
-    """What one inbound message may have. All other limits follow from these two."""
+    """Limits of a received message. All other limits follow from these two."""
 
     payload_limit: int = 16_384
     timeout_max_ms: int = 3_600_000
 
     @cached_property
     def timeout_digits(self) -> int:
+        """Digits of the longest timeout."""
         return len(str(self.timeout_max_ms))
 
     @cached_property
     def header_limit(self) -> int:
-        """Longest field each (the specification counts 8 for the action) and the five colons between: 367."""
+        """Longest header in bytes: 367 with the default timeout."""
+        # The longest value of each field (8 bytes for the action, as in the specification), and five colons.
         fields = len(RESPONSE) + MAX_NAME_LENGTH + MAX_VERSION_LENGTH + 2 * ID_LENGTH + self.timeout_digits
         return fields + 5
 
     @cached_property
     def frame_limit(self) -> int:
+        """Longest message in bytes: 16,751 by default, the specification's number."""
         return self.payload_limit + self.header_limit
 
 
 class Head(NamedTuple):
-    """A header that passed all checks. `action` is lower case, everything else as it was spelled."""
+    """A valid header. `action` is in lower case, all other fields are spelled as they were received."""
 
     action: bytes
     topic: bytes
@@ -70,9 +74,9 @@ class Head(NamedTuple):
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """Why a message is not taken, in MB's words. `details` None means that the reply has none.
+    """The reason why a message is refused, with an MB code. The reply has no details if `details` is None.
 
-    `head` is the header if that was good. If not, `message_id` is what could still be read of it.
+    `head` is the header if it was valid. If it was not, `message_id` is its id if that could be read.
     """
 
     code: str
@@ -89,7 +93,8 @@ class _HeaderError(MalformedError):
 
 
 def read_message(message: bytes, limits: MbLimits) -> tuple[Head, bytes] | Refused:
-    """Header and payload of one whole message."""
+    """Split a whole message into header and payload, and check both."""
+    # Check 1 of the specification. The search ends at the longest header: a message without LF costs no more.
     end = message.find(b"\n", 0, limits.header_limit + 1)
     if end < 0:
         text = f"no newline separator found within the maximum header length of {limits.header_limit} bytes"
@@ -105,7 +110,7 @@ def read_message(message: bytes, limits: MbLimits) -> tuple[Head, bytes] | Refus
 
 
 def parse_header(header: bytes, limits: MbLimits) -> Head | Refused:
-    """Checks 2 to 11 of the specification, on the bytes before the first LF."""
+    """Parse the bytes before the first LF: checks 2 to 11 of the specification."""
     fields = header.split(b":")
     try:
         return _read_fields(fields, limits)
@@ -114,7 +119,7 @@ def parse_header(header: bytes, limits: MbLimits) -> Head | Refused:
 
 
 def encode_header(head: Head) -> bytes:
-    """The header line without its LF; fields that are absent at the end are left out."""
+    """Encode a header line without its LF; absent fields at its end are left out."""
     fields = [*head[:3], head.message_id or b"", head.parent_id or b""]
     if head.timeout_ms is not None:
         fields.append(b"%d" % head.timeout_ms)
@@ -124,44 +129,50 @@ def encode_header(head: Head) -> bytes:
 
 
 def payload_refused(head: Head, length: int, limits: MbLimits) -> Refused:
+    """Return the refusal of a payload over the limit."""
     limit = limits.payload_limit
+    # "16KB" for the default, as the specification spells it.
     size = f"{limit // 1024}KB" if limit % 1024 == 0 else f"{limit} bytes"
     text = f"Payload exceeds maximum length of {size}"
     return Refused(MALFORMED_MESSAGE, text, {"payloadLength": length}, as_request(head))
 
 
 def as_request(head: Head) -> Head:
-    """`subscribe:{pattern}` is shorthand for a request to `system.topic.subscribe` and is answered like one."""
+    """Return the header of the request that `subscribe:{pattern}` is short for; other headers unchanged."""
     if head.action != SUBSCRIBE:
         return head
     return head._replace(action=REQUEST, topic=b"system.topic.subscribe")
 
 
 def is_message_id(field: bytes) -> bool:
-    """A UUID of version 4, either letter case."""
+    """Return whether a field is a UUID of version 4, in either letter case."""
     return _uuid4(field) is not None
 
 
 def is_timeout(digits: bytes, limits: MbLimits) -> bool:
+    """Return whether these digits are a timeout within the limit."""
+    # Length first: `int` raises for thousands of digits.
     return len(digits) <= limits.timeout_digits and int(digits) <= limits.timeout_max_ms
 
 
 def is_uuid(text: str) -> bool:
-    """8-4-4-4-12 hexadecimal digits of either case, of any version."""
+    """Return whether a text is a UUID of any version, in either letter case."""
     return _uuid(text.encode("utf-8", "replace")) is not None
 
 
 def as_text(field: bytes) -> str:
-    """Bytes from the network as text that every reply can carry."""
+    """Decode bytes from the network, invalid UTF-8 replaced, so that every reply can quote them."""
     return field.decode("utf-8", "replace")
 
 
 def _read_fields(fields: list[bytes], limits: MbLimits) -> Head:
+    # The texts and the details below are the specification's, letter for letter.
     if len(fields) < 3:
         raise _HeaderError("Invalid header format: missing action, topic, or version")
     if len(fields) > 6:
         raise _HeaderError("Invalid header format: too many fields", {"fields": len(fields)})
     action = _read_first(*fields[:3])
+    # Missing fields and empty fields mean the same.
     message_id, parent_id, timeout, *_ = [*fields[3:], b"", b"", b""]
     _check_message_id(message_id, action)
     if parent_id and not _uuid(parent_id):
@@ -173,7 +184,7 @@ def _read_fields(fields: list[bytes], limits: MbLimits) -> Head:
 
 @lru_cache(maxsize=4096)
 def _read_first(action: bytes, topic: bytes, version: bytes) -> bytes:
-    """The fields every header has, and which are the same in message after message. Gives the action in lower case."""
+    """Check action, topic and version; return the action in lower case. Cached: most messages repeat them."""
     known = _check_action(action)
     _check_topic(topic, known)
     _check_version(version)
@@ -181,6 +192,7 @@ def _read_first(action: bytes, topic: bytes, version: bytes) -> bytes:
 
 
 def _check_action(field: bytes) -> bytes:
+    # Actions are case-insensitive on this wire, topics keep their spelling.
     action = field.lower()
     if action not in ACTIONS:
         # `subscribe` is accepted but not named: it is not one of the specification's actions.
@@ -191,6 +203,7 @@ def _check_action(field: bytes) -> bytes:
 
 def _check_topic(field: bytes, action: bytes) -> None:
     topic = as_text(field)
+    # The topic of a subscribe is a pattern, and may have wildcards.
     if not (is_mb_pattern(topic) if action == SUBSCRIBE else is_mb_topic(topic)):
         raise _HeaderError(f"Invalid topic name: {topic}", {"topic": topic})
 
@@ -204,27 +217,29 @@ def _check_version(field: bytes) -> None:
 def _check_message_id(field: bytes, action: bytes) -> None:
     if field and not _uuid4(field):
         raise _HeaderError(f"Invalid request ID format: {as_text(field)}", {"requestId": as_text(field)})
+    # Both are answered, and the id is how the sender finds its answer.
     if not field and action in (REQUEST, SUBSCRIBE):
         raise _HeaderError("Missing request ID for request action", {"action": as_text(action)})
 
 
 def _read_timeout(field: bytes, action: bytes, limits: MbLimits) -> int:
+    # Checked before the value: a publish with a bad timeout is told that it may have none.
     if action != REQUEST:
         raise _HeaderError("Timeout is only allowed for request actions", {"action": as_text(action)})
     if field.isdigit() and is_timeout(field, limits):
         return int(field)
-    # Shown as a double, as the reference would: a header can hold more digits than an integer of any client.
+    # Shown as a double, as the reference implementation does: a header may have more digits than any client's integer.
     number = float(field) if _number(field) else None
     raise _HeaderError("Invalid timeout value", {"timeout": plain_number(number) if number is not None else None})
 
 
 def plain_number(value: float) -> float:
-    """3.0 becomes 3: JSON made by JavaScript shows whole numbers without a fraction."""
+    """Return 3.0 as 3, as JavaScript writes it in JSON; other numbers unchanged."""
     if isinstance(value, float) and value.is_integer() and abs(value) <= MAX_VERSION_NUMBER:
         return int(value)
     return value
 
 
 def _maybe_message_id(fields: list[bytes]) -> bytes | None:
-    """A bad header's request id, so that the sender can tell which of its messages was refused."""
+    """Return the request id of an invalid header, if valid: it tells the sender which message was refused."""
     return fields[3] if len(fields) > 3 and _uuid4(fields[3]) else None

@@ -1,8 +1,8 @@
-"""What an MB client receives. The other side of `mb.MbReceiver`, and much more lenient.
+"""The decoder of an MB client, the counterpart of `mb.MbReceiver` and much more lenient.
 
-A client must not apply the broker's limit of 16,751 bytes to what it reads: forwarded messages have longer headers, and
-lists, metrics and audit records can be far longer. It ignores what it does not know: extra header fields, and messages
-without a header it could read.
+A client must not apply the broker's limit of 16,751 bytes to messages that it receives: forwarded messages have longer
+headers, and lists, metrics and audit records can be far longer. Unknown header fields, and messages without a readable
+header, are ignored.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from raceway.codec.frames import LENGTH, Unfinished
 from raceway.codec.mb_header import Head
 from raceway.errors import TooLargeError
 
-# A list of a million topics is some 100 MB; beyond that something other than MB is speaking.
+# A list of a million topics is about 100 MB; a larger frame is a sign that the peer does not speak MB.
 FRAME_LIMIT = 256 * 1024 * 1024
 
 Received = tuple[Head, bytes]
 
 
 class MbInbox:
-    """One connection to a broker."""
+    """The decoder of a connection to a broker."""
 
     def __init__(self, frame_limit: int = FRAME_LIMIT) -> None:
         self._frame_limit = frame_limit
         self._unfinished = Unfinished()
 
     def receive_data(self, data: bytes) -> list[Received]:
-        """Bytes as they came from a TCP socket. Raises TooLargeError; the connection is of no use then."""
+        """Return the messages that bytes from a TCP socket complete. Raises TooLargeError: close the connection."""
         joined = self._unfinished.maybe_join(data)
         if joined is None:
             return []
@@ -33,6 +33,7 @@ class MbInbox:
         received: list[Received] = []
         while size - at >= 4:
             (length,) = LENGTH.unpack_from(joined, at)
+            # Before the frame is complete: it must not be buffered first.
             if length > self._frame_limit:
                 raise TooLargeError("MB frame", length, self._frame_limit)
             start, at = at + 4, at + 4 + length
@@ -46,16 +47,18 @@ class MbInbox:
 
     @staticmethod
     def receive_messages(messages: list[bytes]) -> list[Received]:
-        """Whole messages, as a WebSocket has them."""
+        """Return the messages in whole WebSocket messages."""
         found = (_maybe_read(message, 0, len(message)) for message in messages)
         return [message for message in found if message]
 
 
 def _maybe_read(data: bytes, start: int, end: int) -> Received | None:
     newline = data.find(b"\n", start, end)
+    # Fields after the fifth are the timeout and those of later versions; a client needs none of them.
     fields = data[start:newline].split(b":") if newline >= 0 else []
     if len(fields) < 3:
         return None
+    # Ids are not validated: a client only compares them with those it has sent.
     return Head(
         fields[0].lower(),
         fields[1],

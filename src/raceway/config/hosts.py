@@ -1,4 +1,4 @@
-"""Host names: which of them are ours, and which only this machine reaches."""
+"""Host names: those of this bus, and those that only this machine can reach."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raceway.config.sections import Listen
 
 
 def names_us(address: str, hosts: Iterable[str]) -> bool:
-    """Is this address (`//host:port`, or an origin) loopback, or one of the names under which we may be reached?"""
+    """Return whether an address (`//host:port`, or an origin) is loopback or names one of `hosts`."""
     try:
         name = urlsplit(address).hostname
     except ValueError:
@@ -19,12 +19,13 @@ def names_us(address: str, hosts: Iterable[str]) -> bool:
 
 
 def plain_host(listen: Listen) -> str:
-    """Where doors without TLS listen: never on an address that other machines reach, unless that was asked for."""
+    """Return the address for ports without TLS: loopback, unless `listen.insecure` allows another."""
     return listen.host if is_loopback(listen.host) or listen.insecure else "127.0.0.1"
 
 
 def is_loopback(host: str) -> bool:
-    """`localhost` or an address that is loopback; a name such as 127.0.0.1.example.org is neither."""
+    """Return whether a host is `localhost` or a loopback address."""
+    # Parsed, not compared by its start: 127.0.0.1.example.org is a name that may lead anywhere.
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -1,8 +1,8 @@
-"""Reading settings, once at start, from everywhere they may stand:
+"""Reading settings, once at start. Later sources override earlier ones:
 
     the default  <  the TOML file  <  the environment (RACEWAY_SECTION__KEY)  <  a flag
 
-`Settings.origins` remembers which it was, so that `raceway config` can show it and errors can name it.
+`Settings.origins` has the source of each value, for `raceway config` and for error texts.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from raceway.errors import ConfigError
 
 PREFIX = "RACEWAY_"
 FILE_VARIABLE = "RACEWAY_CONFIG"
-# Variables of the project's own test and bench runs; not settings of the bus.
+# Variables that are not settings: the file, and those of the project's own tests and benchmarks.
 NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_ROUNDS", "RACEWAY_URL"}
 
-# Keys and certificates are given as file names and are none. A header for a collector is mostly a key.
+# TLS keys are configured as file paths, so they are not secret values themselves. Headers of a collector often are.
 SECRETS = {"listen.zbus.admin_token", "listen.zbus.tracker_token", "security.token_secret", "telemetry.headers"}
 HIDDEN = "(hidden)"
-# HS256 asks for a key as long as its hash (RFC 7518, 3.2).
+# RFC 7518, 3.2: a key for HS256 must have at least the size of the hash, 256 bits.
 SECRET_BYTES = 32
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The effective configuration, and for each dotted key where its value came from."""
+    """The effective configuration, and the source of each dotted key's value."""
 
     config: Config
     origins: dict[str, str]
@@ -45,9 +45,9 @@ def load(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Read all sources once. `flags` has dotted keys; entries that are None were not given.
+    """Read all sources. `flags` has dotted keys; None means that a flag was not given.
 
-    Raises ConfigError naming the key, and the file, variable or flag at fault.
+    Raises ConfigError with the key, and the file, variable or flag that set it.
     """
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
@@ -66,12 +66,12 @@ def load(
 
 @cache
 def describe() -> Mapping[str, tuple[Any, Any, str]]:
-    """Every dotted key with its type, its default and its description: the manual's reference is made from this."""
+    """Map every dotted key to its type, default and description. The manual's reference is generated from this."""
     return dict(_fields(Config, ""))
 
 
 def effective(config: Config) -> dict[str, Any]:
-    """Dotted key to value, to be shown; of a secret only that there is one."""
+    """Map every dotted key to its value, for display; secret values are hidden."""
     result = {}
     for key in describe():
         value: Any = config
@@ -103,7 +103,7 @@ def _check_known(key: str, origin: str) -> None:
     if key not in known and not any(key.startswith(k + ".") for k, (kind, _, _) in known.items() if _is_table(kind)):
         near = [k for k in known if k.rsplit(".", 1)[-1] == key.rsplit(".", 1)[-1]]
         hint = f"; did you mean {near[0]}?" if near else "; see `raceway config` for all keys"
-        raise ConfigError(key, f"there is no such setting{hint}", origin)
+        raise ConfigError(key, f"unknown setting{hint}", origin)
 
 
 def _is_table(kind: Any) -> bool:
@@ -144,7 +144,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, st
 
 
 def _parse_text(key: str, text: str, origin: str) -> Any:
-    """Text becomes what the key wants: TOML syntax for lists and tables, plain text otherwise."""
+    """Parse the text of a variable: TOML syntax for lists and tables, plain text otherwise. Raises ConfigError."""
     known = describe().get(key)
     if known is None:
         return text
@@ -152,6 +152,7 @@ def _parse_text(key: str, text: str, origin: str) -> Any:
     while get_origin(kind) is Annotated:
         kind = get_args(kind)[0]
     if get_origin(kind) in (tuple, dict):
+        # A list without brackets: quoting TOML in a shell or a compose file is awkward.
         if get_origin(kind) is tuple and not text.lstrip().startswith("["):
             return [part.strip() for part in text.split(",") if part.strip()]
         try:
@@ -173,6 +174,7 @@ def _convert(values: dict[str, Any], origins: dict[str, str]) -> Config:
         for part in path:
             table = table.setdefault(part, {})
         table[leaf] = value
+    # Each value by itself first: an error of the whole tree would not name the source of the value.
     for key, (kind, _, _) in describe().items():
         if key in values:
             try:
@@ -185,13 +187,13 @@ def _convert(values: dict[str, Any], origins: dict[str, str]) -> Config:
 
 
 def _check_together(config: Config, origins: Mapping[str, str]) -> None:
-    """Rules that hold between keys."""
+    """Check the rules between keys. Raises ConfigError."""
     listen = config.listen
     if bool(listen.tls_certificate) != bool(listen.tls_key):
         key = "listen.tls_key" if listen.tls_certificate else "listen.tls_certificate"
-        raise ConfigError(key, "certificate and key belong together: set both or neither")
+        raise ConfigError(key, "set both listen.tls_certificate and listen.tls_key, or neither")
     if listen.tls_client_ca and not listen.tls_certificate:
-        raise ConfigError("listen.tls_client_ca", "client certificates need listen.tls_certificate and listen.tls_key")
+        raise ConfigError("listen.tls_client_ca", "requires listen.tls_certificate and listen.tls_key")
     if not is_loopback(listen.host) and not (listen.tls_certificate or listen.insecure):
         raise ConfigError(
             "listen.host",
@@ -201,11 +203,15 @@ def _check_together(config: Config, origins: Mapping[str, str]) -> None:
         )
     if listen.port_base and listen.port_base > 65535 - 9:
         raise ConfigError(
-            "listen.port_base", "needs ten ports in a row below 65536", origins.get("listen.port_base", "")
+            "listen.port_base",
+            "must be at most 65526: ten ports in a row are used",
+            origins.get("listen.port_base", ""),
         )
     if "/" in listen.danube.advertised:
         raise ConfigError(
-            "listen.danube.advertised", "is host:port, without a scheme", origins.get("listen.danube.advertised", "")
+            "listen.danube.advertised",
+            "must be host:port, without a scheme",
+            origins.get("listen.danube.advertised", ""),
         )
     if config.security.enabled and len(config.security.token_secret.encode()) < SECRET_BYTES:
         reason = f"must have {SECRET_BYTES} bytes or more when security is on"

@@ -1,6 +1,6 @@
-"""The table of settings: one frozen record per section, with the default, the bounds and the description of each key.
+"""The table of settings: a frozen record per section, with the default, the bounds and the description of each key.
 
-The manual's reference is made from this.
+The manual's reference of settings is generated from it.
 """
 
 from __future__ import annotations
@@ -20,309 +20,420 @@ Interval = Annotated[float, Meta(gt=0)]
 
 
 class Section(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    pass
+    """The base of all sections."""
 
 
 class Retention(Section, frozen=True):
-    max_age_s: Annotated[Seconds, Meta(description="Remove segments whose rows are all older; 0 keeps for ever.")] = 0
-    max_bytes: Annotated[Count, Meta(description="Remove the oldest segments beyond this total; 0 keeps all.")] = 0
+    """When segments of the journal are removed."""
+
+    max_age_s: Annotated[
+        Seconds, Meta(description="Remove segments in which every row is older than this. 0: keep for ever.")
+    ] = 0
+    max_bytes: Annotated[
+        Count, Meta(description="Remove the oldest segments while the journal is larger than this. 0: keep all.")
+    ] = 0
     max_pinned: Annotated[
         Count,
-        Meta(description="Bytes that lagging cursors may keep; beyond it the cursor is moved, loudly. 0: no limit."),
+        Meta(
+            description="Bytes that retention keeps for cursors that lag; a cursor further back is moved forward, with "
+            "a warning in the log. 0: no limit."
+        ),
     ] = 0
     hold_s: Annotated[
         dict[str, float],
-        Meta(description="Topic pattern to seconds: rows of these topics outlive their segment in a `held` file."),
+        Meta(
+            description="Topic pattern to seconds: rows of these topics are copied to a `held` file when their segment "
+            "is removed, and kept this long."
+        ),
     ] = {}
 
 
 class Journal(Section, frozen=True):
+    """The journal on disk."""
+
     folder: Annotated[str, Meta(description="The data folder.")] = "raceway-data"
     durability: Annotated[
         Literal["sync", "os", "memory"],
-        Meta(description="When a message counts as stored: after fdatasync, after write, or never on disk."),
+        Meta(
+            description="When a message counts as stored: `sync` after fdatasync, `os` after write, `memory` at once "
+            "(nothing is written to disk)."
+        ),
     ] = "sync"
     block_bytes: Annotated[
-        Positive, Meta(description="A block ends at this size; a larger message is alone in its block.")
+        Positive, Meta(description="Maximum size of a block; a larger message gets a block of its own.")
     ] = 32 * MIB
-    block_rows: Annotated[Positive, Meta(description="A block ends at this many rows.")] = 65_536
+    block_rows: Annotated[Positive, Meta(description="Maximum rows in a block.")] = 65_536
     unsynced_bytes: Annotated[
-        Positive, Meta(description="Reading from sockets pauses while more than this waits for the disk.")
+        Positive, Meta(description="Pause reading from sockets while more bytes than this wait for the disk.")
     ] = 256 * MIB
-    segment_bytes: Annotated[Positive, Meta(description="A segment is closed at this size.")] = 256 * MIB
-    segment_age_s: Annotated[Interval, Meta(description="A segment that holds rows is closed at this age.")] = 3600.0
-    seal: Annotated[bool, Meta(description="Turn closed segments into Parquet.")] = True
+    segment_bytes: Annotated[Positive, Meta(description="Close a segment at this size.")] = 256 * MIB
+    segment_age_s: Annotated[Interval, Meta(description="Close a segment that has rows at this age.")] = 3600.0
+    seal: Annotated[bool, Meta(description="Convert closed segments to Parquet.")] = True
     seal_keep_s: Annotated[
-        Seconds, Meta(description="How long the blocks of a sealed segment stay beside its Parquet file.")
+        Seconds, Meta(description="How long to keep the blocks of a segment after its conversion to Parquet.")
     ] = 900.0
     row_group_rows: Annotated[Positive, Meta(description="Rows per Parquet row group.")] = 16_384
-    upkeep_s: Annotated[Interval, Meta(description="How often sealing and retention look for work.")] = 5.0
-    retry_s: Annotated[Interval, Meta(description="How often a full disk is tried again.")] = 1.0
+    upkeep_s: Annotated[Interval, Meta(description="Interval of checks for segments to seal or remove.")] = 5.0
+    retry_s: Annotated[Interval, Meta(description="Interval of write attempts while the disk is full.")] = 1.0
     watch_s: Annotated[
         Interval,
-        Meta(description="How often the bus looks whether its folder and files are in their place, and at the disk."),
+        Meta(description="Interval of checks that the data folder and its files still exist, and of free disk space."),
     ] = 1.0
     warn_used: Annotated[
-        float, Meta(gt=0, le=1, description="A disk that is used to this part is warned of in log, `/readyz`, doctor.")
+        float,
+        Meta(
+            gt=0,
+            le=1,
+            description="Warn in the log, in `/readyz` and in `raceway doctor` when this part of the disk is used.",
+        ),
     ] = 0.9
     reserve_bytes: Annotated[
         Count,
         Meta(
-            description="Publishes are refused while less is free, so that state and cursors can still be written; no "
-            "more than a twentieth of the disk."
+            description="Refuse publishes while less disk space than this is free, so that state and cursors can still "
+            "be written. At most a twentieth of the disk is reserved."
         ),
     ] = 64 * MIB
-    memory_bytes: Annotated[Positive, Meta(description="With durability `memory`: how much is kept.")] = 256 * MIB
+    memory_bytes: Annotated[
+        Positive, Meta(description="With durability `memory`: bytes of messages kept in memory.")
+    ] = 256 * MIB
     retention: Retention = Retention()
 
 
 class Schemas(Section, frozen=True):
-    definition_bytes: Annotated[Positive, Meta(description="Largest schema definition.")] = 256 * KIB
-    total_bytes: Annotated[Positive, Meta(description="All definitions together; they are held in memory.")] = 64 * MIB
+    """Limits of the schema registry."""
+
+    definition_bytes: Annotated[Positive, Meta(description="Largest schema definition in bytes.")] = 256 * KIB
+    total_bytes: Annotated[
+        Positive, Meta(description="Bytes of all schema definitions together; they are held in memory.")
+    ] = 64 * MIB
     references: Annotated[
-        Positive, Meta(description="Other definitions that one may use, also by way of those it uses.")
+        Positive, Meta(description="Definitions that a definition may refer to, directly and indirectly.")
     ] = 200
-    referenced_bytes: Annotated[Positive, Meta(description="Other definitions that one uses, together.")] = MIB
+    referenced_bytes: Annotated[
+        Positive, Meta(description="Bytes of all definitions that a definition refers to, directly and indirectly.")
+    ] = MIB
     checked_bytes: Annotated[
-        Positive, Meta(description="Largest payload that is checked against a schema; a larger one is a violation.")
+        Positive, Meta(description="Largest payload that is validated against a schema; a larger one is a violation.")
     ] = 4 * MIB
     warn_s: Annotated[
-        Seconds, Meta(description="Violations that are let pass are logged once in this time for each topic.")
+        Seconds,
+        Meta(description="With the schema policy `warn`: log violations of one topic at most once in this time."),
     ] = 1.0
 
 
 class TopicLimits(Section, frozen=True):
-    """What holds where neither the topic nor its namespace says otherwise."""
+    """Limits of topics whose own policy, and that of their namespace, set none."""
 
     max_producers_per_topic: Annotated[
-        Count, Meta(description="Producers of one topic that were heard of lately. 0: no limit.")
+        Count, Meta(description="Active producers of one topic (see `producer_idle_s`). 0: no limit.")
     ] = 0
     max_subscriptions_per_topic: Annotated[Count, Meta(description="Subscriptions of one topic. 0: no limit.")] = 0
     max_consumers_per_topic: Annotated[Count, Meta(description="Consumers of one topic. 0: no limit.")] = 0
     max_consumers_per_subscription: Annotated[
         Count, Meta(description="Consumers of one subscription. 0: no limit.")
     ] = 0
-    max_publish_rate: Annotated[Count, Meta(description="Publishes a second on one topic. 0: no limit.")] = 0
+    max_publish_rate: Annotated[Count, Meta(description="Publishes per second on one topic. 0: no limit.")] = 0
     max_subscription_dispatch_rate: Annotated[
-        Count, Meta(description="Deliveries a second to one subscription. 0: no limit.")
+        Count, Meta(description="Deliveries per second to one subscription. 0: no limit.")
     ] = 0
     max_message_size: Annotated[Count, Meta(description="Largest payload in bytes. 0: each wire's own limit.")] = 0
 
 
 class FailureDefaults(Section, frozen=True):
-    """The failure policy of a subscription that was given none."""
+    """The failure policy of subscriptions without one of their own."""
 
     max_redelivery_count: Annotated[
-        Count, Meta(description="Failed deliveries after which a message may be delivered again.")
+        Count, Meta(description="How often a message may be delivered again after failed deliveries.")
     ] = 5
     ack_timeout_ms: Annotated[
-        Positive, Meta(description="A message whose turn it is and that is not acknowledged by then comes again.")
+        Positive,
+        Meta(
+            description="Deliver a message again if it is not acknowledged within this time; the time starts again "
+            "with each acknowledgement of an earlier one."
+        ),
     ] = 30_000
-    base_redelivery_delay_ms: Annotated[Count, Meta(description="How long a failed message waits at first.")] = 1000
-    max_redelivery_delay_ms: Annotated[Count, Meta(description="How long it waits at most.")] = 60_000
+    base_redelivery_delay_ms: Annotated[
+        Count, Meta(description="Delay before the first redelivery of a failed message.")
+    ] = 1000
+    max_redelivery_delay_ms: Annotated[Count, Meta(description="Longest delay before a redelivery.")] = 60_000
 
 
 class Subscriptions(Section, frozen=True):
-    auto_create: Annotated[bool, Meta(description="A producer makes the topic that it names.")] = True
+    """Subscriptions, their consumers, and producers."""
+
+    auto_create: Annotated[bool, Meta(description="Create a topic when a producer names one that does not exist.")] = (
+        True
+    )
     aliases: Annotated[
         dict[str, str],
-        Meta(description="Plain name to `/namespace/topic`: under it other wires reach a topic outside `default`."),
+        Meta(
+            description="Plain name to `/namespace/topic`: the name by which other wires reach a topic outside the "
+            "namespace `default`."
+        ),
     ] = {}
+    # The usual client buffers 100 messages.
     max_unacked: Annotated[
-        int, Meta(ge=1, le=10_000, description="Messages out without an acknowledgement, per subscription.")
-    ] = 100  # the size of the usual client's own buffer
+        int, Meta(ge=1, le=10_000, description="Delivered messages of one subscription without an acknowledgement.")
+    ] = 100
     first_in_flight: Annotated[
         int,
-        Meta(ge=1, le=10_000, description="Messages out to one consumer at first; it follows what is acknowledged."),
+        Meta(
+            ge=1,
+            le=10_000,
+            description="Delivered messages without an acknowledgement that a new consumer starts with; the number "
+            "then follows its acknowledgements.",
+        ),
     ] = 10
     exclusive_release_s: Annotated[
-        Seconds, Meta(description="An exclusive subscription is free when its owner had no stream for so long.")
+        Seconds,
+        Meta(description="Release an exclusive subscription when its owner has had no stream for this time."),
     ] = 3.0
     live_removal_s: Annotated[
-        Interval, Meta(description="A non-reliable subscription without consumers is removed after this time.")
+        Interval, Meta(description="Remove a non-reliable subscription that has had no consumers for this time.")
     ] = 60.0
     unwanted_key_s: Annotated[
         Seconds,
-        Meta(description="A key that no consumer wants is skipped when none that did was there for so long."),
+        Meta(
+            description="Skip messages whose key matches no consumer after this many seconds without a matching "
+            "consumer."
+        ),
     ] = 30.0
     arrival_s: Annotated[
-        Seconds, Meta(description="Keys of a consumer that has just subscribed wait so long for its stream.")
+        Seconds, Meta(description="How long the keys of a new consumer wait for it to open its stream.")
     ] = 1.0
     consumer_expiry_s: Annotated[
-        Interval, Meta(description="A consumer that had no stream for so long is forgotten; its subscription stays.")
+        Interval,
+        Meta(description="Forget a consumer that has had no stream for this time; its subscription is kept."),
     ] = 86_400.0
     producer_idle_s: Annotated[
-        Interval, Meta(description="A producer silent for so long does not count towards limits. Its id stays.")
+        Interval,
+        Meta(description="Do not count a producer towards limits after this time without a message; its id is kept."),
     ] = 60.0
     recent_bytes: Annotated[
-        Positive, Meta(description="Rows kept in memory for consumers, all topics together; others are read back.")
+        Positive,
+        Meta(description="Bytes of recent rows cached for consumers of all topics; older ones are read from disk."),
     ] = 64 * MIB
     behind_bytes: Annotated[
-        Positive, Meta(description="A non-reliable subscription that is so far behind holds publishers back.")
+        Positive,
+        Meta(description="Hold back publishers when a non-reliable subscription is this many bytes behind."),
     ] = 16 * MIB
     dedup_s: Annotated[Seconds, Meta(description="How long an `x-dedup-id` is remembered.")] = 600.0
-    dedup_ids: Annotated[Positive, Meta(description="How many of them are remembered for one producer.")] = 100_000
+    dedup_ids: Annotated[Positive, Meta(description="How many `x-dedup-id` are remembered per producer.")] = 100_000
     limits: TopicLimits = TopicLimits()
     failure: FailureDefaults = FailureDefaults()
 
 
 class Broker(Section, frozen=True):
-    request_timeout_ms: Annotated[Count, Meta(description="Deadline of a request that names none.")] = 5000
-    request_timeout_max_ms: Annotated[Positive, Meta(description="Longest deadline a request may name.")] = 3_600_000
-    max_outstanding: Annotated[Positive, Meta(description="Open requests; one more evicts the oldest.")] = 10_000
+    """Requests, queues, backpressure and topics, on all wires."""
+
+    request_timeout_ms: Annotated[Count, Meta(description="Timeout of a request that sets none.")] = 5000
+    request_timeout_max_ms: Annotated[Positive, Meta(description="Longest timeout that a request may set.")] = 3_600_000
+    max_outstanding: Annotated[
+        Positive, Meta(description="Open requests; beyond this number the oldest one fails.")
+    ] = 10_000
     pubsub_messages: Annotated[
         Positive,
-        Meta(description="Messages that may wait for one consumer of a publish/subscribe queue: its high-water mark."),
+        Meta(description="High-water mark of a consumer of a publish/subscribe queue: messages that wait for it."),
     ] = 1000
-    pubsub_bytes: Annotated[Positive, Meta(description="Their bytes.")] = 8 * MIB
+    pubsub_bytes: Annotated[
+        Positive,
+        Meta(description="High-water mark of a consumer of a publish/subscribe queue: bytes that wait for it."),
+    ] = 8 * MIB
     pubsub_topic_bytes: Annotated[
-        Positive, Meta(description="Names of topics that one consumer of a publish/subscribe queue may gather.")
+        Positive,
+        Meta(description="Bytes of topic names that one consumer of a publish/subscribe queue may subscribe to."),
     ] = MIB
     hold_ms: Annotated[
         Positive,
         Meta(
-            description="So long one subscriber may hold publishers back in any `hold_window_ms`, then it reads alone."
+            description="How long one subscriber may hold back publishers within `hold_window_ms`; after that it reads "
+            "from the journal until it has caught up."
         ),
     ] = 1000
-    hold_window_ms: Annotated[Positive, Meta(description="The time over which that is measured.")] = 10_000
+    hold_window_ms: Annotated[Positive, Meta(description="The window over which `hold_ms` is measured.")] = 10_000
     aside_bytes: Annotated[
         Positive,
-        Meta(description="What may come in while a subscriber that read from the journal joins the live path again."),
+        Meta(description="Bytes buffered for a subscriber while it changes from reading the journal to live delivery."),
     ] = 4 * MIB
     linger_ms: Annotated[
-        Seconds, Meta(description="How long rows that nobody waits for may collect before they are committed.")
+        Seconds, Meta(description="How long rows may collect before they are committed if no client waits for them.")
     ] = 20.0
-    max_topics: Annotated[Positive, Meta(description="Topics that may exist.")] = 1_000_000
+    max_topics: Annotated[Positive, Meta(description="Maximum number of topics.")] = 1_000_000
     topic_rate: Annotated[
-        Count, Meta(description="New topics a second that one address may make in the long run. 0: no limit.")
+        Count, Meta(description="New topics per second that one address may create in the long run. 0: no limit.")
     ] = 1000
-    topic_burst: Annotated[Positive, Meta(description="New topics that one address may make at once.")] = 10_000
+    topic_burst: Annotated[Positive, Meta(description="New topics that one address may create at once.")] = 10_000
     unfinished_bytes: Annotated[
         Positive,
-        Meta(description="Input of unfinished messages, all connections together; who holds most is ended first."),
+        Meta(
+            description="Bytes of incomplete messages of all connections together; beyond it the connection that holds "
+            "most is closed."
+        ),
     ] = 256 * MIB
     drain_s: Annotated[
-        Seconds, Meta(description="Longest time a stop waits for open requests and unwritten output.")
+        Seconds, Meta(description="How long a stop waits at most for open requests and unwritten output.")
     ] = 2.0
     schemas: Schemas = Schemas()
     subscriptions: Subscriptions = Subscriptions()
 
 
 class MbWire(Section, frozen=True):
+    """The MB wire."""
+
     tcp_port: Annotated[Port, Meta(description="MB over TCP.")] = 3001
     websocket_port: Annotated[Port, Meta(description="MB over WebSocket.")] = 3000
     tls_port: Annotated[Port, Meta(description="MB over TLS, when a certificate is set.")] = 8001
     wss_port: Annotated[Port, Meta(description="MB over secure WebSocket, when a certificate is set.")] = 8000
     origins: Annotated[
-        tuple[str, ...], Meta(description="Browser origins admitted beside loopback ones; `*` admits all.")
+        tuple[str, ...], Meta(description="Browser origins admitted besides loopback; `*` admits all.")
     ] = ()
     payload_limit: Annotated[Positive, Meta(description="Largest payload in bytes.")] = 16_384
-    heartbeat_ms: Annotated[Positive, Meta(description="Silence after which the broker sends a heartbeat.")] = 30_000
-    deregister_ms: Annotated[Positive, Meta(description="Silence after which a service is removed and closed.")] = (
-        60_000
-    )
-    sweep_ms: Annotated[Positive, Meta(description="How often silence and unfinished frames are looked for.")] = 500
-    max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
-    rate_per_service: Annotated[Count, Meta(description="Messages a second from one service. 0: no limit.")] = 0
-    rate_per_topic: Annotated[Count, Meta(description="Messages a second on one topic. 0: no limit.")] = 0
+    heartbeat_ms: Annotated[Positive, Meta(description="Idle time after which the broker sends a heartbeat.")] = 30_000
+    deregister_ms: Annotated[
+        Positive, Meta(description="Idle time after which a service is deregistered and its connection closed.")
+    ] = 60_000
+    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for idle peers and incomplete frames.")] = 500
+    max_connections: Annotated[
+        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
+    ] = 0
+    rate_per_service: Annotated[Count, Meta(description="Messages per second from one service. 0: no limit.")] = 0
+    rate_per_topic: Annotated[Count, Meta(description="Messages per second on one topic. 0: no limit.")] = 0
     topic_rate_per_service: Annotated[
-        dict[str, int], Meta(description="Topic to messages a second from one service.")
+        dict[str, int], Meta(description="Topic to the messages per second that one service may send on it.")
     ] = {}
 
 
 class ZbusWire(Section, frozen=True):
+    """The zbus wire."""
+
     port: Annotated[Port, Meta(description="zbus: queues, requests, the monitoring page.")] = 15555
-    tracker: Annotated[bool, Meta(description="Be a tracker too, on the same port and on the tracker's own.")] = False
-    tracker_port: Annotated[Port, Meta(description="The tracker's own port, when it is asked for.")] = 16666
+    tracker: Annotated[bool, Meta(description="Act as a tracker too, on `port` and on `tracker_port`.")] = False
+    tracker_port: Annotated[Port, Meta(description="Port of the tracker, if `tracker` is set.")] = 16666
     trackers: Annotated[
-        tuple[str, ...], Meta(description="Trackers (host:port) to report this bus to; they must be on the allow-list.")
+        tuple[str, ...], Meta(description="Trackers (host:port) to report this bus to; they must be in `dial.allow`.")
     ] = ()
     tracker_token: Annotated[
-        str, Meta(description="Sent with reports to trackers; with security on also taken with reports from others.")
+        str,
+        Meta(description="Token sent with reports to trackers; with security on, also accepted in reports of others."),
     ] = ""
     advertised: Annotated[
-        str, Meta(description="host:port told to clients as `broker`; empty: the one listened on.")
+        str, Meta(description="host:port given to clients as `broker`; empty: the listening address.")
     ] = ""
     admin_token: Annotated[str, Meta(description="Guards the `admin` commands; empty: open.")] = ""
     head_limit: Annotated[Positive, Meta(description="Largest head of a message in bytes.")] = 64 * KIB
-    header_limit: Annotated[Positive, Meta(description="Most headers in a message.")] = 200
+    header_limit: Annotated[Positive, Meta(description="Maximum number of headers in a message.")] = 200
     body_limit: Annotated[Positive, Meta(description="Largest body in bytes.")] = 64 * MIB
     request_timeout_ms: Annotated[
-        Positive, Meta(description="Deadline of a zbus request that a service of another wire answers.")
+        Positive, Meta(description="Timeout of a zbus request that is answered by a service of another wire.")
     ] = 22_222
-    idle_ms: Annotated[Count, Meta(description="Silence after which a connection is closed. 0: never.")] = 0
-    max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
-    sweep_ms: Annotated[Positive, Meta(description="How often unfinished messages are looked for.")] = 500
-    report_ms: Annotated[Positive, Meta(description="How often this bus reports itself to its trackers.")] = 3000
-    probe_ms: Annotated[Positive, Meta(description="How often a tracker looks whether a bus is still there.")] = 3000
-    push_ms: Annotated[Positive, Meta(description="How often a tracker tells its subscribers without being asked.")] = (
-        10_000
-    )
+    idle_ms: Annotated[Count, Meta(description="Idle time after which a connection is closed. 0: never.")] = 0
+    max_connections: Annotated[
+        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
+    ] = 0
+    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete messages.")] = 500
+    report_ms: Annotated[Positive, Meta(description="Interval of this bus's reports to its trackers.")] = 3000
+    probe_ms: Annotated[
+        Positive, Meta(description="Interval at which a tracker probes whether a bus is still reachable.")
+    ] = 3000
+    push_ms: Annotated[
+        Positive, Meta(description="Interval at which a tracker sends its state to its subscribers.")
+    ] = 10_000
 
 
 class GrpcWire(Section, frozen=True):
+    """gRPC over HTTP/2, which the Danube wire uses."""
+
     message_limit: Annotated[
         Annotated[int, Meta(ge=1, le=4 * MIB - 64 * KIB)],
-        Meta(description="Largest message in bytes; clients of gRPC take 4 MiB with everything around it."),
+        Meta(description="Largest message in bytes; gRPC clients accept 4 MiB with everything around it."),
     ] = 4 * MIB - 64 * KIB
     header_limit: Annotated[Positive, Meta(description="Largest header list of a call in bytes.")] = 16 * KIB
     max_streams: Annotated[Positive, Meta(description="Calls that may be open on one connection.")] = 10_000
     buffer_bytes: Annotated[
-        Positive, Meta(description="Large messages that may be arriving on one connection, in bytes.")
+        Positive, Meta(description="Bytes of incomplete large messages on one connection; further ones wait.")
     ] = 64 * MIB
-    stream_bytes: Annotated[Positive, Meta(description="Output that may wait for one server stream.")] = 256 * KIB
-    keepalive_ms: Annotated[Positive, Meta(description="Silence after which the peer is sent a ping.")] = 10_000
-    keepalive_timeout_ms: Annotated[Positive, Meta(description="How long it may take to answer that.")] = 10_000
-    flood_burst: Annotated[
-        Positive, Meta(description="Resets, pings, settings and empty frames that may come at once.")
+    stream_bytes: Annotated[Positive, Meta(description="Bytes of output that may wait for one server stream.")] = (
+        256 * KIB
+    )
+    keepalive_ms: Annotated[Positive, Meta(description="Idle time after which the peer is sent a PING.")] = 10_000
+    keepalive_timeout_ms: Annotated[
+        Positive, Meta(description="How long the peer may take to answer a PING; then the connection is closed.")
     ] = 10_000
-    flood_rate: Annotated[Positive, Meta(description="How many of them a second may come in the long run.")] = 1000
+    flood_burst: Annotated[
+        Positive,
+        Meta(description="RST_STREAM, PING, SETTINGS and empty frames that one connection may send at once."),
+    ] = 10_000
+    flood_rate: Annotated[
+        Positive, Meta(description="How many of the frames of `flood_burst` it may send per second in the long run.")
+    ] = 1000
     reset_burst: Annotated[
-        Positive, Meta(description="Open calls that one address may give up (RST_STREAM) at once, all its connections.")
+        Positive,
+        Meta(description="Open calls that one address may reset (RST_STREAM) at once, on all its connections."),
     ] = 200
-    reset_rate: Annotated[Positive, Meta(description="How many of them a second in the long run.")] = 100
-    max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
-    sweep_ms: Annotated[
-        Positive, Meta(description="How often unfinished messages and silent peers are looked for.")
-    ] = 500
+    reset_rate: Annotated[
+        Positive, Meta(description="Open calls that one address may reset per second in the long run.")
+    ] = 100
+    max_connections: Annotated[
+        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
+    ] = 0
+    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete messages and idle peers.")] = 500
 
 
 class DanubeWire(Section, frozen=True):
+    """The Danube wire; its transport is set in `listen.grpc`."""
+
     port: Annotated[Port, Meta(description="Danube over gRPC: clients, schema registry, administration.")] = 6650
     advertised: Annotated[
-        str, Meta(description="host:port told to clients as the broker's address; empty: the one they came to.")
+        str, Meta(description="host:port given to clients as the broker's address; empty: the one they connected to.")
     ] = ""
-    attribute_limit: Annotated[Positive, Meta(description="Most attributes of a message.")] = 128
-    attribute_bytes: Annotated[Positive, Meta(description="Their names and values together.")] = 64 * KIB
+    attribute_limit: Annotated[Positive, Meta(description="Maximum number of attributes of a message.")] = 128
+    attribute_bytes: Annotated[
+        Positive, Meta(description="Bytes of a message's attributes, names and values together.")
+    ] = 64 * KIB
+    # Clients open the next stream at once, so an immediate refusal would be a busy loop.
     refusal_ms: Annotated[
-        Count, Meta(description="A stream is refused after this time: clients open the next one at once.")
+        Count, Meta(description="Delay before a stream is refused; clients retry at once after a refusal.")
     ] = 2000
 
 
 class SenecaWire(Section, frozen=True):
+    """The Seneca wire, for clients."""
+
     http_port: Annotated[Port, Meta(description="Seneca over HTTP: `POST /act`, every dialect.")] = 10101
     tcp_port: Annotated[Port, Meta(description="Seneca over TCP: one JSON document per line.")] = 10201
     head_limit: Annotated[Positive, Meta(description="Largest head of an HTTP request in bytes.")] = 64 * KIB
     body_limit: Annotated[Positive, Meta(description="Largest document in bytes.")] = 8 * MIB
+    # 22,222 ms is the default timeout of npm `seneca`.
     request_timeout_ms: Annotated[
         Positive,
-        Meta(description="Deadline of a call that says no shorter one; how long a repeated id gets the first result."),
+        Meta(
+            description="Timeout of a call that sets no shorter one; also how long results are kept for repeated ids."
+        ),
     ] = 22_222
     legacy_timeout_ms: Annotated[
-        Positive, Meta(description="Deadline of a call of a legacy HTTP client, which gives up after 5,555 ms.")
+        Positive, Meta(description="Timeout of a call of a legacy HTTP client, which itself gives up after 5,555 ms.")
     ] = 5000
     hold_ms: Annotated[
-        Positive, Meta(description="A call with a return path (`rtn.urn`) is held so long; then its answer goes there.")
+        Positive,
+        Meta(
+            description="How long a call with a return path (`rtn.urn`) waits for its answer; a later answer is sent "
+            "to the return path."
+        ),
     ] = 5000
     return_timeout_ms: Annotated[
-        Positive, Meta(description="Deadline of a call whose answer goes to its `rtn.urn`.")
+        Positive, Meta(description="Timeout of a call whose answer is sent to its return path (`rtn.urn`).")
     ] = 600_000
-    several_limit: Annotated[Positive, Meta(description="Most answers to a call with `multiple`.")] = 100
-    repeat_ids: Annotated[Positive, Meta(description="Calls whose results are kept for repeats.")] = 50_000
-    repeat_bytes: Annotated[Positive, Meta(description="Bytes of results kept for repeats.")] = 64 * MIB
-    idle_ms: Annotated[Count, Meta(description="Silence after which a connection is closed. 0: never.")] = 600_000
-    max_connections: Annotated[Count, Meta(description="Connections; one more is closed at once. 0: no limit.")] = 0
-    sweep_ms: Annotated[Positive, Meta(description="How often unfinished requests are looked for.")] = 500
+    several_limit: Annotated[Positive, Meta(description="Maximum number of answers to a call with `multiple`.")] = 100
+    repeat_ids: Annotated[Positive, Meta(description="Number of calls whose results are kept for repeated ids.")] = (
+        50_000
+    )
+    repeat_bytes: Annotated[Positive, Meta(description="Bytes of results kept for repeated ids.")] = 64 * MIB
+    idle_ms: Annotated[Count, Meta(description="Idle time after which a connection is closed. 0: never.")] = 600_000
+    max_connections: Annotated[
+        Count, Meta(description="Open connections; further ones are closed at once. 0: no limit.")
+    ] = 0
+    sweep_ms: Annotated[Positive, Meta(description="Interval of checks for incomplete requests.")] = 500
 
 
 class HttpDoor(Section, frozen=True):
@@ -331,61 +442,82 @@ class HttpDoor(Section, frozen=True):
     body_limit: Annotated[Positive, Meta(description="Largest message in bytes.")] = 64 * MIB
     pending_bytes: Annotated[
         Positive,
-        Meta(description="This port's share of `broker.unfinished_bytes`: messages on their way in; more are refused."),
+        Meta(
+            description="This port's share of `broker.unfinished_bytes`, for messages that are being received; further "
+            "ones are refused."
+        ),
     ] = 256 * MIB
     head_limit: Annotated[Positive, Meta(description="Largest head of a request in bytes.")] = 64 * KIB
     max_connections: Annotated[
-        Count, Meta(description="Connections; one more is answered 503 and closed. 0: no limit.")
+        Count, Meta(description="Open connections; further ones are answered with 503 and closed. 0: no limit.")
     ] = 0
-    page_rows: Annotated[Positive, Meta(description="Most messages on a page.")] = 1000
-    page_bytes: Annotated[Positive, Meta(description="Payload bytes on a page; one message is always shown.")] = 4 * MIB
+    page_rows: Annotated[Positive, Meta(description="Maximum number of messages on a page.")] = 1000
+    page_bytes: Annotated[
+        Positive, Meta(description="Maximum payload bytes on a page; a page has at least one message.")
+    ] = 4 * MIB
     max_streams: Annotated[Positive, Meta(description="Event streams that may be open.")] = 1000
     stream_bytes: Annotated[
-        Positive, Meta(description="What waits for one event stream in memory; a slower one reads from the journal.")
+        Positive,
+        Meta(description="Bytes that may wait in memory for one event stream; a slower one reads from the journal."),
     ] = 256 * KIB
-    keepalive_ms: Annotated[Positive, Meta(description="Silence after which an event stream gets a comment.")] = 15_000
-    stall_ms: Annotated[Positive, Meta(description="An event stream that takes nothing for so long is closed.")] = (
-        60_000
-    )
+    keepalive_ms: Annotated[
+        Positive, Meta(description="Idle time after which a comment is sent on an event stream.")
+    ] = 15_000
+    stall_ms: Annotated[
+        Positive, Meta(description="Close an event stream whose client has read nothing for this time.")
+    ] = 60_000
     trace_rows: Annotated[Positive, Meta(description="Rows of the journal that one search for a trace may read.")] = (
         2_000_000
     )
-    live_ms: Annotated[Positive, Meta(description="How often the console's figures are renewed.")] = 1000
+    live_ms: Annotated[Positive, Meta(description="Interval at which the console's figures are updated.")] = 1000
 
 
 class Listen(Section, frozen=True):
+    """Addresses, TLS and limits of all listening ports."""
+
     host: Annotated[str, Meta(description="Address to listen on.")] = "127.0.0.1"
     port_base: Annotated[
         Port, Meta(description="First of ten ports in a row; 0 uses each wire's own default ports.")
     ] = 0
     insecure: Annotated[bool, Meta(description="Allow an address other than loopback without TLS.")] = False
-    hosts: Annotated[tuple[str, ...], Meta(description="Host names admitted in HTTP requests beside our own.")] = ()
+    hosts: Annotated[
+        tuple[str, ...], Meta(description="Host names accepted in HTTP requests besides loopback and `host`.")
+    ] = ()
     console_port: Annotated[Port, Meta(description="Console, REST, metrics and health.")] = 8600
     tls_certificate: Annotated[str, Meta(description="PEM file with the certificate chain.")] = ""
     tls_key: Annotated[str, Meta(description="PEM file with the private key.")] = ""
     tls_client_ca: Annotated[
-        str, Meta(description="PEM file with the authorities of client certificates; empty: none are asked for.")
+        str, Meta(description="PEM file with the CAs of client certificates; empty: no client certificates.")
     ] = ""
     tls_client: Annotated[
         Literal["required", "optional"],
-        Meta(description="Whether a client must show a certificate; one that is shown must be good."),
+        Meta(description="Whether a client must present a certificate; one that is presented must be valid."),
     ] = "required"
     tls_reload_s: Annotated[
-        Seconds, Meta(description="How often the files of TLS are looked at for changes. 0: only on SIGHUP.")
+        Seconds, Meta(description="Interval of checks for changed TLS files. 0: only on SIGHUP.")
     ] = 60.0
-    tls_handshake_s: Annotated[Interval, Meta(description="Longest TLS handshake.")] = 5.0
-    head_s: Annotated[Interval, Meta(description="A message's head must be complete within this time.")] = 10.0
-    body_rate: Annotated[Positive, Meta(description="Bytes a second that a begun message must keep up.")] = KIB
+    tls_handshake_s: Annotated[Interval, Meta(description="Timeout of a TLS handshake.")] = 5.0
+    # Together these bound slow clients ("slow loris"): a head in time, and a body that keeps moving.
+    head_s: Annotated[Interval, Meta(description="Time within which the head of a message must be complete.")] = 10.0
+    body_rate: Annotated[
+        Positive, Meta(description="Bytes per second at which a message must arrive once it has begun.")
+    ] = KIB
     output_bytes: Annotated[
         Positive,
-        Meta(description="Output that may wait for one connection: its high-water mark. Publishers wait then."),
+        Meta(
+            description="High-water mark of one connection: bytes of output that wait for it. Above it, publishers to "
+            "that connection are held back."
+        ),
     ] = 16 * MIB
     output_total_bytes: Annotated[
         Positive,
-        Meta(description="The same for all connections of a wire together; each has its share, 1 MiB at least."),
+        Meta(
+            description="Bytes of output that wait for all connections of a wire together; each connection has an "
+            "equal share, 1 MiB at least."
+        ),
     ] = 256 * MIB
     stall_s: Annotated[
-        Interval, Meta(description="A peer that takes none of the output that waits for it for so long is closed.")
+        Interval, Meta(description="Close a connection whose peer has read none of its waiting output for this time.")
     ] = 60.0
     socket_send_bytes: Annotated[Positive, Meta(description="SO_SNDBUF of accepted connections.")] = 256 * KIB
     backlog: Annotated[Positive, Meta(description="Connections that may wait to be accepted.")] = 1024
@@ -398,6 +530,8 @@ class Listen(Section, frozen=True):
 
 
 class SenecaService(Section, frozen=True):
+    """A service to attach at start."""
+
     pin: str
     url: str
     dialect: Literal["auto", "L", "W", "T", "S"] = "auto"
@@ -405,95 +539,115 @@ class SenecaService(Section, frozen=True):
 
 
 class Seneca(Section, frozen=True):
+    """Calls of the bus to Seneca services."""
+
     services: Annotated[
         tuple[SenecaService, ...],
         Meta(
-            description="Services to attach at each start: `pin`, `url` and perhaps `dialect` (L, W, T or S) and "
+            description="Services to attach at each start: `pin`, `url` and optionally `dialect` (L, W, T or S) and "
             "`name`, the pin's topic."
         ),
     ] = ()
     names: Annotated[
-        dict[str, str], Meta(description="Pin to topic, for pins whose values cannot be spelled as a topic.")
+        dict[str, str], Meta(description="Pin to topic, for pins whose values do not make a valid topic.")
     ] = {}
-    connect_ms: Annotated[Positive, Meta(description="Longest time to connect to a service.")] = 2000
+    connect_ms: Annotated[Positive, Meta(description="Timeout of a connection attempt to a service.")] = 2000
     retry_ms: Annotated[
-        Positive, Meta(description="How soon a service that is down is tried again; twice as long each time.")
+        Positive,
+        Meta(description="Delay before the first new attempt to reach a service that is down; doubles each time."),
     ] = 1000
-    retry_max_ms: Annotated[Positive, Meta(description="The longest it gets.")] = 30_000
+    retry_max_ms: Annotated[Positive, Meta(description="Longest delay between attempts.")] = 30_000
+    # Node closes an idle connection after 5 s; a call sent at that moment would be lost.
     idle_ms: Annotated[
-        Positive, Meta(description="A connection unused for longer is not used again: Node closes after 5 s.")
+        Positive, Meta(description="Idle time after which a connection is not reused; Node closes it after 5 s.")
     ] = 4000
-    connections: Annotated[Positive, Meta(description="Most connections to one service.")] = 256
-    waiting: Annotated[Positive, Meta(description="Most calls that wait for a connection to one service.")] = 10_000
-    waiting_bytes: Annotated[Positive, Meta(description="Most bytes of calls that are open to one service.")] = 64 * MIB
+    connections: Annotated[Positive, Meta(description="Maximum number of connections to one service.")] = 256
+    waiting: Annotated[
+        Positive, Meta(description="Maximum number of calls that wait for a connection to one service.")
+    ] = 10_000
+    waiting_bytes: Annotated[Positive, Meta(description="Maximum bytes of open calls to one service.")] = 64 * MIB
     message_limit: Annotated[
-        Positive, Meta(description="Largest document a service is sent; a larger one is undeliverable there.")
+        Positive, Meta(description="Largest document sent to a service in bytes; a larger one is undeliverable.")
     ] = 8 * MIB
     answer_limit: Annotated[Positive, Meta(description="Largest answer of a service in bytes.")] = 8 * MIB
     retries_ms: Annotated[
         tuple[Count, ...],
-        Meta(description="Pauses before what an observer or a return path did not take is sent again."),
+        Meta(description="Delays before each new attempt to deliver to an observer or a return path."),
     ] = (1000, 2000, 4000)
     observer_messages: Annotated[
-        Positive, Meta(description="Messages that wait for one observer; one more is undeliverable.")
+        Positive, Meta(description="Messages that wait for one observer; further ones are undeliverable.")
     ] = 10_000
-    observer_bytes: Annotated[Positive, Meta(description="Their bytes.")] = 16 * MIB
-    return_ms: Annotated[Positive, Meta(description="Longest time for an answer of a return path.")] = 2000
-    return_limit: Annotated[Positive, Meta(description="Largest answer of a return path in bytes.")] = 64 * KIB
+    observer_bytes: Annotated[
+        Positive, Meta(description="Bytes of messages that wait for one observer; further ones are undeliverable.")
+    ] = 16 * MIB
+    return_ms: Annotated[Positive, Meta(description="Timeout of a delivery to a return path.")] = 2000
+    return_limit: Annotated[Positive, Meta(description="Largest response of a return path in bytes.")] = 64 * KIB
 
 
 class Dial(Section, frozen=True):
+    """Outgoing connections."""
+
     allow: Annotated[
         tuple[str, ...],
         Meta(
-            description="Addresses (host:port, or a host for all its ports) that the bus may connect to by itself. "
-            "Loopback is allowed besides, as long as the bus listens on loopback only."
+            description="Addresses (host:port, or a host for all its ports) that the bus may connect to. Loopback is "
+            "allowed in addition, as long as the bus listens on loopback only."
         ),
     ] = ()
 
 
 class Security(Section, frozen=True):
+    """Authentication and access control."""
+
     enabled: Annotated[
-        bool, Meta(description="Peers must say who they are, and may do only what a role allows them.")
+        bool, Meta(description="Require authentication, and allow peers only what their roles permit.")
     ] = False
-    token_secret: Annotated[str, Meta(description="Secret that tokens (JWT, HS256) are signed with.")] = ""
-    token_issuer: Annotated[str, Meta(description="What a token must name as its issuer (`iss`).")] = "raceway"  # noqa: S105 - no secret
+    token_secret: Annotated[str, Meta(description="Secret that signs tokens (JWT, HS256); 32 bytes or more.")] = ""
+    token_issuer: Annotated[str, Meta(description="Required issuer (`iss`) of a token.")] = "raceway"  # noqa: S105 - no secret
     token_audience: Annotated[
-        str,
-        Meta(description="What a token must name as its audience (`aud`); empty: tokens that have one are refused."),
+        str, Meta(description="Required audience (`aud`) of a token; empty: tokens with an audience are refused.")
     ] = ""
     token_life_s: Annotated[
-        Positive, Meta(description="Longest life of a token, from `iat` (else from now) to `exp`.")
+        Positive, Meta(description="Longest lifetime of a token, from `iat` (or now, without one) to `exp`.")
     ] = 366 * 86_400
     token_leeway_s: Annotated[
         Annotated[int, Meta(ge=0, le=60)],
-        Meta(description="How far the clocks of issuer and bus may be apart."),
+        Meta(description="Tolerated difference between the clocks of issuer and bus."),
     ] = 0
     free_failures: Annotated[
-        Count, Meta(description="Bad tokens of one address or principal before it must wait. 0: it never must.")
+        Count,
+        Meta(description="Invalid tokens that an address or principal may send before it must wait. 0: no limit."),
     ] = 10
     failure_wait_s: Annotated[
-        Interval, Meta(description="How long it waits then; twice as long after each further one.")
+        Interval, Meta(description="First wait after too many invalid tokens; doubles with each further one.")
     ] = 1.0
-    failure_wait_max_s: Annotated[Interval, Meta(description="The longest it gets.")] = 60.0
+    failure_wait_max_s: Annotated[Interval, Meta(description="Longest wait after invalid tokens.")] = 60.0
     super_admins: Annotated[
-        tuple[str, ...], Meta(description="Principals (type:name or name) that may do everything.")
+        tuple[str, ...], Meta(description="Principals (type:name or name) with all permissions.")
     ] = ()
 
 
 class Telemetry(Section, frozen=True):
+    """Export of traces."""
+
     enabled: Annotated[bool, Meta(description="Send traces to an OpenTelemetry collector; needs the extra `otel`.")] = (
         False
     )
-    endpoint: Annotated[str, Meta(description="The collector, OTLP over HTTP.")] = "http://127.0.0.1:4318/v1/traces"
-    headers: Annotated[dict[str, str], Meta(description="Headers for the collector, such as a key.")] = {}
-    service_name: Annotated[str, Meta(description="The name of this bus among services.")] = "raceway"
-    interval_ms: Annotated[Positive, Meta(description="How often the journal is looked at for new rows.")] = 1000
-    timeout_ms: Annotated[Positive, Meta(description="Longest time for one delivery.")] = 3000
-    batch_spans: Annotated[Positive, Meta(description="Spans in one delivery.")] = 512
+    endpoint: Annotated[str, Meta(description="URL of the collector (OTLP over HTTP).")] = (
+        "http://127.0.0.1:4318/v1/traces"
+    )
+    headers: Annotated[
+        dict[str, str], Meta(description="HTTP headers sent to the collector, for example an API key.")
+    ] = {}
+    service_name: Annotated[str, Meta(description="The `service.name` of this bus in traces.")] = "raceway"
+    interval_ms: Annotated[Positive, Meta(description="Interval of exports of new rows of the journal.")] = 1000
+    timeout_ms: Annotated[Positive, Meta(description="Timeout of one export request.")] = 3000
+    batch_spans: Annotated[Positive, Meta(description="Maximum number of spans in one export request.")] = 512
 
 
 class Log(Section, frozen=True):
+    """The log on standard error."""
+
     level: Annotated[
         Literal["debug", "info", "warning", "error"], Meta(description="Lowest level written to standard error.")
     ] = "info"
@@ -503,36 +657,42 @@ class Log(Section, frozen=True):
 
 
 class Pipeline(Section, frozen=True):
-    master: Annotated[str, Meta(description="Spark's master: `local[N]`, `local[*]`, `spark://…`, any other.")] = (
+    """The Spark pipeline that turns the journal into tables."""
+
+    master: Annotated[str, Meta(description="Spark's master: `local[N]`, `local[*]`, `spark://…`, or any other.")] = (
         "local[*]"
     )
-    memory: Annotated[str, Meta(description="Memory of Spark's driver; with a local master, of all of Spark.")] = "2g"
+    memory: Annotated[
+        str, Meta(description="Memory of Spark's driver; with a local master, of the whole Spark process.")
+    ] = "2g"
     format: Annotated[
-        Literal["parquet", "delta"], Meta(description="How tables are kept; `delta` also on object stores.")
+        Literal["parquet", "delta"], Meta(description="Format of tables; `delta` also works on object stores.")
     ] = "parquet"
     tables: Annotated[
-        str, Meta(description="Where tables are kept; empty: in the data folder. With `delta` also s3a:// and others.")
+        str, Meta(description="Folder or URL of the tables; empty: the data folder. `delta` allows s3a:// and others.")
     ] = ""
-    trigger_s: Annotated[Interval, Meta(description="How often a running pipeline looks for new rows.")] = 5.0
-    max_records: Annotated[Positive, Meta(description="Rows of one batch.")] = 1_048_576
-    max_bytes: Annotated[Positive, Meta(description="Bytes of the journal in one batch, about.")] = 512 * MIB
-    partitions: Annotated[Count, Meta(description="Tasks that read one batch; 0: as many as there are cores.")] = 0
+    trigger_s: Annotated[Interval, Meta(description="Interval at which a running pipeline reads new rows.")] = 5.0
+    max_records: Annotated[Positive, Meta(description="Maximum number of rows in one batch.")] = 1_048_576
+    max_bytes: Annotated[Positive, Meta(description="Approximate maximum bytes of the journal in one batch.")] = (
+        512 * MIB
+    )
+    partitions: Annotated[Count, Meta(description="Tasks that read one batch. 0: the number of cores.")] = 0
     restart_s: Annotated[
         Interval,
-        Meta(description="`raceway up` starts a pipeline that failed again after this, then after twice as long each."),
+        Meta(description="Delay before `raceway up` restarts a failed pipeline; doubles with each further failure."),
     ] = 2.0
     max_failures: Annotated[
         Count,
-        Meta(
-            description="So many failures in a row, and `raceway up` leaves the pipeline stopped; 0: it goes on trying."
-        ),
+        Meta(description="Consecutive failures after which `raceway up` leaves the pipeline stopped. 0: never."),
     ] = 10
     compact_parts: Annotated[
-        Count, Meta(description="A run merges the small parts of bronze tables when there are so many; 0: never.")
+        Count, Meta(description="Number of small parts at which a run merges them, in bronze tables. 0: never.")
     ] = 64
 
 
 class Config(Section, frozen=True):
+    """All settings of the bus."""
+
     listen: Listen = Listen()
     broker: Broker = Broker()
     seneca: Seneca = Seneca()

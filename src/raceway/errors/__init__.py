@@ -1,66 +1,66 @@
 """The one error tree.
 
-    RacewayError                  code, retriable; facts are attributes; the sentence is made in __str__
-    ├── PeerError                 the peer asked for what cannot be had, or broke its protocol
-    │   ├── MalformedError          bytes that break a wire's rules
-    │   ├── NameInvalidError        a topic or pattern that cannot be spelled
+    RacewayError                  code, retriable; details are attributes; the text is made in __str__
+    ├── PeerError                 invalid requests of a peer, and protocol errors
+    │   ├── MalformedError          bytes that break the rules of a wire
+    │   ├── NameInvalidError        invalid name of a topic or pattern
     │   ├── NameReservedError       `system.` and `raceway.` belong to the broker
     │   ├── NameTakenError          differs from an existing name only in case
-    │   ├── PatternTextError        text that is no Seneca pattern
+    │   ├── PatternTextError        invalid Seneca pattern
     │   ├── PinTakenError           another Seneca pin has the name
-    │   ├── NoRouteError            nobody there
+    │   ├── NoRouteError            no subscriber or responder
     │   ├── RequestTimeoutError     the responder did not answer in time
-    │   ├── UnmatchedAnswerError    an answer to a request that is not open
-    │   ├── UnknownPeerError        a service id nobody has
-    │   ├── UnknownQueueError       a queue nobody made
+    │   ├── UnmatchedAnswerError    answer to a request that is not open
+    │   ├── UnknownPeerError        unknown service id
+    │   ├── UnknownQueueError       unknown queue
     │   ├── QueueKindError          a queue of another kind has the name
-    │   ├── UnknownError            there is no such thing
-    │   │   ├── UnknownTopicError     a topic nobody made
-    │   │   ├── UnknownNamespaceError a namespace nobody made
-    │   │   ├── UnknownMessageError   a position without a message
-    │   │   ├── UnknownTableError     a table the pipeline has not made
-    │   │   ├── UnknownProducerError  a producer id that was never given
-    │   │   ├── UnknownConsumerError  a consumer id that was never given, or is no more
-    │   │   ├── UnknownSubscriptionError a subscription the topic does not have
-    │   │   ├── UnknownRoleError      a role nobody made
-    │   │   └── UnknownBindingError   a binding nobody made
+    │   ├── UnknownError            an object that does not exist
+    │   │   ├── UnknownTopicError     unknown topic
+    │   │   ├── UnknownNamespaceError unknown namespace
+    │   │   ├── UnknownMessageError   no message at the position
+    │   │   ├── UnknownTableError     table that the pipeline has not created
+    │   │   ├── UnknownProducerError  unknown producer id
+    │   │   ├── UnknownConsumerError  unknown or expired consumer id
+    │   │   ├── UnknownSubscriptionError unknown subscription of a topic
+    │   │   ├── UnknownRoleError      unknown role
+    │   │   └── UnknownBindingError   unknown binding
     │   ├── TopicKindError          the name is taken by a topic, plain or partitioned
-    │   ├── MismatchError           what exists was made otherwise
-    │   ├── InUseError              somebody still uses it
-    │   ├── InvalidValueError       a setting that cannot be
+    │   ├── MismatchError           the existing object has other properties
+    │   ├── InUseError              still in use, cannot be removed
+    │   ├── InvalidValueError       invalid value of a parameter
     │   ├── LimitError              a limit of the topic, its namespace or the broker
-    │   ├── SchemaInvalidError      a definition, or a setting of schemas, that cannot be used
-    │   ├── SchemaIncompatibleError the latest version and this one do not go together
-    │   ├── UnknownSchemaError      a subject, version or id nobody registered
+    │   ├── SchemaInvalidError      invalid definition, or parameter of the registry
+    │   ├── SchemaIncompatibleError not compatible with an earlier version
+    │   ├── UnknownSchemaError      unknown subject, version or schema id
     │   ├── SchemaInUseError        other definitions refer to it
-    │   ├── SchemaDeletionError     deleted already, or not before it is deleted for good
-    │   ├── SchemaReadOnlyError     the subject or the registry takes no changes
-    │   ├── SchemaReferenceError    the subject named is not the topic's, or is none
-    │   ├── SchemaRefusedError      a message against the schema policy of its topic
-    │   ├── TooLargeError           over a stated limit
-    │   ├── UnauthenticatedError    who it is was not proved
-    │   │   └── TooManyFailuresError    too many bad tokens came from there
-    │   ├── ForbiddenError          not allowed
+    │   ├── SchemaDeletionError     already deleted, or not yet deleted (permanent deletion)
+    │   ├── SchemaReadOnlyError     the subject or the registry is read-only
+    │   ├── SchemaReferenceError    the subject is not the topic's, or does not exist
+    │   ├── SchemaRefusedError      a message that violates the schema policy of its topic
+    │   ├── TooLargeError           over a size limit
+    │   ├── UnauthenticatedError    missing or invalid credentials
+    │   │   └── TooManyFailuresError    too many invalid tokens: wait
+    │   ├── ForbiddenError          not permitted
     │   └── RemoteError             a client's call was answered with an error
-    └── LocalError                we, our disk or our configuration
-        ├── ConfigError             a setting that cannot be used; names the key
-        ├── UnavailableError        cannot be done now: the journal does not take writes
+    └── LocalError                errors of this process, its disk or its configuration
+        ├── ConfigError             invalid setting; names the key
+        ├── UnavailableError        temporarily unavailable
         │   ├── ReadOnlyError         a sync failed; until restart
-        │   ├── DiskFullError         no space left; tried again each second
+        │   ├── DiskFullError         no space left; retried each second
         │   ├── BusyError             evicted, or too much is waiting
         │   ├── UnreachableError      no connection to an attached service
         │   └── DrainingError         the bus is stopping
-        ├── JournalError            the journal's files
-        │   ├── LockedError           another process holds the data folder
-        │   ├── FormatVersionError    written by a release this one cannot read
+        ├── JournalError            the files of the journal
+        │   ├── LockedError           another process uses the data folder
+        │   ├── FormatVersionError    written by a release that this one cannot read
         │   ├── DamagedError          bytes that could not be repaired; names the positions
-        │   ├── TrimmedError          the wanted position was removed by retention
-        │   └── MissingRowsError      positions that no file holds any more
-        ├── PipelineError           the tables, their checkpoint, Spark or Java
-        └── ConnectionLostError     a client's connection ended with the call unanswered
+        │   ├── TrimmedError          the position was removed by retention
+        │   └── MissingRowsError      positions that no file has
+        ├── PipelineError           tables, checkpoints, Spark or Java
+        └── ConnectionLostError     a client's connection ended before the answer
 
-Codecs translate `code` into their wire's own words in a table (manual: understand/errors). `retriable` says
-whether the same call may succeed later without anybody changing anything.
+Codecs map `code` to the codes of their wire in a table (manual: understand/errors). `retriable`: the same call may
+succeed later without any change.
 """
 
 from __future__ import annotations

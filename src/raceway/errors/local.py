@@ -1,4 +1,4 @@
-"""What goes wrong on our own side: this process, its disk, its settings."""
+"""Errors of this process, its disk and its settings. The package docstring has the whole tree."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from raceway.errors.root import RacewayError
 
 
 class LocalError(RacewayError):
-    """Our doing: this process, its disk, its settings."""
+    """An error of this process, its disk or its settings."""
 
 
 class ConfigError(LocalError):
-    """`key` cannot be used because of `reason`; `origin` says where the value came from."""
+    """The setting `key` is invalid because of `reason`; `origin` is the source of its value."""
 
     code = "config"
 
@@ -24,7 +24,7 @@ class ConfigError(LocalError):
 
 
 class UnavailableError(LocalError):
-    """The bus cannot do it now."""
+    """The bus cannot do this at the moment."""
 
     code = "unavailable"
     retriable = True
@@ -35,27 +35,28 @@ class UnavailableError(LocalError):
 
 
 class ReadOnlyError(UnavailableError):
-    """A sync failed, and the kernel may have dropped the pages; or the journal's files were taken away. Only a restart
-    ends this."""
+    """The journal takes no writes until a restart: a sync failed, or its files were removed."""
 
+    # Not retriable: after a failed fsync the kernel may have dropped the dirty pages, and the next sync would report
+    # success for data that is lost.
     code = "read_only"
     retriable = False
 
 
 class DiskFullError(UnavailableError):
-    """No space left on the journal's disk, or only its reserve; it goes on by itself when there is space again."""
+    """No space is left on the journal's disk, except its reserve. Writing resumes when there is space again."""
 
     code = "disk_full"
 
 
 class BusyError(UnavailableError):
-    """Too much is waiting already."""
+    """A queue, buffer or table of the bus is full."""
 
     code = "busy"
 
 
 class UnreachableError(UnavailableError):
-    """No connection to `address` can be had: nothing was sent there."""
+    """The connection to `address` failed; nothing was sent."""
 
     code = "unreachable"
 
@@ -69,19 +70,19 @@ class UnreachableError(UnavailableError):
 
 
 class DrainingError(UnavailableError):
-    """The bus is stopping and takes nothing new."""
+    """The bus is stopping and accepts no new work."""
 
     code = "draining"
 
 
 class JournalError(LocalError):
-    """The journal's files."""
+    """An error of the journal's files."""
 
     code = "journal"
 
 
 class LockedError(JournalError):
-    """Another process, `pid`, holds the data folder."""
+    """Another process, `pid`, uses the data folder."""
 
     code = "locked"
 
@@ -95,7 +96,7 @@ class LockedError(JournalError):
 
 
 class FormatVersionError(JournalError):
-    """`file` has format `found`; this release reads up to `known`."""
+    """The format `found` of `file` is newer than `known`, the newest this release reads."""
 
     code = "format_version"
 
@@ -110,7 +111,7 @@ class FormatVersionError(JournalError):
 
 
 class DamagedError(JournalError):
-    """Bytes of `file` that could not be repaired; rows `first` to `last` are lost."""
+    """Rows `first` to `last` of `file` are damaged and could not be repaired."""
 
     code = "damaged"
 
@@ -123,7 +124,10 @@ class DamagedError(JournalError):
 
 
 class TrimmedError(JournalError):
-    """`wanted` was removed by retention; `first` is the first one left. `topic` is None for positions."""
+    """An offset or position, `wanted`, was removed by retention; `first` is the first one left.
+
+    `topic` is None for positions.
+    """
 
     code = "trimmed"
 
@@ -137,7 +141,7 @@ class TrimmedError(JournalError):
 
 
 class MissingRowsError(JournalError):
-    """`rows` rows between the positions `first` and `last` did not come, for the `reason` given."""
+    """The journal's files lack `rows` rows between the positions `first` and `last`, because of `reason`."""
 
     code = "missing_rows"
 
@@ -152,13 +156,13 @@ class MissingRowsError(JournalError):
 
 
 class PipelineError(LocalError):
-    """Something about the tables, their checkpoint, Spark or Java; the text says what to do."""
+    """An error of the tables, their checkpoint, Spark or Java; the text says what to do."""
 
     code = "pipeline"
 
 
 class ConnectionLostError(LocalError):
-    """A client's connection to `address` ended before the answer came."""
+    """The connection to `address` ended before the answer arrived. Raised in clients."""
 
     code = "connection_lost"
     retriable = True

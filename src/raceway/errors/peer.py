@@ -1,4 +1,4 @@
-"""What peers do wrong, or ask for in vain. The whole tree is drawn in the package itself."""
+"""Errors of peers: protocol errors, and requests that cannot be fulfilled. The package docstring has the whole tree."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from raceway.errors.root import RacewayError
 
 
 class PeerError(RacewayError):
-    """The peer's doing."""
+    """An error of the peer."""
 
     code = "invalid"
 
 
 class MalformedError(PeerError):
-    """Bytes that break the wire's rules; `reason` is the wire's own sentence."""
+    """Bytes that break the rules of the wire; `reason` is the whole text."""
 
     code = "malformed"
 
@@ -25,7 +25,7 @@ class MalformedError(PeerError):
 
 
 class NameInvalidError(PeerError):
-    """`name` cannot be a topic (or a pattern) because of `reason`."""
+    """An invalid `name` of a topic or pattern, because of `reason`."""
 
     code = "name_invalid"
 
@@ -38,7 +38,7 @@ class NameInvalidError(PeerError):
 
 
 class NameReservedError(PeerError):
-    """`name` starts with a word that belongs to the broker."""
+    """A `name` that begins with a reserved word."""
 
     code = "name_reserved"
 
@@ -51,7 +51,7 @@ class NameReservedError(PeerError):
 
 
 class NameTakenError(PeerError):
-    """`name` differs only in case from `existing`."""
+    """A `name` that differs only in case from `existing`."""
 
     code = "name_taken"
 
@@ -64,7 +64,7 @@ class NameTakenError(PeerError):
 
 
 class PatternTextError(PeerError):
-    """`text` is no pattern of Seneca because of `reason`."""
+    """An invalid Seneca pattern `text`, because of `reason`."""
 
     code = "pattern_text"
 
@@ -77,7 +77,7 @@ class PatternTextError(PeerError):
 
 
 class PinTakenError(PeerError):
-    """The pin `text` would be called `name`, but the pin `holder`, called `holder_name`, is in the way."""
+    """The topic `name` of the pin `text` conflicts with the pin `holder`, whose topic is `holder_name`."""
 
     code = "pin_taken"
 
@@ -93,7 +93,7 @@ class PinTakenError(PeerError):
 
 
 class NoRouteError(PeerError):
-    """No subscription of the wanted kind on any wire."""
+    """No subscriber or responder for `topic` on any wire."""
 
     code = "no_route"
 
@@ -106,7 +106,7 @@ class NoRouteError(PeerError):
 
 
 class RequestTimeoutError(PeerError):
-    """`responder` (its service id) let the deadline pass."""
+    """The responder (`responder` is its service id) did not answer within the timeout."""
 
     code = "timeout"
     retriable = True
@@ -120,7 +120,7 @@ class RequestTimeoutError(PeerError):
 
 
 class UnmatchedAnswerError(PeerError):
-    """An answer whose id matches no open request of this responder."""
+    """An answer whose id matches no open request of the responder."""
 
     code = "unmatched_answer"
 
@@ -129,13 +129,14 @@ class UnmatchedAnswerError(PeerError):
         self.message_id = message_id
 
     def __str__(self) -> str:
+        # MB's texts, letter for letter: existing clients compare them.
         if self.message_id is None:
             return "Received response message without requestId."
         return f"No matching request found for requestId: {self.message_id}"
 
 
 class UnknownPeerError(PeerError):
-    """Nobody connected has the id `peer`."""
+    """No connected service has the id `peer`."""
 
     code = "unknown_peer"
 
@@ -148,7 +149,7 @@ class UnknownPeerError(PeerError):
 
 
 class UnknownQueueError(PeerError):
-    """Nobody has made the queue `name`."""
+    """The queue `name` does not exist."""
 
     code = "unknown_queue"
 
@@ -161,7 +162,7 @@ class UnknownQueueError(PeerError):
 
 
 class QueueKindError(PeerError):
-    """`name` is a queue of the other kind already."""
+    """The queue `name` exists with another kind."""
 
     code = "queue_kind"
 
@@ -170,11 +171,11 @@ class QueueKindError(PeerError):
         self.name = name
 
     def __str__(self) -> str:
-        return f"the queue {self.name!r} exists and is of another kind"
+        return f"the queue {self.name!r} already exists with another kind"
 
 
 class UnknownError(PeerError):
-    """There is no such thing: its kind is a word of the class, its name a fact."""
+    """The object `name` does not exist; `kind`, of the class, says what it is."""
 
     code = "unknown"
     kind: ClassVar[str] = "thing"
@@ -188,19 +189,19 @@ class UnknownError(PeerError):
 
 
 class UnknownTopicError(UnknownError):
-    """Nobody has made the topic `name`."""
+    """The topic `name` does not exist."""
 
     code, kind = "unknown_topic", "topic"
 
 
 class UnknownNamespaceError(UnknownError):
-    """Nobody has made the namespace `name`."""
+    """The namespace `name` does not exist."""
 
     code, kind = "unknown_namespace", "namespace"
 
 
 class UnknownMessageError(UnknownError):
-    """There is no message at the position `name`: not yet, or not any more."""
+    """No message is at the position `name`: not yet, or no longer."""
 
     code, kind = "unknown_message", "message"
 
@@ -209,13 +210,13 @@ class UnknownMessageError(UnknownError):
 
 
 class UnknownTableError(UnknownError):
-    """The pipeline has not made the table `name`."""
+    """The table `name` does not exist: the pipeline has not created it."""
 
     code, kind = "unknown_table", "table"
 
 
 class UnknownProducerError(UnknownError):
-    """No producer was ever given the id `name`."""
+    """No producer has the id `name`."""
 
     code, kind = "unknown_producer", "producer"
 
@@ -233,7 +234,7 @@ class UnknownSubscriptionError(UnknownError):
 
 
 class UnknownRoleError(UnknownError):
-    """Nobody has made the role `name`."""
+    """The role `name` does not exist."""
 
     code, kind = "unknown_role", "role"
 
@@ -245,7 +246,7 @@ class UnknownBindingError(UnknownError):
 
 
 class TopicKindError(PeerError):
-    """`name` cannot be made: `existing` is there. A name is either a topic or has partitions, never both."""
+    """The topic `name` cannot be created because of `existing`: a name is a topic or has partitions, never both."""
 
     code = "topic_kind"
 
@@ -254,11 +255,11 @@ class TopicKindError(PeerError):
         self.name, self.existing = name, existing
 
     def __str__(self) -> str:
-        return f"{self.name!r} cannot be made: {self.existing!r} exists"
+        return f"{self.name!r} cannot be created: {self.existing!r} exists"
 
 
 class MismatchError(PeerError):
-    """`what` is `existing`, and `wanted` was asked for."""
+    """A property, `what`, is `existing`, and the request needs `wanted`."""
 
     code = "mismatch"
 
@@ -271,7 +272,7 @@ class MismatchError(PeerError):
 
 
 class InUseError(PeerError):
-    """`what` cannot be removed: `user` still uses it."""
+    """An object, `what`, cannot be removed because `user` still uses it."""
 
     code = "in_use"
 
@@ -284,7 +285,7 @@ class InUseError(PeerError):
 
 
 class InvalidValueError(PeerError):
-    """`what` cannot be so because of `reason`."""
+    """An invalid value of `what`, because of `reason`."""
 
     code = "invalid_value"
 
@@ -297,7 +298,7 @@ class InvalidValueError(PeerError):
 
 
 class LimitError(PeerError):
-    """`what` is limited to `limit`, by the policy of the topic, its namespace or the broker."""
+    """The number of `what` has reached `limit`, a policy of the topic, its namespace or the broker."""
 
     code = "limit"
     retriable = True
@@ -311,7 +312,7 @@ class LimitError(PeerError):
 
 
 class SchemaInvalidError(PeerError):
-    """`what` (a definition, a type, a mode, a policy, a subject) cannot be used because of `reason`."""
+    """An invalid definition, type, mode, policy or subject (`what`), because of `reason`."""
 
     code = "schema_invalid"
 
@@ -324,7 +325,7 @@ class SchemaInvalidError(PeerError):
 
 
 class SchemaIncompatibleError(PeerError):
-    """A definition that may not follow `version` of `subject` under its compatibility `mode`."""
+    """A definition that is not compatible with `version` of `subject` under the compatibility `mode`."""
 
     code = "schema_incompatible"
 
@@ -338,7 +339,7 @@ class SchemaIncompatibleError(PeerError):
 
 
 class UnknownSchemaError(PeerError):
-    """Nobody registered `what`; `part` says whether it is a subject, a version or a schema (an id)."""
+    """The subject, version or schema id `what` is not registered; `part` says which of them it is."""
 
     code = "unknown_schema"
 
@@ -351,7 +352,7 @@ class UnknownSchemaError(PeerError):
 
 
 class SchemaReferenceError(PeerError):
-    """What a producer or an administrator says of a topic's schema does not hold."""
+    """A wrong reference to a topic's schema, from a producer or an administrator."""
 
     code = "schema_reference"
 
@@ -361,7 +362,7 @@ class SchemaReferenceError(PeerError):
 
 
 class SchemaInUseError(PeerError):
-    """`what` cannot be deleted: definitions refer to it, as `users` say."""
+    """The subject or version `what` cannot be deleted because the definitions `users` refer to it."""
 
     code = "schema_in_use"
 
@@ -370,12 +371,14 @@ class SchemaInUseError(PeerError):
         self.what, self.users = what, users
 
     def __str__(self) -> str:
-        return f"{self.what} is referred to by {', '.join(self.users)}"
+        return f"{self.what} is referenced by {', '.join(self.users)}"
 
 
 class SchemaDeletionError(PeerError):
-    """Deleting happens in two steps: `what` is `already` deleted and can only be deleted for good, or it cannot be
-    deleted for good before it is deleted. `part` says whether it is a subject or a version."""
+    """A deletion out of order: `what` is `already` deleted, or it is to be deleted permanently and is not deleted yet.
+
+    `part` says whether it is a subject or a version.
+    """
 
     code = "schema_deletion"
 
@@ -385,12 +388,12 @@ class SchemaDeletionError(PeerError):
 
     def __str__(self) -> str:
         if self.already:
-            return f"{self.what} was deleted already; it can be deleted for good (permanent)"
-        return f"{self.what} was not deleted before it is deleted for good"
+            return f"{self.what} is already deleted; it can only be deleted permanently (permanent=true)"
+        return f"{self.what} must be deleted before it can be deleted permanently"
 
 
 class SchemaReadOnlyError(PeerError):
-    """`what`, a subject or the registry, is in read-only mode."""
+    """The subject or registry, `what`, is in read-only mode."""
 
     code = "schema_read_only"
 
@@ -403,7 +406,10 @@ class SchemaReadOnlyError(PeerError):
 
 
 class SchemaRefusedError(PeerError):
-    """A message against the schema policy of its topic: which rule (`violation`), and for payloads where and why."""
+    """A message that violates the schema policy of its topic.
+
+    `violation` is the rule; for payloads, `path` and `rule` say where and why validation failed.
+    """
 
     code = "schema_refused"
 
@@ -419,13 +425,13 @@ class SchemaRefusedError(PeerError):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The facts, for wires that can carry them beside the sentence."""
+        """The attributes, for wires that can carry them besides the text."""
         return {"reason": self.violation, "subject": self.subject, "version": self.version, "path": self.path,
                 "rule": self.rule}  # fmt: skip
 
 
 class TooLargeError(PeerError):
-    """`size` is over `limit`; `what` names the thing."""
+    """The `size` of `what` exceeds `limit`."""
 
     code = "too_large"
 
@@ -438,7 +444,7 @@ class TooLargeError(PeerError):
 
 
 class UnauthenticatedError(PeerError):
-    """The peer did not prove who it is, because of `reason`."""
+    """The peer is not authenticated, because of `reason`."""
 
     code = "unauthenticated"
 
@@ -448,17 +454,17 @@ class UnauthenticatedError(PeerError):
 
 
 class TooManyFailuresError(UnauthenticatedError):
-    """Too many bad tokens came from there; the next is looked at in `wait_s`."""
+    """Too many invalid tokens from one address or principal; the next is checked after `wait_s` seconds."""
 
     code = "too_many_failures"
 
     def __init__(self, wait_s: float) -> None:
-        super().__init__(f"too many bad tokens: wait {math.ceil(wait_s)} s")
+        super().__init__(f"too many invalid tokens: wait {math.ceil(wait_s)} s")
         self.wait_s = wait_s
 
 
 class ForbiddenError(PeerError):
-    """`principal` may not do `action`."""
+    """The `principal` has no permission for `action`."""
 
     code = "forbidden"
 
@@ -471,9 +477,9 @@ class ForbiddenError(PeerError):
 
 
 class RemoteError(PeerError):
-    """The bus, or the service that was asked, answered with an error: its own code is `reported`.
+    """An error answer of the bus or of a service; `reported` is its code.
 
-    A handler that raises it answers with exactly that.
+    Raised in clients. A handler may raise it too, to answer with this code, text and details.
     """
 
     code = "remote"

@@ -1,4 +1,4 @@
-"""The root of all errors that are made on purpose."""
+"""The root of the error tree."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from typing import ClassVar
 
 
 class RacewayError(Exception):
-    """Root of all errors that Raceway raises on purpose."""
+    """The base class of all errors that Raceway raises on purpose.
+
+    `code` is stable and names the error on wires and in the journal. `retriable`: the same call may succeed later
+    without any change.
+    """
 
     code: ClassVar[str] = "internal"
     retriable: ClassVar[bool] = False

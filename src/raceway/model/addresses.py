@@ -1,4 +1,4 @@
-"""Where a door is, as text."""
+"""Network addresses as text."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from ipaddress import IPv6Address, IPv6Network
 
 
 def host_port(host: str, port: int) -> str:
-    """`host:port` as it stands in a URL: an IPv6 address, which has colons itself, is in brackets."""
+    """Return `host:port` as in a URL: an IPv6 address is put in brackets (RFC 3986, 3.2.2)."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def network_of(host: str) -> str:
-    """What counts as one address where strangers are counted: of IPv6 a /64, which one machine has whole."""
+    """Return the key under which limits count an address: the address itself, for IPv6 its /64 network."""
+    # One machine usually has a whole /64 of IPv6 to choose addresses from.
     if ":" not in host:
         return host
     try:

@@ -1,7 +1,7 @@
-"""Token buckets: how often something may happen, in the long run and at once.
+"""Token buckets: limits on how often something may happen, in the long run and at once.
 
-Keys come from peers, so their number is bounded. A bucket that falls out starts full again, which only ever lets more
-pass.
+Keys come from peers, so their number is bounded. A bucket that is evicted starts full again, which can only let more
+pass, never less.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ KEPT_BUCKETS = 10_000
 
 
 class Buckets:
-    """One bucket for each key. `time` is a monotonic clock, in seconds."""
+    """Token buckets by key. `time` is a monotonic clock, in seconds."""
 
     def __init__(self, time: Callable[[], float]) -> None:
         self._time = time
         self._buckets: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
 
     def take(self, key: Hashable, rate: float, burst: float) -> bool:
-        """Take one token of a bucket that gets `rate` a second and has room for `burst`; False if it is empty."""
+        """Take a token from the bucket of `key`, which gets `rate` per second and holds `burst`; False if empty."""
         now = self._time()
         tokens, before = self._buckets.get(key, (burst, now))
         tokens = min(burst, tokens + (now - before) * rate)

@@ -1,6 +1,6 @@
-"""A row of the journal: many of them as columns (`Batch`), one of them as a record (`Envelope`).
+"""Rows of the journal: many as columns (`Batch`), one as a record (`Envelope`).
 
-On the hot path nobody builds a record. A codec fills a `Batch`: each column is
+The hot path builds no records. A codec fills a `Batch`, in which each column is
 
     None      unused: costs nothing, in memory or on disk
     a value   holds for every row of the batch (wire, kind, producer, often the topic)
@@ -29,18 +29,18 @@ Column: TypeAlias = T | list[T | None] | None
 PUBLISH, REQUEST, RESPONSE, CONTROL = b"publish", b"request", b"response", b"control"
 MB, DANUBE, ZBUS, SENECA, HTTP = b"mb", b"danube", b"zbus", b"seneca", b"http"
 
-# Values of `error` that say how an answer failed to reach its requester.
+# Values of `error` in answers that did not reach their requester.
 LATE, DUPLICATE = b"late", b"duplicate"
 
-# Who sends what the bus itself has to say; and the errors of the answers that it gives because nobody else does.
+# The producer of the bus's own messages, and the codes of the answers that the bus gives itself.
 OWN_NAME = b"raceway"
 REFUSALS = (NoRouteError.code, BusyError.code)
 
 
 class Hop(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """One leg of a conversation: who sent, who received, which message, and times in milliseconds.
+    """A leg of a request: ids of sender, receiver and message, and times in milliseconds.
 
-    `tms` may only be compared within one host's clock: [sent, received, answered, back].
+    `tms` is [sent, received, answered, back]; compare only times of the same host's clock.
     """
 
     sid: str = ""
@@ -50,7 +50,7 @@ class Hop(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 
 
 class Envelope(msgspec.Struct, frozen=True, gc=False, kw_only=True):
-    """One row. Field names are the names of the bronze columns."""
+    """A row as a record. Field names are those of the bronze columns."""
 
     partition: int = 0
     sequence: int = -1
@@ -89,7 +89,7 @@ NUMBER_COLUMNS = (
 )  # fmt: skip
 JSON_COLUMNS = ("attributes", "hops")
 
-# Every column a batch may carry. `partition` and `sequence` are missing: the journal gives them at append.
+# All columns of a batch. `partition` and `sequence` are missing: the journal assigns them at append.
 COLUMNS = (*TEXT_COLUMNS, *NUMBER_COLUMNS, *JSON_COLUMNS, "payload")
 
 _attributes_decoder = msgspec.json.Decoder(dict[str, str])
@@ -98,39 +98,44 @@ encode_json = msgspec.json.Encoder().encode
 
 
 def encode_attributes(attributes: dict[str, str]) -> bytes | None:
-    """JSON bytes for the column; None when there are none."""
+    """Encode attributes as JSON for the column; None if there are none."""
     return encode_json(attributes) if attributes else None
 
 
 def decode_attributes(column: bytes | None) -> dict[str, str]:
+    """Decode a value of the column `attributes`."""
     return _attributes_decoder.decode(column) if column else {}
 
 
 def encode_hops(hops: Sequence[Hop]) -> bytes | None:
-    """JSON bytes for the column; None when there are none."""
+    """Encode hops as JSON for the column; None if there are none."""
     return encode_json(hops) if hops else None
 
 
 def decode_hops(column: bytes | None) -> tuple[Hop, ...]:
+    """Decode a value of the column `hops`."""
     return _hops_decoder.decode(column) if column else ()
 
 
 def agreed(values: list[T]) -> T | list[T]:
-    """A column: one value for all rows if they agree."""
+    """Return a column of these values: a single value if all are equal, else the list."""
+    # `count` runs in C, and compares by identity first.
     return values[0] if values.count(values[0]) == len(values) else values
 
 
+# Types of a column with a value for each row. Compared with `type() in`, which is faster than `isinstance`.
 _PER_ROW = (list, range)
 
 
 class Batch:
-    """Rows that enter the bus together, column by column. Not frozen: the broker fills in what only it knows.
+    """Rows that enter the bus together, as columns. Mutable: the broker fills in the columns that only it knows.
 
-    `source` is no column: what a codec read the rows from, for a receiver who speaks the same language and need not
-    read them again. Nobody else looks at it, and it is gone once the rows are on disk.
+    `source` is not a column: it is the object from which a codec read the rows, for a receiver on the same wire, which
+    then need not decode them again. It is not stored.
 
-    `later` fills in columns that such a receiver does not look at. It has its message by then: on a quiet bus somebody
-    waits for that, and for the rest nobody. Whoever else reads columns of a batch that has a source calls `complete`.
+    `later`, if set, fills in the columns that such a receiver does not read. It runs after the message was forwarded,
+    because on an idle bus a client waits for that and not for the columns. All other readers of the columns of a batch
+    with a source must call `complete` first.
     """
 
     __slots__ = ("__dict__", "later", "source")
@@ -151,7 +156,7 @@ class Batch:
     routing_key: Column[bytes] = None
     encoding: Column[bytes] = None
     error: Column[bytes] = None
-    offset: Column[int] | range = None  # the journal gives a range when all rows are of one topic
+    offset: Column[int] | range = None  # the journal assigns a range if all rows are of one topic
     time_us: Column[int] = None
     sent_ms: Column[int] = None
     answers: Column[int] = None
@@ -169,23 +174,24 @@ class Batch:
         self.__dict__.update(columns)
 
     def complete(self) -> None:
-        """All columns are filled in."""
+        """Fill in the columns left to `later`, if any."""
+        # Cleared first: `later` itself may read columns, and must run once.
         later, self.later = self.later, None
         if later is not None:
             later(self)
 
     def item(self, name: str, row: int) -> Any:
-        """The value of one column in one row."""
+        """Return the value of a column in one row."""
         column = getattr(self, name)
         return column[row] if type(column) in _PER_ROW else column
 
     def column(self, name: str) -> Sequence[Any]:
-        """One column, row by row."""
+        """Return a column as a sequence with a value for each row."""
         column = getattr(self, name)
         return column if type(column) in _PER_ROW else (column,) * self.count
 
     def keep(self, rows: list[int]) -> Batch:
-        """A batch of these rows only."""
+        """Return a new batch of these rows only."""
         self.complete()
         kept = Batch(len(rows))
         for name, column in self.__dict__.items():
@@ -195,7 +201,7 @@ class Batch:
 
     @classmethod
     def joined(cls, batches: Sequence[Batch]) -> Batch:
-        """One batch of the rows of all of them, in order. For slow paths."""
+        """Return a new batch of the rows of all batches, in order. For slow paths."""
         joined = cls(sum(batch.count for batch in batches))
         for name in dict.fromkeys(name for batch in batches for name in batch.__dict__ if name != "count"):
             values = [value for batch in batches for value in batch.column(name)]
@@ -204,12 +210,12 @@ class Batch:
         return joined
 
     def set_if_used(self, name: str, column: list[Any]) -> None:
-        """A column that no row uses stays unused."""
+        """Set a column unless all its values are None."""
         if column.count(None) < len(column):
             setattr(self, name, column)
 
     def row(self, row: int) -> Envelope:
-        """One row as an envelope, without position. For slow paths."""
+        """Return one row as an envelope, without position. For slow paths."""
         fields: dict[str, Any] = {}
         for name in TEXT_COLUMNS:
             if (value := self.item(name, row)) is not None:
@@ -220,6 +226,7 @@ class Batch:
         fields["attributes"] = decode_attributes(self.item("attributes", row))
         fields["hops"] = decode_hops(self.item("hops", row))
         fields["payload"] = self.item("payload", row) or b""
+        # The root of a causal chain stores no correlation id (see the module docstring).
         if "correlation_id" not in fields and "message_id" in fields:
             fields["correlation_id"] = fields["message_id"]
         return Envelope(**fields)
@@ -229,7 +236,7 @@ class Batch:
 
     @classmethod
     def of(cls, envelopes: Iterable[Envelope]) -> Batch:
-        """A batch of these rows; a column that no row uses stays unused. Positions are not carried over."""
+        """Return a batch of these envelopes, without their positions. Columns that no row uses are not set."""
         rows = list(envelopes)
         batch = cls(len(rows))
         for name in TEXT_COLUMNS:

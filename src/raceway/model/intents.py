@@ -1,8 +1,8 @@
-"""What a peer may ask of the bus, and what the bus may answer. The whole vocabulary between codecs and broker.
+"""Intents, which peers ask of the bus, and outcomes, which the bus answers: the interface of codecs and broker.
 
-Messages travel as columns (`Publish`, `Request`, `Respond` each hold a `Batch` of rows of one kind that arrived in
-sequence); everything else is one small record per call. A codec makes intents from bytes and bytes from outcomes; the
-broker's one door takes an intent and gives an outcome. Errors are outcomes too: a `RacewayError`.
+Messages are columns: `Publish`, `Request` and `Respond` have a `Batch` of consecutive rows of one kind. Every other
+intent is a small record. A codec decodes bytes into intents and encodes outcomes into bytes; the broker's one entry
+point takes an intent and returns an outcome. Errors are outcomes too: a `RacewayError`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raceway.errors import RacewayError
 from raceway.model.envelope import Batch
 
 SubscriptionKind = Literal["publish", "request"]
-# What a peer may name at once.
+# The kinds that `all` stands for.
 SUBSCRIPTION_KINDS: tuple[SubscriptionKind, ...] = ("publish", "request")
 
 
@@ -28,20 +28,23 @@ class _Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class Publish(msgspec.Struct, gc=False):
-    """To every subscriber of each row's topic. `whole`: all rows or none, and each has its own producer."""
+    """Deliver each row to every subscriber of its topic.
+
+    `whole`: accept all rows or none; each row has a producer of its own.
+    """
 
     batch: Batch
     whole: bool = False
 
 
 class Request(msgspec.Struct, gc=False):
-    """Each row to exactly one responder; rows carry `message_id` and perhaps `timeout_ms` and `reply_to`.
+    """Forward each row to exactly one responder. Rows have `message_id`, optionally `timeout_ms` and `reply_to`.
 
-    `waits`: where there is a queue but nobody consumes from it, the request may wait in it. `askers`: who asks, row by
-    row, where one call speaks for several peers; then all rows are of one topic.
+    `waits`: a request to a queue without a consumer may wait in it. `askers`: the requesters, row by row, if one call
+    is made for several peers; then all rows are of one topic.
 
-    `responder`: who answers, if the requester's wire has found that out by its own rule. `by_name`: it has looked and
-    found nobody, so that responders which are found by that rule are not asked.
+    `responder`: the responder, if the requester's wire has chosen it by its own rule. `by_name`: the wire has applied
+    its rule and found none, so responders that are subject to that rule are not considered.
     """
 
     batch: Batch
@@ -52,7 +55,7 @@ class Request(msgspec.Struct, gc=False):
 
 
 class AskAll(msgspec.Struct, gc=False):
-    """One request, a batch of one row, to everybody who would answer it, `limit` at most; the rest as in `Request`."""
+    """Forward one request (a batch of one row) to all its responders, `limit` at most. Other fields as in `Request`."""
 
     batch: Batch
     limit: int
@@ -61,9 +64,9 @@ class AskAll(msgspec.Struct, gc=False):
 
 
 class Respond(msgspec.Struct, gc=False):
-    """Answers to forwarded requests, matched by `message_id`, else by `parent_id`.
+    """Answer forwarded requests, which are found by `message_id`, else by `parent_id`.
 
-    `refusal`: the responder never got them, and this is why. The requester is told so by its own wire.
+    `refusal`: the error because of which the responder never got the requests; the requester's wire reports it.
     """
 
     batch: Batch
@@ -71,20 +74,20 @@ class Respond(msgspec.Struct, gc=False):
 
 
 class Reply(msgspec.Struct, gc=False):
-    """One answer, a batch of one row, to what was handed out under (`reply_to`, the row's `message_id`)."""
+    """Answer the request that was delivered under `reply_to` and the row's `message_id`; a batch of one row."""
 
     reply_to: bytes
     batch: Batch
 
 
 class Send(msgspec.Struct, gc=False):
-    """Publishes of registered producers, whose ids and topics (canonical) are columns; each row to every subscriber."""
+    """Publish rows of registered producers. Producer ids and canonical topics are columns."""
 
     batch: Batch
 
 
 class Acknowledge(msgspec.Struct, gc=False):
-    """These messages are done, each for one subscription of its topic."""
+    """Acknowledge messages, each for one subscription of its topic. The lists are parallel."""
 
     topics: list[str]
     subscriptions: list[str]
@@ -92,7 +95,7 @@ class Acknowledge(msgspec.Struct, gc=False):
 
 
 class Return(msgspec.Struct, gc=False):
-    """These messages could not be handled: deliver them again, each after its delay at the earliest."""
+    """Return messages that could not be handled, to be delivered again after their delays. The lists are parallel."""
 
     topics: list[str]
     subscriptions: list[str]
@@ -105,18 +108,18 @@ class Return(msgspec.Struct, gc=False):
 
 
 class Heartbeat(_Record, frozen=True):
-    """I am here."""
+    """Report that the peer is alive."""
 
 
 class Register(_Record, frozen=True):
-    """My name and what I do. May be repeated."""
+    """Set the name and the description of the peer. May be repeated."""
 
     name: str
     description: str
 
 
 class Subscribe(_Record, frozen=True):
-    """Send me what matches `pattern`: publishes, requests to answer, or both. A repeat replaces the priority."""
+    """Subscribe to publishes, to requests to answer, or to both. A repeat replaces the priority."""
 
     kind: SubscriptionKind | Literal["all"]
     pattern: str
@@ -124,39 +127,39 @@ class Subscribe(_Record, frozen=True):
 
 
 class Unsubscribe(_Record, frozen=True):
-    """End the subscription, or both, that name exactly this pattern."""
+    """End the subscriptions of this kind, or of both, with exactly this pattern."""
 
     kind: SubscriptionKind | Literal["all"]
     pattern: str
 
 
 class WatchLog(_Record, frozen=True):
-    """Send me log records of these levels whose message the regular expression finds. Replaces the former filter."""
+    """Subscribe to log records of these levels whose message matches `regex`. Replaces an earlier filter."""
 
     levels: tuple[str, ...]
     regex: str | None = None
 
 
 class UnwatchLog(_Record, frozen=True):
-    """No more log records."""
+    """End the subscription to log records."""
 
 
 class ListPeers(_Record, frozen=True):
-    """Who is connected?"""
+    """List the connected peers."""
 
 
 class ListSubscriptions(_Record, frozen=True):
-    """What has this peer (None: I myself) subscribed to?"""
+    """List the subscriptions of a peer (None: of the caller)."""
 
     peer: str | None = None
 
 
 class ListTopics(_Record, frozen=True):
-    """Which patterns are subscribed, and by whom?"""
+    """List the subscribed patterns and their subscribers."""
 
 
 class ReadMetrics(_Record, frozen=True):
-    """Figures; `parameters` keeps only parameterised ones with these values."""
+    """Read metrics; `parameters` selects those that have parameters with these values."""
 
     parameters: dict[str, str] | None = None
 
@@ -172,32 +175,37 @@ Intent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Ret
 
 
 class Taken(_Record, frozen=True):
-    """The batch was taken, except for these rows: (start, stop, why). Rows without a route are stored all the same."""
+    """The batch was accepted, except the `refused` rows: (start, stop, error). Rows without a route are stored too."""
 
     refused: tuple[tuple[int, int, RacewayError], ...] = ()
 
 
 class Asked(_Record, frozen=True):
-    """So many were asked; each answers or fails by itself."""
+    """The request was forwarded to `count` responders; each answers or fails by itself."""
 
     count: int
 
 
 class Sent(_Record, frozen=True):
-    """The batch was taken, except for `refused` rows. `early` rows, (start, stop), are on topics that promise nothing:
-    their senders may be answered now, all others when the rows are committed."""
+    """The batch was accepted, except the `refused` rows: (start, stop, error).
+
+    `early` rows, (start, stop), are on non-reliable topics: their senders may be answered now, all others when the rows
+    are committed.
+    """
 
     refused: tuple[tuple[int, int, RacewayError], ...] = ()
     early: tuple[tuple[int, int], ...] = ()
 
 
 class Done(_Record, frozen=True):
-    """It is so; `changed` is False when there was nothing to change."""
+    """Success. `changed` is False if the call was a no-op."""
 
     changed: bool = True
 
 
 class PeerRow(_Record, frozen=True):
+    """A connected peer."""
+
     id: str
     name: str
     description: str
@@ -207,39 +215,49 @@ class PeerRow(_Record, frozen=True):
 
 
 class Peers(_Record, frozen=True):
+    """The outcome of `ListPeers`."""
+
     rows: tuple[PeerRow, ...]
 
 
 class SubscriptionRow(_Record, frozen=True):
+    """A subscription of one peer."""
+
     kind: SubscriptionKind
     pattern: str
     priority: float
 
 
 class Subscriptions(_Record, frozen=True):
-    """Sorted by pattern, then kind."""
+    """The outcome of `ListSubscriptions`, sorted by pattern, then kind."""
 
     rows: tuple[SubscriptionRow, ...]
 
 
 class SubscriberRow(_Record, frozen=True):
+    """A subscriber of a pattern."""
+
     peer: str
     priority: float
 
 
 class PatternRow(_Record, frozen=True):
+    """A subscribed pattern with its subscribers."""
+
     kind: SubscriptionKind
     pattern: str
     subscribers: tuple[SubscriberRow, ...]
 
 
 class Patterns(_Record, frozen=True):
-    """Sorted by pattern, then kind; responders highest priority first."""
+    """The outcome of `ListTopics`, sorted by pattern, then kind; responders with the highest priority first."""
 
     rows: tuple[PatternRow, ...]
 
 
 class Metric(_Record, frozen=True):
+    """The value of one metric."""
+
     name: str
     type: str
     value: float
@@ -247,6 +265,8 @@ class Metric(_Record, frozen=True):
 
 
 class Metrics(_Record, frozen=True):
+    """The outcome of `ReadMetrics`."""
+
     time_us: int
     rows: tuple[Metric, ...]
 

@@ -1,18 +1,19 @@
-"""Seneca's patterns: which of them a message matches, and what they are called on the bus.
+"""Seneca's patterns: the routing of messages by their keys, and the names of patterns on the bus.
 
-A pattern is a few keys with values, `cmd:sum,role:math`; values compare as text. Which pattern wins is not "most keys":
-keys are tested in alphabetical order, the first branch that matches is followed, deeper matches on it override
-shallower ones, and other branches are tried only while nothing has been found. `PatternRouter` is that rule as npm
-`seneca` has it, order of adding and globs included, because a service must not be reached by other messages through
-the bus than it would be directly. (One thing is not copied: there a value such as `constructor` is taken for a branch
-that every object has, and then hides globs.)
+A pattern is a set of keys with values, `cmd:sum,role:math`; values are compared as text. The winner is not the pattern
+with most keys: keys are tested in alphabetical order, the first branch that matches is followed, deeper matches on it
+override shallower ones, and other branches are tried only while nothing has been found. `PatternRouter` follows that
+rule as npm `seneca` does, order of adding and globs included, because a service must get the same messages through the
+bus as directly. (One thing is not copied: in JavaScript a value such as `constructor` is found as a property of every
+object, and then hides globs.)
 
-A pin is a pattern by which a service is attached. Its name on the bus is the values of its keys joined by dots, the
-keys in the order `sys role plugin base area aim cmd`, then alphabetical: `role:math,cmd:sum` is `math.sum`. A value `*`
-is one level: `role:math,cmd:*` is the pattern `math.+` over topics. What cannot be spelled so needs a name given to it.
+A pin is the pattern of an attached service. Its name on the bus is the values of its keys joined by dots, with the keys
+in the order `sys role plugin base area aim cmd`, then alphabetical: `role:math,cmd:sum` is `math.sum`. A value `*` is
+one level: `role:math,cmd:*` is the pattern `math.+` over topics. A pin whose values do not make a valid name needs one
+in the settings.
 
-Names of pins may overlap: `plugin:math,cmd:*` is `math.+`, which covers `math.sum`. Messages of Seneca are told apart
-by their keys, so the router decides; messages of other wires have nothing but the name (`PinTable.maybe_named`).
+Names of pins may overlap: `plugin:math,cmd:*` is `math.+`, which matches `math.sum`. Seneca's messages are routed by
+their keys; messages of other wires have only the name (`PinTable.maybe_named`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Look: TypeAlias = Callable[[str], str]
 MaybeLook: TypeAlias = Callable[[str], str | None]
 
 KEY_ORDER = ("sys", "role", "plugin", "base", "area", "aim", "cmd")
-# Actions every Seneca instance has for itself. They are never exposed to the network.
+# Actions that every Seneca instance has for itself; they must never be reachable from the network.
 _INTERNAL_ROLES, _INTERNAL_SYSTEM = ("seneca", "transport"), "seneca"
 INTERNAL_KEYS = ("role", "sys")
 
@@ -41,13 +42,13 @@ _ESCAPED = {"**": "*", "*?": "?"}
 
 
 class Unmatchable(str):
-    """Text of a value that is not there: it equals a literal of that text, but no glob matches it."""
+    """The text of an absent value: it equals a literal with that text, but no glob matches it."""
 
     __slots__ = ()
 
 
 class Compound(str):
-    """Text of an array or object: every glob matches it."""
+    """The text of an array or object: every glob matches it."""
 
     __slots__ = ()
 
@@ -56,17 +57,18 @@ MISSING, NULL = Unmatchable("undefined"), Unmatchable("null")
 
 
 def alphabetical(text: str) -> bytes:
-    """JavaScript's order of texts, by UTF-16 units."""
+    """Return a sort key for JavaScript's order of strings, by UTF-16 code units."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
 def canonical_text(pattern: Mapping[str, str]) -> str:
-    """`role:math,cmd:sum` in any order is `cmd:sum,role:math`. Pairs are sorted, not keys: `a1:x,a:x`."""
+    """Return the canonical text of a pattern: `role:math,cmd:sum` in any order is `cmd:sum,role:math`."""
+    # Pairs are sorted, not keys, as in npm `seneca`: `a1:x` comes before `a:x`.
     return ",".join(sorted((f"{key}:{value}" for key, value in pattern.items() if "$" not in key), key=alphabetical))
 
 
 def is_internal(look: Look) -> bool:
-    """Would a Seneca instance take this message for one of its own?"""
+    """Return whether a message would reach an internal action of a Seneca instance."""
     return look("role") in _INTERNAL_ROLES or look("sys") == _INTERNAL_SYSTEM
 
 
@@ -74,12 +76,13 @@ def is_internal(look: Look) -> bool:
 
 
 def is_glob(value: str) -> bool:
+    """Return whether a value has wildcards."""
     return _GLOB.search(value) is not None
 
 
 def compile_glob(glob: str) -> Callable[[str], bool]:
-    """`*` any run, `?` one UTF-16 unit. Parts between stars are found at their first place, and that is final
-    (an atomic group), so no text can make the search backtrack."""
+    """Compile a glob: `*` is any text, `?` one UTF-16 code unit."""
+    # Parts between stars are matched at their first place, in atomic groups: no text can make the search backtrack.
     parts = [""]
     for piece in _GLOB_PIECE.findall(_units(glob)):
         if piece == "*":
@@ -93,7 +96,7 @@ def compile_glob(glob: str) -> Callable[[str], bool]:
 
 
 def _units(text: str) -> str:
-    """One character per UTF-16 unit, as a pattern of JavaScript counts them."""
+    """Return a text with one character per UTF-16 code unit, as JavaScript's patterns count them."""
     if not text or max(text) <= "\uffff":
         return text
     encoded = text.encode("utf-16-le", "surrogatepass")
@@ -104,7 +107,7 @@ def _units(text: str) -> str:
 
 
 class _Node(Generic[V]):
-    """Tests one key. `values` is empty or the one value of the pattern that ends here."""
+    """A test of one key. `values` has the value of the pattern that ends here, if any."""
 
     __slots__ = ("globs", "key", "literals", "order", "star", "values")
 
@@ -117,10 +120,11 @@ class _Node(Generic[V]):
         self.values: list[V] = []
 
     def test(self, key: str) -> None:
+        """Set the key that this node tests."""
         self.key, self.order = key, alphabetical(key)
 
     def child(self, value: str) -> _Node[V]:
-        """Made if it is new."""
+        """Return the child for a value or glob, creating it if needed."""
         if not is_glob(value):
             return self.literals.setdefault(value, _Node())
         for glob, _, node in self.globs:
@@ -130,7 +134,7 @@ class _Node(Generic[V]):
         return self.globs[-1][2]
 
     def step_aside(self, key: str) -> None:
-        """Another key is tested here; what was tested before is tested when that finds nothing."""
+        """Test another key here; the present test moves to `star`, which is tried when that key matches nothing."""
         aside: _Node[V] = _Node()
         aside.key, aside.order, aside.star = self.key, self.order, self.star
         aside.literals, aside.globs = self.literals, self.globs
@@ -138,6 +142,7 @@ class _Node(Generic[V]):
         self.literals, self.globs, self.star = {}, [], aside
 
     def follow(self, text: str) -> _Node[V] | None:
+        """Return the child that a text matches, literals before globs, or None."""
         node = self.literals.get(text)
         if node is not None:
             return node
@@ -145,14 +150,14 @@ class _Node(Generic[V]):
 
 
 class PatternRouter(Generic[V]):
-    """Patterns with one value each, and the one that a message matches."""
+    """Patterns with one value each. Finds the pattern that a message matches by Seneca's rule."""
 
     def __init__(self) -> None:
         self._top: _Node[V] = _Node()
         self._values: dict[str, tuple[Pattern, V]] = {}
 
     def add(self, pattern: Mapping[str, str], value: V) -> None:
-        """The same pattern again replaces the value and keeps its place."""
+        """Add a pattern. A repeat replaces the value and keeps the place."""
         self._values[_exact(pattern)] = (dict(pattern), value)
         self._insert(pattern, value)
 
@@ -163,7 +168,8 @@ class PatternRouter(Generic[V]):
         node.values = [value]
 
     def remove(self, pattern: Mapping[str, str]) -> bool:
-        """As if it had never been added: a branch left behind would still lead messages astray."""
+        """Remove a pattern; return False if it is unknown."""
+        # The tree is built again: an empty branch would still be followed, and hide other patterns.
         if self._values.pop(_exact(pattern), None) is None:
             return False
         self._top = _Node()
@@ -172,12 +178,12 @@ class PatternRouter(Generic[V]):
         return True
 
     def maybe_get(self, pattern: Mapping[str, str]) -> V | None:
-        """The value of exactly this pattern."""
+        """Return the value of exactly this pattern, or None."""
         known = self._values.get(_exact(pattern))
         return None if known is None else known[1]
 
     def maybe_find(self, look: Look) -> V | None:
-        """`look` gives a message's value of a key as text."""
+        """Return the value of the pattern that a message matches, or None. `look` gives the message's text of a key."""
         node: _Node[V] | None = self._top
         found, aside = self._top.values, []
         while node is not None:
@@ -194,7 +200,7 @@ class PatternRouter(Generic[V]):
         return found[0] if found else None
 
     def __iter__(self) -> Iterator[tuple[Pattern, V]]:
-        """In order of adding."""
+        """Iterate in order of adding."""
         return iter(self._values.values())
 
     def __len__(self) -> int:
@@ -202,7 +208,7 @@ class PatternRouter(Generic[V]):
 
 
 def _node_testing(node: _Node[V], key: str) -> _Node[V]:
-    """Where this key is tested on the way through nodes that test others; made if there is none."""
+    """Return the node that tests this key, on the path of nodes that test other keys; create it if needed."""
     order = alphabetical(key)
     while node.key is not None and node.key != key:
         if order < node.order:
@@ -217,7 +223,8 @@ def _node_testing(node: _Node[V], key: str) -> _Node[V]:
 
 
 def _exact(pattern: Mapping[str, str]) -> str:
-    """A text that no other pattern has; in a canonical text a comma may be part of a value."""
+    """Return a text that is unique for a pattern."""
+    # The canonical text is not: a comma may be part of a value.
     return repr(sorted(pattern.items()))
 
 
@@ -225,7 +232,7 @@ def _exact(pattern: Mapping[str, str]) -> str:
 
 
 class Pin:
-    """A pattern and its name: `topic` has `+` for a level that may be anything. Not changed once it is made."""
+    """A pattern and its name, `topic`, in which `+` is a level that matches any value. Immutable."""
 
     __slots__ = ("_folded", "_globs", "_literals", "_stars", "is_named", "pattern", "text", "topic")
 
@@ -234,12 +241,12 @@ class Pin:
         self._folded = fold(topic).split(".")
         self._literals = {key: value for key, value in pattern.items() if not is_glob(value)}
         self._globs = {key: compile_glob(value) for key, value in pattern.items() if is_glob(value)}
-        # Keys whose value is a level of its own, and which level.
+        # Keys with the value `*`, and the level of each in the topic.
         self._stars = [] if is_named else _stars(pattern)
 
     @classmethod
     def of(cls, pattern: Mapping[str, str], name: str | None = None) -> Pin:
-        """`name` is one given to the pin. Raises NameInvalidError and NameReservedError."""
+        """Make a pin; `name`, if given, is its topic. Raises NameInvalidError and NameReservedError."""
         ordered = {key: pattern[key] for key in sorted(pattern, key=_in_order)}
         topic = canonical_name(name) if name is not None else _name_of(ordered)
         refuse_reserved(topic)
@@ -256,13 +263,13 @@ class Pin:
         return self.pattern, self.topic, self.is_named
 
     def matches(self, look: Look) -> bool:
-        """Does a message say all that the pattern wants? Which of several that match wins is for the router to say."""
+        """Return whether a message matches the pattern. The router chooses among several that do."""
         if any(look(key) != value for key, value in self._literals.items()):
             return False
         return all(_matches_glob(look(key), matching) for key, matching in self._globs.items())
 
     def topic_for(self, look: Look) -> str:
-        """The topic of a message that matches. Raises NameInvalidError where a value cannot be a level."""
+        """Return the topic of a message that matches. Raises NameInvalidError if a value cannot be a level."""
         if not self._stars:
             return self.topic
         levels = self.topic.split(".")
@@ -271,7 +278,7 @@ class Pin:
         return ".".join(levels)
 
     def maybe_keys(self, topic: str) -> Pattern | None:
-        """What a message of that topic must say to match; None if the topic is not this pin's."""
+        """Return the keys and values that a message of this topic needs to match; None if it is not the pin's topic."""
         if not self._stars:
             return self._literals if topic == self.topic or fold(topic).split(".") == self._folded else None
         levels = topic.split(".")
@@ -281,7 +288,8 @@ class Pin:
 
     @property
     def open_levels(self) -> list[bool]:
-        """Which levels of the topic may be anything. Of two pins that cover a topic, the lesser list says more."""
+        """For each level of the topic, whether it matches any value."""
+        # Compared as lists: of two pins for a topic, the smaller list is more specific, from the left.
         return [level == ANY_LEVEL for level in self._folded]
 
 
@@ -292,7 +300,7 @@ def _matches_glob(text: str, matching: Callable[[str], bool]) -> bool:
 def _name_of(pattern: Pattern) -> str:
     text = canonical_text(pattern)
     if not pattern:
-        raise NameInvalidError(text, "the empty pattern has no name of its own; one must be configured for it")
+        raise NameInvalidError(text, "the empty pattern has no name; configure one in seneca.names")
     topic = ".".join([_level(text, value) for value in pattern.values()])
     if len(topic) > MAX_NAME_LENGTH:
         raise NameInvalidError(topic, f"it has {len(topic)} characters, {MAX_NAME_LENGTH} are allowed")
@@ -316,7 +324,7 @@ def _level(text: str, value: str) -> str:
     if value == ANY_VALUE:
         return ANY_LEVEL
     if is_glob(value):
-        raise NameInvalidError(text, f"the glob {value!r} is more than one level; a name must be configured for it")
+        raise NameInvalidError(text, f"the glob {value!r} is more than one level; configure a name in seneca.names")
     return canonical_name(value)
 
 
@@ -329,12 +337,12 @@ def _single_level(value: str) -> str:
         return value
     level = canonical_name(value)
     if "." in level:
-        raise NameInvalidError(value, "it stands for one level, and a dot would make it two")
+        raise NameInvalidError(value, "it is the value of one level and must not contain a dot")
     return level
 
 
 def maybe_topic(text: MaybeLook) -> str | None:
-    """The topic of a message that no pin matches: those of the seven keys that are text; None if none is.
+    """Return the topic of a message that no pin matches, from the texts of the seven keys; None if it has none.
 
     Raises NameInvalidError and NameReservedError.
     """
@@ -347,7 +355,7 @@ def maybe_topic(text: MaybeLook) -> str | None:
 
 
 class PinTable(Generic[V]):
-    """Attached pins: found by message, told apart by name. `changes` counts what was added and removed."""
+    """The attached pins, found by message or by name. `changes` counts additions and removals."""
 
     def __init__(self) -> None:
         self.changes = 0
@@ -355,16 +363,17 @@ class PinTable(Generic[V]):
         self._names: dict[str, Pin] = {}
 
     def add(self, pin: Pin, value: V) -> None:
-        """The same pin again replaces the value. Raises PinTakenError if another pin has its name, or the same pattern
-        has another."""
+        """Add a pin. A repeat replaces the value.
+
+        Raises PinTakenError if another pin has its name, or if its pattern has another name.
+        """
         self.check([pin])
         self.changes += 1
         self._names[fold(pin.topic)] = pin
         self._router.add(pin.pattern, (pin, value))
 
     def check(self, pins: Iterable[Pin]) -> None:
-        """Could all of them be added? Raises PinTakenError for the first that could not, also because of another one
-        of them."""
+        """Check that all pins could be added together. Raises PinTakenError for the first that conflicts."""
         names: dict[str, Pin] = {}
         patterns: dict[str, Pin] = {}
         for pin in pins:
@@ -377,7 +386,7 @@ class PinTable(Generic[V]):
             names[name] = patterns[pattern] = pin
 
     def remove(self, pin: Pin) -> bool:
-        """False if it was not there."""
+        """Remove a pin; return False if it is unknown."""
         if self.maybe_get(pin) is None:
             return False
         self.changes += 1
@@ -385,20 +394,25 @@ class PinTable(Generic[V]):
         return self._router.remove(pin.pattern)
 
     def maybe_get(self, pin: Pin) -> V | None:
+        """Return the value of a pin, or None."""
         known = self._router.maybe_get(pin.pattern)
         return known[1] if known is not None and known[0] == pin else None
 
     def maybe_attached(self, pattern: Mapping[str, str]) -> Pin | None:
-        """The pin of this very pattern, whatever its name."""
+        """Return the pin with exactly this pattern, whatever its name, or None."""
         known = self._router.maybe_get(pattern)
         return None if known is None else known[0]
 
     def maybe_find(self, look: Look) -> tuple[Pin, V] | None:
+        """Return the pin that a Seneca message matches, with its value, or None."""
         return self._router.maybe_find(look)
 
     def maybe_named(self, topic: str) -> Pin | None:
-        """Whom a message of another wire means by this topic: the pin whose name says most of it, from the left. Where
-        the router gives the message that is made for this pin to another one of that name, it means that one."""
+        """Return the pin for a message of another wire on this topic, or None.
+
+        That is the pin with the most specific name, from the left; unless the router would give the message made for it
+        to another pin that the topic matches.
+        """
         covering = [pin for pin, _ in self if pin.maybe_keys(topic) is not None]
         if len(covering) < 2:
             return covering[0] if covering else None
@@ -408,13 +422,13 @@ class PinTable(Generic[V]):
         return nearest if winner is None or winner[0] not in covering else winner[0]
 
     def maybe_missed(self, topic: str, look: Look) -> tuple[Pin, V] | None:
-        """Of the pins that this topic names, the one that a message matches although the router has not found it: the
-        router does not come back from a branch that another pin has led it into."""
+        """Return a pin that both topic and message match although the router has not found it, or None."""
+        # The router does not return from a branch into which another pin has led it.
         missed = [entry for entry in self if entry[0].matches(look) and entry[0].maybe_keys(topic) is not None]
         return min(missed, key=lambda entry: entry[0].open_levels, default=None)
 
     def __iter__(self) -> Iterator[tuple[Pin, V]]:
-        """In order of adding."""
+        """Iterate in order of adding."""
         return (entry for _, entry in self._router)
 
     def __len__(self) -> int:

@@ -1,4 +1,4 @@
-"""What the schema registry keeps and shows: versions of subjects, and what topics are bound to."""
+"""Records of the schema registry: versions of subjects, and the schemas of topics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Literal
 import msgspec
 
 SchemaType = Literal["bytes", "string", "number", "avro", "json_schema", "protobuf"]
-# The transitive ones look at every version there is, the others at the latest.
+# Transitive modes compare with every version, the others with the latest.
 Mode = Literal["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]
 Access = Literal["READWRITE", "READONLY"]
 Policy = Literal["none", "warn", "enforce"]
@@ -18,7 +18,10 @@ class _Record(msgspec.Struct, frozen=True, gc=False):
 
 
 class SchemaReference(_Record, frozen=True):
-    """Another version that a definition uses, and the `name` by which it does: a type, an address, an imported file."""
+    """A reference to a version of another subject; `name` is what the definition calls it.
+
+    That is a type (Avro), an address (JSON Schema) or an imported file (Protobuf).
+    """
 
     name: str
     subject: str
@@ -26,11 +29,11 @@ class SchemaReference(_Record, frozen=True):
 
 
 class SchemaVersion(_Record, frozen=True):
-    """One version of a subject. (`schema_id`, `version`) names it on Danube, `registry_id` names its definition in the
-    REST form: subjects that have the same definition share it.
+    """A version of a subject.
 
-    `definition` is exactly what was registered, except that a Protobuf descriptor becomes text. A version that is
-    `deleted` still explains what was written with it.
+    Danube identifies it by (`schema_id`, `version`), the REST interface by `registry_id`, which subjects with the same
+    definition share. `definition` is exactly as registered, except that a Protobuf descriptor becomes text. A `deleted`
+    version can still be read, for messages written with it.
     """
 
     subject: str
@@ -49,7 +52,7 @@ class SchemaVersion(_Record, frozen=True):
 
 
 class SubjectRow(_Record, frozen=True):
-    """A subject that has versions, described by its latest one; `deleted` if all of them are."""
+    """A subject with properties of its latest version; `deleted` if all versions are."""
 
     subject: str
     schema_id: int
@@ -61,7 +64,7 @@ class SubjectRow(_Record, frozen=True):
 
 
 class TopicSchema(_Record, frozen=True):
-    """What a topic is bound to. Without a subject there is no `schema_id`."""
+    """The schema and the policy of a topic. `schema_id` is None if `subject` is."""
 
     topic: str
     subject: str | None = None

@@ -1,7 +1,7 @@
-"""Who somebody is, and what roles may allow: the words of the bus's access control.
+"""Principals, roles and bindings: the records of access control.
 
-A role is a list of permissions. A binding gives a role to a principal at a scope: everywhere, in one Danube namespace,
-or on one topic. What is allowed at a scope is allowed at the narrower ones within it.
+A role is a list of permissions. A binding grants a role to a principal in a scope: everywhere, in one Danube namespace,
+or on one topic. A permission in a scope includes the narrower scopes within it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PRINCIPAL_TYPES = ("service_account", "user", "broker_internal", ANONYMOUS)
 
 
 class Principal(NamedTuple):
-    """`anonymous` for those who did not say; their name is their wire."""
+    """An authenticated identity. Peers without one have type `anonymous` and the name of their wire."""
 
     type: str
     name: str
@@ -32,17 +32,19 @@ class Principal(NamedTuple):
         return f"{self.type}:{self.name}"
 
 
-# Whoever shows the administrator's own token. No other token and no binding can name it.
+# The holder of the administrator's token. Tokens and bindings cannot name it: "owner" is not in PRINCIPAL_TYPES.
 OWNER = Principal("owner", "administrator")
 
 
 class Role(msgspec.Struct, frozen=True):
+    """A named list of permissions."""
+
     name: str
     permissions: tuple[Permission, ...]
 
 
 class Binding(msgspec.Struct, frozen=True):
-    """`resource` names the namespace or the topic (as the bus knows it); empty for the cluster."""
+    """A role granted to a principal. `resource` is the namespace or the canonical topic; empty for the cluster."""
 
     id: str
     principal_type: str

@@ -1,4 +1,4 @@
-"""Records of producers, consumers, subscriptions and topics: what is asked for, what is kept, what is shown.
+"""Records of producers, consumers, subscriptions and topics: parameters of calls, policies, and rows for display.
 
 Names of topics are canonical: `orders`, or `/shop/orders` in a namespace of its own.
 """
@@ -19,7 +19,7 @@ Poison = Literal["block", "drop", "dead_letter"]
 SUBSCRIPTION_TYPES: tuple[SubscriptionType, ...] = get_args(SubscriptionType)
 MAX_UNACKED = 10_000
 LARGEST = (1 << 63) - 1
-# Danube's messages say it in 32 bits.
+# The field of Danube's messages has 32 bits.
 MOST_REDELIVERIES = (1 << 32) - 1
 
 
@@ -27,11 +27,11 @@ class _Record(msgspec.Struct, frozen=True, gc=False):
     pass
 
 
-# ---- what is asked for ----------------------------------------------------------------------------------------------
+# ---- parameters of calls --------------------------------------------------------------------------------------------
 
 
 class Start(_Record, frozen=True):
-    """Where a new subscription or queue begins. `value` is an offset, or a time in microseconds since 1970."""
+    """The start of a new subscription or queue. `value` is an offset, or a time in microseconds since 1970."""
 
     at: Literal["first", "last", "offset", "time"] = "last"
     value: int = 0
@@ -41,7 +41,7 @@ LAST = Start()
 
 
 def parse_start(text: str) -> Start:
-    """`first`, `last` (or nothing, or `end`), an offset, or a time with its zone. Raises InvalidValueError."""
+    """Parse `first`, `last` (or `end`, or empty), an offset, or a time with a zone. Raises InvalidValueError."""
     if text in ("", "last", "end"):
         return LAST
     if text == "first":
@@ -53,13 +53,16 @@ def parse_start(text: str) -> Start:
     except ValueError:
         when = None
     if when is None or when.tzinfo is None:
-        wanted = "`first`, `last`, an offset, or a time with its zone such as 2026-01-31T12:00:00Z"
-        raise InvalidValueError("start", f"{wanted}, not {text[:100]!r}")
+        wanted = "must be `first`, `last`, an offset, or a time with a zone such as 2026-01-31T12:00:00Z"
+        raise InvalidValueError("start", f"{wanted}, got {text[:100]!r}")
     return Start("time", max(round(when.timestamp() * 1_000_000), 0))
 
 
 class ProducerWanted(_Record, frozen=True):
-    """`subject`: the schema its messages have, by the latest version, by one version, or by any from `min_version`."""
+    """The parameters of a new producer.
+
+    `subject`: the schema of its messages: the latest version, `version`, or any version from `min_version` on.
+    """
 
     topic: str
     name: str
@@ -71,8 +74,11 @@ class ProducerWanted(_Record, frozen=True):
 
 
 class ConsumerWanted(_Record, frozen=True):
-    """`filters` are globs over keys; they count in a key-shared subscription only. `in_flight`: messages that the
-    consumer wants to have at once, if it says so. `start` and `create_topic` are for a subscription that is new."""
+    """The parameters of a new consumer.
+
+    `filters` are globs over keys, used in a key-shared subscription only. `in_flight`: delivered messages without an
+    acknowledgement that the consumer asks for. `start` and `create_topic` apply to a new subscription only.
+    """
 
     topic: str
     name: str
@@ -84,11 +90,11 @@ class ConsumerWanted(_Record, frozen=True):
     create_topic: bool = False
 
 
-# ---- settings -------------------------------------------------------------------------------------------------------
+# ---- policies -------------------------------------------------------------------------------------------------------
 
 
 class FailurePolicy(_Record, frozen=True):
-    """What becomes of a message that is not acknowledged (Danube, failure policy)."""
+    """The treatment of messages that are not acknowledged (Danube's failure policy)."""
 
     max_redelivery_count: int = 5
     ack_timeout_ms: int = 30_000
@@ -99,25 +105,26 @@ class FailurePolicy(_Record, frozen=True):
     poison: Poison = "block"
 
     def check(self) -> None:
-        """Raises InvalidValueError."""
+        """Check all values. Raises InvalidValueError."""
         if self.poison == "dead_letter" and not self.dead_letter_topic:
-            raise InvalidValueError("dead_letter_topic", "the poison policy dead_letter needs one")
+            raise InvalidValueError("dead_letter_topic", "required by the poison policy dead_letter")
         if not self.ack_timeout_ms:
-            raise InvalidValueError("ack_timeout_ms", "at least 1")
+            raise InvalidValueError("ack_timeout_ms", "must be at least 1")
         if not 0 <= self.max_redelivery_count <= MOST_REDELIVERIES:
-            raise InvalidValueError("max_redelivery_count", f"from 0 to {MOST_REDELIVERIES}")
+            raise InvalidValueError("max_redelivery_count", f"must be from 0 to {MOST_REDELIVERIES}")
         for name in ("ack_timeout_ms", "base_redelivery_delay_ms", "max_redelivery_delay_ms"):
             if not 0 <= getattr(self, name) <= LARGEST:
-                raise InvalidValueError(name, f"from 0 to {LARGEST}")
+                raise InvalidValueError(name, f"must be from 0 to {LARGEST}")
 
     def wait_ms(self, failures: int, wanted_ms: int = 0) -> int:
-        """How long after its so many-th failure a message waits; a consumer may want it to wait longer."""
+        """Return the delay before a redelivery after this many failures; a consumer may ask for a longer one."""
+        # Bounded: `<<` with thousands of failures would build a huge number.
         doublings = min(failures - 1, 62) if self.backoff == "exponential" else 0
         return min(max(self.base_redelivery_delay_ms << doublings, wanted_ms), self.max_redelivery_delay_ms)
 
 
 class Policies(_Record, frozen=True, omit_defaults=True):
-    """Limits of a topic, a namespace, or the broker. None: ask the next wider one. 0: no limit."""
+    """Limits of a topic, a namespace or the broker. None: inherit from the wider one. 0: no limit."""
 
     max_producers_per_topic: int | None = None
     max_subscriptions_per_topic: int | None = None
@@ -128,13 +135,13 @@ class Policies(_Record, frozen=True, omit_defaults=True):
     max_message_size: int | None = None
 
     def check(self) -> None:
-        """Raises InvalidValueError."""
+        """Check all values. Raises InvalidValueError."""
         for name in self.__struct_fields__:
             if not 0 <= (getattr(self, name) or 0) <= LARGEST:
-                raise InvalidValueError(name, f"from 0 to {LARGEST}")
+                raise InvalidValueError(name, f"must be from 0 to {LARGEST}")
 
     def within(self, wider: Policies) -> Policies:
-        """These, and where they say nothing the wider ones."""
+        """Return these policies, with values of `wider` in place of None."""
         chosen = {
             name: getattr(wider, name) if (own := getattr(self, name)) is None else own
             for name in self.__struct_fields__
@@ -142,21 +149,25 @@ class Policies(_Record, frozen=True, omit_defaults=True):
         return Policies(**chosen)
 
 
-# ---- what is shown --------------------------------------------------------------------------------------------------
+# ---- rows for display -----------------------------------------------------------------------------------------------
 
 
 class ProducerRow(_Record, frozen=True):
+    """A producer."""
+
     id: int
     name: str
 
 
 class ConsumerRow(_Record, frozen=True):
+    """A consumer."""
+
     id: int
     name: str
 
 
 class TopicRow(_Record, frozen=True):
-    """`reliable` is None on a topic that no Danube producer has settled yet. A base has `partitions` and no more."""
+    """A topic. `reliable` is None until a Danube producer decides it. A partitioned topic has `partitions` only."""
 
     name: str
     reliable: bool | None = None
@@ -165,9 +176,12 @@ class TopicRow(_Record, frozen=True):
 
 
 class SubscriptionStatus(_Record, frozen=True):
-    """How a subscription is. `lag` counts publishes that nobody has acknowledged yet; `blocked_at` is the offset of the
-    first message that failed too often and stops what is behind it, `blocked_by` what it failed of. `in_flight_limit`:
-    messages that its consumers may have at once now; 0 where nothing is held for them."""
+    """The state of a subscription.
+
+    `lag` counts publishes that are not acknowledged yet. `blocked_at` is the offset of the message that failed too
+    often and blocks those after it, `blocked_by` its last error. `in_flight_limit`: delivered messages without an
+    acknowledgement that its consumers may have now; 0 if messages are not held for acknowledgement.
+    """
 
     topic: str
     name: str

@@ -1,15 +1,15 @@
-"""Names of topics, patterns over them, and who matches what.
+"""Names of topics, patterns over them, and matching.
 
-A canonical name is what every wire shares: letters and digits of any script in Unicode normal form C, `.`, `_` and
-`-`, 255 characters at most. Dots part a name into levels. A wire may spell less: MB knows ASCII letters and digits
-only, each level starting with a letter, five levels at most.
+A canonical name is common to all wires: letters and digits of any script in Unicode normal form C, `.`, `_` and `-`,
+255 characters at most. Dots separate levels. A wire may allow less: MB has ASCII letters and digits only, a letter at
+the start of each level, five levels at most.
 
 A pattern is a name in which a whole level may be `+` (exactly one level) and the last level may be `#` (zero or more
-levels). Matching disregards case. Names under `system.` and `raceway.` are the broker's own streams: a pattern sees
-them only if its first level is that very word, so `#` does not receive the audit stream.
+levels). Matching ignores case. Names under `system.` and `raceway.` are the broker's own streams: a pattern matches
+them only if its first level is that word itself, so `#` does not receive the audit stream.
 
-`matches` says the rules in the plainest way and is the oracle; `PatternTrie` answers the same question for many
-patterns at once.
+`matches` states the rules in the simplest way and is the oracle of the tests; `PatternTrie` matches many patterns at
+once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MAX_NAME_LENGTH = 255
 MAX_MB_LEVELS = 5
 RESERVED = ("system", "raceway")
 ANY_LEVEL, ANY_TAIL = "+", "#"
-# Topics of this Danube namespace are those of all wires; those of others only Danube can spell.
+# Topics of this Danube namespace are shared by all wires; only Danube can name those of others.
 DEFAULT_NAMESPACE = "default"
 
 # Possessive quantifiers: a name comes from the network and must not be able to make the search backtrack.
@@ -36,7 +36,8 @@ V = TypeVar("V")
 
 
 def canonical_name(text: str) -> str:
-    """`text` in normal form C. Raises NameInvalidError if it cannot be a topic on any wire."""
+    """Return `text` in normal form C. Raises NameInvalidError if it is not a valid topic on any wire."""
+    # Two spellings of the same characters (é as one code point or two) must name the same topic.
     name = unicodedata.normalize("NFC", text)
     if not name:
         raise NameInvalidError(text, "it is empty")
@@ -55,37 +56,38 @@ def _is_letter_or_digit(character: str) -> bool:
 
 @lru_cache(maxsize=8192)  # every message and every acknowledgement names its topic
 def parse_danube_topic(text: str) -> str:
-    """The topic that Danube calls `/namespace/topic`: the bare name in namespace `default`, else the whole of it.
+    """Return the canonical name of `/namespace/topic`: the bare topic in namespace `default`, else the whole.
 
-    Raises NameInvalidError. Dots may stand in the topic only: other wires' topics have them.
+    Raises NameInvalidError. Dots are allowed in the topic only, because topics of other wires have them.
     """
     parts = text.split("/")
     if len(parts) != 3 or parts[0]:
-        raise NameInvalidError(text, "a topic is named /namespace/topic")
+        raise NameInvalidError(text, "it must have the form /namespace/topic")
     namespace, topic = parse_namespace(parts[1]), canonical_name(parts[2])
     return topic if namespace == DEFAULT_NAMESPACE else f"/{namespace}/{topic}"
 
 
 def parse_namespace(text: str) -> str:
-    """The name of a Danube namespace in normal form C. Raises NameInvalidError."""
+    """Return the name of a Danube namespace in normal form C. Raises NameInvalidError."""
     name = canonical_name(text)
     if "." in name:
-        raise NameInvalidError(text, "the name of a namespace has no dots")
+        raise NameInvalidError(text, "a namespace must not contain dots")
     return name
 
 
 def danube_topic(name: str) -> str:
-    """What Danube calls this topic."""
+    """Return Danube's name of a topic, `/namespace/topic`."""
     return name if name.startswith("/") else f"/{DEFAULT_NAMESPACE}/{name}"
 
 
 def namespace_of(name: str) -> str:
-    """The Danube namespace of a topic."""
+    """Return the Danube namespace of a topic."""
     return name.split("/", 2)[1] if name.startswith("/") else DEFAULT_NAMESPACE
 
 
 def is_reserved(name: str) -> bool:
-    """Does the name belong to the broker? The bare words `system` and `raceway` are ordinary names."""
+    """Return whether a name is reserved for the broker."""
+    # The bare words `system` and `raceway`, without a dot, are ordinary names.
     if name.startswith("/"):
         return fold(namespace_of(name)) in RESERVED
     first, dot, _ = name.partition(".")
@@ -93,23 +95,23 @@ def is_reserved(name: str) -> bool:
 
 
 def refuse_reserved(name: str) -> None:
-    """Raises NameReservedError for a name that only the broker may publish to."""
+    """Raise NameReservedError for a name that only the broker may publish to."""
     if is_reserved(name):
         raise NameReservedError(name)
 
 
 def fold(name: str) -> str:
-    """The form in which names that differ only in case are equal."""
+    """Return the form in which names that differ only in case are equal."""
     return name.casefold()
 
 
 def is_mb_topic(text: str) -> bool:
-    """Topic rules of MB headers. The whole text must match: a final newline is not forgiven."""
+    """Return whether a text is a topic by the rules of MB."""
     return _has_mb_size(text) and _mb_topic(text) is not None
 
 
 def is_mb_pattern(text: str) -> bool:
-    """Subscription rules of MB headers: an MB topic in which wildcards may stand; they count as levels."""
+    """Return whether a text is a pattern by the rules of MB: a topic that may have wildcards, counted as levels."""
     return _has_mb_size(text) and _mb_pattern(text) is not None
 
 
@@ -118,11 +120,12 @@ def _has_mb_size(text: str) -> bool:
 
 
 def has_wildcard(pattern: str) -> bool:
+    """Return whether a pattern can match more than one topic."""
     return ANY_LEVEL in pattern or ANY_TAIL in pattern
 
 
 def matches(pattern: str, topic: str) -> bool:
-    """Does the pattern see the topic? One pair at a time, level by level."""
+    """Return whether a pattern matches a topic, level by level."""
     if is_reserved(topic) and pattern[:1] in (ANY_LEVEL, ANY_TAIL):
         return False
     return _match_levels(fold(pattern).split("."), fold(topic).split("."))
@@ -137,7 +140,7 @@ def _match_levels(pattern: list[str], topic: list[str]) -> bool:
 
 
 class _Node(Generic[V]):
-    """A level of the trie. `values` are of patterns that end here, in order of arrival."""
+    """A level of the trie. `values` belong to patterns that end here, in order of adding."""
 
     __slots__ = ("children", "values")
 
@@ -147,20 +150,20 @@ class _Node(Generic[V]):
 
 
 class PatternTrie(Generic[V]):
-    """Patterns with values; all that match a topic are found in one walk over its levels."""
+    """Patterns with values. All patterns that match a topic are found in one walk over its levels."""
 
     def __init__(self) -> None:
         self._root: _Node[V] = _Node()
 
     def add(self, pattern: str, value: V) -> None:
-        """A repeat changes nothing. Values must be hashable."""
+        """Add a value, which must be hashable, to a pattern. A repeat is a no-op."""
         node = self._root
         for level in fold(pattern).split("."):
             node = node.children.setdefault(level, _Node())
         node.values[value] = None
 
     def remove(self, pattern: str, value: V) -> bool:
-        """Takes away what `add` put under exactly this pattern; False if it was not there."""
+        """Remove a value from exactly this pattern; return False if it was not there."""
         path = [self._root]
         levels = fold(pattern).split(".")
         for level in levels:
@@ -176,14 +179,16 @@ class PatternTrie(Generic[V]):
 
     @staticmethod
     def _prune(path: list[_Node[V]], levels: list[str]) -> None:
-        """Branches that lead nowhere go, or subscribing to ever new names would fill the memory."""
+        """Remove empty nodes from the end of a path."""
+        # Otherwise subscribing to ever new names would fill the memory.
         while levels and not path[-1].values and not path[-1].children:
             path.pop()
             del path[-1].children[levels.pop()]
 
     def find(self, topic: str) -> list[V]:
-        """Values of all patterns that match; a value stands once for each of them."""
+        """Return the values of all patterns that match a topic; a value is repeated for each of its patterns."""
         found: list[V] = []
+        # In a reserved name the first level must not be matched by a wildcard.
         wild = not is_reserved(topic)
         nodes = [self._root]
         for level in fold(topic).split("."):
@@ -201,6 +206,7 @@ class PatternTrie(Generic[V]):
             nodes = following
         for node in nodes:
             found += node.values
+            # `#` also matches zero levels.
             if ANY_TAIL in node.children:
                 found += node.children[ANY_TAIL].values
         return found

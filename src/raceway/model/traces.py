@@ -1,8 +1,8 @@
-"""A trace: all rows of one correlation id as a tree of spans.
+"""Traces: all rows of one correlation id as a tree of spans.
 
-A span is one publish, or one request with its answer. Its parent is the message that caused it, found by `parent_id`
-among the ids under which earlier messages of the trace were sent or handed out. What names no parent, or one that is
-not there, stands at the top. Times are of the broker's clock, so spans of all wires compare.
+A span is a publish, or a request with its answer. Its parent is the message that caused it, found by `parent_id` among
+the ids under which earlier messages of the trace were sent or forwarded. A span without a known parent is at the top.
+Times are those of the broker's clock, so spans of all wires can be compared.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raceway.model.trace_context import TRACEPARENT, TraceContext, context_of, m
 
 
 class FurtherAnswer(msgspec.Struct, frozen=True):
-    """An answer that came too late, or second."""
+    """An answer after the timeout, or after another answer."""
 
     position: int
     wire: str
@@ -26,9 +26,10 @@ class FurtherAnswer(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, kw_only=True):
-    """`parent` and `answer` are positions. `handed_us` and `end_us` are known of answered requests only.
+    """A publish, or a request with its answer. `parent` and `answer` are positions.
 
-    `answered`: None for a publish; False while a request has no answer.
+    `handed_us` and `end_us` are set for answered requests only. `answered` is None for a publish, False for a request
+    without an answer.
     """
 
     position: int
@@ -55,8 +56,11 @@ class Span(msgspec.Struct, kw_only=True):
 
 
 class Trace(msgspec.Struct, kw_only=True):
-    """`spans` in the order of the tree, each behind its parent. `truncated`: the search ended before the journal did,
-    or there were more rows than one trace may show; then some may be missing."""
+    """A trace. `spans` are in the order of the tree, each after its parent.
+
+    `truncated`: rows may be missing, because the search reached its limit before the end of the journal, or because
+    there were more rows than a trace may have.
+    """
 
     id: str
     correlation_id: str
@@ -72,7 +76,7 @@ class Trace(msgspec.Struct, kw_only=True):
 
 
 def trace_of(wanted: str, correlation_id: str, rows: Sequence[Mapping[str, Any]]) -> Trace:
-    """From the rows of a trace in the order of their positions; names are those of the journal's columns."""
+    """Build a trace from its rows, ordered by position; names are those of the journal's columns."""
     spans: dict[int, Span] = {}
     ids: dict[str, int] = {}
     for row in rows:
@@ -99,7 +103,7 @@ def trace_of(wanted: str, correlation_id: str, rows: Sequence[Mapping[str, Any]]
 
 
 def _context(rows: Sequence[Mapping[str, Any]], correlation_id: str) -> TraceContext:
-    """The first message that names a trace names it for all."""
+    """Return the trace context of the first message that has one, else the derived one."""
     named = (row["attributes"] for row in rows if maybe_parse((row["attributes"] or {}).get(TRACEPARENT)))
     return context_of(next(named, None), correlation_id)
 
@@ -114,7 +118,7 @@ def _span(row: Mapping[str, Any], parent: int | None) -> Span:
 
 
 def _take_answer(spans: dict[int, Span], row: Mapping[str, Any]) -> None:
-    """The first answer ends its request; `late` and `duplicate` ones are noted."""
+    """Add an answer to its span: the first one ends the request, late and duplicate ones are listed."""
     span = spans.get(row["answers"] if row["answers"] is not None else -1)
     if span is None:
         return
@@ -129,7 +133,8 @@ def _take_answer(spans: dict[int, Span], row: Mapping[str, Any]) -> None:
 
 
 def _maybe_handed_us(span: Span) -> int | None:
-    """The broker writes accepted, handed over, answered; what a service wrote itself is by another clock."""
+    """Return when a request was forwarded to its responder, in microseconds, if the broker has recorded it."""
+    # The broker's own hop has three times: accepted, forwarded, answered. Others are by the clock of a service.
     times = span.hops[-1]["tms"] if span.hops else None
     if not times or len(times) != 3 or None in times:
         return None
