@@ -212,7 +212,7 @@ class Waiting:
 
 
 class Receiver:
-    """One open `ReceiveMessages` call: connects a sink of the broker with a gRPC server stream."""
+    """An open `ReceiveMessages` call: connects a sink of the broker with a gRPC server stream."""
 
     largest = LARGEST_DELIVERY
 

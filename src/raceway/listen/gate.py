@@ -66,6 +66,7 @@ class Gate(Generic[S]):
 
     def output_mark(self) -> int:
         """Return the output limit of one connection: its share of the limit for all, at least 1 MiB."""
+        # Divided evenly, so that many slow connections together stay within the limit.
         share = self.listen.output_total_bytes // max(1, len(self.sessions))
         return min(self.listen.output_bytes, max(share, config.MIB))
 

@@ -65,6 +65,7 @@ class Methods:
         self.handlers: dict[str, Handler] = {}
         self.stream_handlers: dict[str, StreamHandler] = {}
         self.kinds: dict[bytes, bool] = {}
+        # Called when the shutdown starts.
         self.drains: list[Callable[[], None]] = []
 
     def unary(self, path: str, handler: Handler) -> None:
@@ -118,6 +119,7 @@ class GrpcGate(Gate["GrpcSession"]):
         return GrpcSession(self, transport, codec)
 
     def drain(self) -> None:
+        # Health first: watchers must hear of the shutdown before the GOAWAY.
         for call in self.methods.drains:
             call()
         for session in list(self.sessions):
@@ -147,6 +149,7 @@ class GrpcTcp(StreamProtocol):
         """Process the rest of the last read, after other connections had their turn."""
         if self._session is not None and self._session.open:
             self._session.resume()
+            # The codec has the rest of the last read in its buffer.
             self.data_received(b"")
 
     def drop_input(self) -> None:
@@ -199,7 +202,7 @@ class ServerStream:
 
 
 class GrpcSession(Session):
-    """One HTTP/2 connection with its calls and streams."""
+    """An HTTP/2 connection with its calls and streams."""
 
     wire: ClassVar[bytes] = DANUBE
 
@@ -261,6 +264,7 @@ class GrpcSession(Session):
 
     def close(self, reason: str) -> None:
         if self.open:
+            # UNAVAILABLE: clients may retry on another connection.
             for number in list(self.streams):
                 self._codec.end(number, Status.UNAVAILABLE, reason)
             if self._codec.fault is None:  # otherwise the codec has sent GOAWAY with the error code already
@@ -328,6 +332,7 @@ class GrpcSession(Session):
         try:
             self.gate.methods.handlers[path](self, calls)
         except Exception:
+            # One of the calls may be at fault; which one is not known, so all of them fail.
             log.exception("gRPC handler failed", method=path, peer=self.id)
             self.refuse_many([call[0] for call in calls], Status.INTERNAL, "internal error")
 
@@ -477,6 +482,7 @@ class GrpcSession(Session):
     def _tell_room(self) -> None:
         """Call `on_room` of waiting streams, the longest-waiting first, until the connection has no more room."""
         # RFC 9113, 5.2.1: windows exist per stream and per connection; a stream needs room in both.
+        # Streams whose queued bytes were sent since the last call.
         for number in self._codec.out.take_moved():
             if number in self._full and self._stream_room(number) > 0:
                 self._full.discard(number)
@@ -503,6 +509,7 @@ class GrpcSession(Session):
 
     def sweep(self, now: float) -> None:
         settings = self.gate.settings
+        # Refills the budget of control frames, which bounds floods of them (RFC 9113, 10.5).
         self._codec.http2.relax(int(settings.flood_rate * (now - self._swept)) + 1)
         self._swept = now
         self._notice_reading()

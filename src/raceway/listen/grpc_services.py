@@ -63,7 +63,7 @@ class HealthBoard:
 
 
 class _Watcher:
-    """One Watch stream. A slow reader gets the latest state only."""
+    """A Watch stream. A slow reader gets the latest state only."""
 
     def __init__(self, session: GrpcSession, stream: int, on_closed: Callable[[], None]) -> None:
         self._stream: ServerStream = session.open_stream(stream, on_closed, self._has_room)
@@ -170,7 +170,7 @@ def add_reflection(methods: Methods, services: Callable[[], list[str]], files: D
 
 
 class _Reflection:
-    """One ServerReflectionInfo call: answers requests in order. Refused if the peer does not read its answers."""
+    """A ServerReflectionInfo call: answers requests in order. Refused if the peer does not read its answers."""
 
     # Requests that may wait while the peer does not read answers.
     WAITING = 100

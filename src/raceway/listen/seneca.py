@@ -63,7 +63,7 @@ class NoReturns:
 
 
 class SenecaSession(Session):
-    """One connection. Its calls are the peers of the broker; the connection only carries them."""
+    """A connection. Its calls are the peers of the broker; the connection only carries them."""
 
     wire: ClassVar[bytes] = SENECA
 

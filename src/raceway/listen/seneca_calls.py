@@ -73,7 +73,7 @@ def no_copies(run: Run) -> bytes:
 
 
 class SenecaCall(Peer):
-    """One call. `place` belongs to the connection: the answer's position in its output. `pattern`: what matched."""
+    """A call. `place` belongs to the connection: the answer's position in its output. `pattern`: what matched."""
 
     wire: ClassVar[bytes] = SENECA
     reads_source: ClassVar[bool] = True

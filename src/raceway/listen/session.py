@@ -118,6 +118,7 @@ class Session(Peer):
     def read(self, events: Iterable[Any], size: int) -> None:
         """Handle the events of one socket read of `size` bytes. On an idle bus, flush immediately."""
         turn, credits = self.broker.turn, self.broker.credits
+        # Delivering to full subscribers during this read pauses this peer at its end (`settle`).
         if credits.fed:
             credits.begin()
         turn.begin_read(small=size <= SMALL_READ)
