@@ -178,7 +178,7 @@ class ServiceLine:
         self.failures += 1
         if self._loop.time() - self._logged_s >= LOG_S:
             self._logged_s = self._loop.time()
-            log.warning("a call failed", url=self.address.url, reason=str(error), failures=self.failures)
+            log.warning("service call failed", url=self.address.url, reason=str(error), failures=self.failures)
 
     def tell(self, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
         """A message without an answer."""
