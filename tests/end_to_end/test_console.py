@@ -478,7 +478,7 @@ def test_text_of_strangers_stays_text_on_every_page(visitor: Visitor, port: Airp
         "services": "board evil", "pipeline": "gold.strangers", "pipeline/gold.strangers": EVIL,
         f"topics/{name}": EVIL[:15], f"traces/{evil['correlation_id']}": "evil.events",
         f"traces/{name}": EVIL[:10], f"messages/{name}": EVIL[:10], f"messages?id={name}": "Nothing found",
-        f"topics?contains={name}": "No topic", f"rejected?source={name}": "source is one of",
+        f"topics?contains={name}": "No topic", f"rejected?source={name}": "source must be one of",
     }  # fmt: skip
     for place, text in shown.items():
         page = visitor.go(place)
