@@ -140,7 +140,7 @@ class GrpcTcp(StreamProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         session = self._session
-        # The codec stops after a bounded number of frames, so that small frames of one peer cannot hold up the loop.
+        # The codec stops after a number of unusual frames, so that one peer cannot hold up the loop with them.
         if self._codec.http2.halted and session is not None and session.open:
             session.pause()
             session.broker.turn.call_soon(self._go_on)

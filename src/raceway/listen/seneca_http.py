@@ -124,8 +124,7 @@ class SenecaHttpSession(SenecaSession):
             self.gate.take(received)
 
     def _maybe_call(self, request: Request) -> SenecaCall | HttpAnswer:
-        # RFC 9110, 15.5: 404 for another path, 405 for another method. Browsers of other sites are refused before
-        # the body is looked at.
+        # In this order: a page of another site is refused before its message is decoded.
         if request.path != PATH:
             return _refusal(404, "not_found", "unknown path; send messages to /act")
         if request.method not in METHODS:
