@@ -58,7 +58,7 @@ def test_what_retention_took_is_told_as_a_gap_and_reading_goes_on_behind_it() ->
     assert got[handed:] == [each for each in stored if each in seat.expected], "everything that is left"
     assert model.desk.counted("bus.gaps") == 1
     records = [message.payload.decode() for message in watcher.heard()]
-    (told,) = [record for record in records if "missed what was stored" in record]
+    (told,) = [record for record in records if "missed positions" in record]
     assert session_of(seat).id in told
     assert f"to {first - 1}" in told
     publish(model, 1)

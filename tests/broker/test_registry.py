@@ -234,10 +234,10 @@ def test_a_version_that_deleted_ones_refer_to_comes_back_under_its_number(bench:
 @pytest.mark.parametrize(
     ("references", "words"),
     [
-        ((ref("x", "nobody"),), "nobody registered"),
-        ((ref("x", "leaf", 9),), "nobody registered"),
+        ((ref("x", "nobody"),), "not registered"),
+        ((ref("x", "leaf", 9),), "not registered"),
         ((ref("x", "leaf"), ref("x", "leaf", 2)), "and version 2"),
-        (tuple(ref(f"n{number}", "leaf") for number in range(300)), "too many"),
+        (tuple(ref(f"n{number}", "leaf") for number in range(300)), "exceed"),
     ],
 )
 def test_references_that_cannot_be_followed_are_refused(
@@ -259,7 +259,7 @@ def test_how_far_references_lead_and_how_much_they_bring_along_is_bounded() -> N
 
     for number in range(1, MAX_DEPTH + 1):
         add(number)
-    with pytest.raises(SchemaInvalidError, match="lead through more than"):
+    with pytest.raises(SchemaInvalidError, match="nested more than"):
         add(MAX_DEPTH + 1)
     register(bench, "large", b"{}" + b" " * 4000)
     with pytest.raises(SchemaInvalidError, match="referenced_bytes"):

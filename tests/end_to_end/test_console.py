@@ -219,10 +219,10 @@ def test_versions_of_a_schema_are_compared_and_checked(visitor: Visitor) -> None
     page.get_by_label("Definition").fill(json.dumps({"type": "object", "required": ["flight", "gate"]}))
     page.get_by_role("button", name="Check").click()
     expect(page.locator(".notice.bad")).to_contain_text("/flight")
-    page.get_by_role("button", name="Begin with the latest").click()
+    page.get_by_role("button", name="Start with the latest").click()
     expect(page.get_by_label("Definition")).to_have_value(re.compile("gate"))
     page.get_by_role("button", name="Check").click()
-    expect(page.locator(".notice.good", has_text="Yes: it goes with version 2")).to_be_visible()
+    expect(page.locator(".notice.good", has_text="Compatible with version 2")).to_be_visible()
     page.evaluate("scrollTo(0, 0)")
     visitor.picture("schema")
 
@@ -247,10 +247,10 @@ def test_deleted_versions_references_and_levels_are_shown(visitor: Visitor, port
     page = visitor.go("schemas/bag")
     expect(page.get_by_role("link", name="belt 1")).to_be_visible()
     expect(page.locator("main")).to_contain_text("full_transitive")
-    page.get_by_role("button", name="Begin with the latest").click()
+    page.get_by_role("button", name="Start with the latest").click()
     expect(page.get_by_label("Definition")).to_have_value(re.compile("belt"))
     page.get_by_role("button", name="Check").click()
-    expect(page.locator(".notice.good", has_text="Yes: it goes with version 1")).to_be_visible()
+    expect(page.locator(".notice.good", has_text="Compatible with version 1")).to_be_visible()
     expect(visitor.go("schemas/belt").locator("main")).to_contain_text("bag 1")
     assert call(port.server, "DELETE", "/api/schemas/bag/versions/1").status == 200
     expect(visitor.go("schemas/bag").get_by_role("table", name="Versions")).to_contain_text("deleted")
@@ -258,7 +258,7 @@ def test_deleted_versions_references_and_levels_are_shown(visitor: Visitor, port
     subjects = page.get_by_role("table", name="Subjects")
     expect(subjects.get_by_role("link", name="belt", exact=True)).to_be_visible()
     expect(subjects.get_by_role("link", name="bag", exact=True)).to_have_count(0)
-    page.get_by_label("Deleted ones too").check()
+    page.get_by_label("Show deleted").check()
     expect(subjects.locator("tr", has_text="bag")).to_contain_text("deleted")
 
 
@@ -295,7 +295,7 @@ def test_a_dead_letter_is_sent_again_once_its_schema_admits_it(visitor: Visitor,
     bind(port.server, "gate.boarding", "inspected", "enforce")
     try:
         button.click()
-        expect(page.locator(".notice.bad")).to_contain_text("the topic wants 'inspected'")
+        expect(page.locator(".notice.bad")).to_contain_text("the topic requires 'inspected'")
     finally:
         bind(port.server, "gate.boarding", "boarding", "enforce")
     visitor.forgive(422)
@@ -478,7 +478,7 @@ def test_text_of_strangers_stays_text_on_every_page(visitor: Visitor, port: Airp
         "services": "board evil", "pipeline": "gold.strangers", "pipeline/gold.strangers": EVIL,
         f"topics/{name}": EVIL[:15], f"traces/{evil['correlation_id']}": "evil.events",
         f"traces/{name}": EVIL[:10], f"messages/{name}": EVIL[:10], f"messages?id={name}": "Nothing found",
-        f"topics?contains={name}": "No topic", f"rejected?source={name}": "source is one of",
+        f"topics?contains={name}": "No topic", f"rejected?source={name}": "source must be one of",
     }  # fmt: skip
     for place, text in shown.items():
         page = visitor.go(place)

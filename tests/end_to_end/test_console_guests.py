@@ -111,7 +111,7 @@ def test_whoever_signs_in_sees_what_the_token_allows(context: BrowserContext, gu
         page = visitor.go("messages")
         expect(page.get_by_role("alert").first).to_contain_text("it needs the permission Consume")
         page = visitor.go("topics/safe.door")
-        expect(page.locator("main")).to_contain_text("Messages are not for you")
+        expect(page.locator("main")).to_contain_text("No permission to read messages")
         expect(page.locator(".facts").first).to_contain_text("Messages1")
         assert "1234" not in page.content()
         for place in PAGES:

@@ -164,7 +164,7 @@ def test_policies_and_their_removal_outlast_a_restart() -> None:
 @pytest.mark.parametrize(
     ("wrong", "told"),
     [
-        ({}, "nothing is said"),
+        ({}, "no field is set"),
         ({"poison": "dead_letter"}, "dead_letter_topic"),
         ({"poison": "explode"}, "explode"),
         ({"max_redelivery_count": -1}, "max_redelivery_count"),

@@ -77,8 +77,8 @@ ALONE: dict[str, tuple[Door, bytes, bytes]] = {
     "zbus": ("zbus", zbus_body(5 * MIB), b"HTTP/1.1 503"),
     "seneca": ("seneca", http_body(b"/act", 5 * MIB), b"HTTP/1.1 503"),
     "seneca+tcp": ("seneca_tcp", b'{"a":"' + b"x" * 5 * MIB, b'"code":"overloaded"'),
-    "danube": ("danube", grpc_calls(5 * MIB), b"too many messages are unfinished"),
-    "danube, messages that are whole": ("danube", whole_but_open(5 * MIB), b"too many messages are unfinished"),
+    "danube": ("danube", grpc_calls(5 * MIB), b"too many unfinished messages"),
+    "danube, messages that are whole": ("danube", whole_but_open(5 * MIB), b"too many unfinished messages"),
     "console": ("console", http_body(b"/topics/a", 5 * MIB), b"HTTP/1.1 503"),
 }
 

@@ -69,7 +69,7 @@ def test_health_of_a_service_and_of_the_whole_server(service: str) -> None:
 def test_an_unknown_service_is_not_found() -> None:
     _, _, caller = desk()
     caller.send(health(1, "Check", asking("nobody")))
-    assert caller.answers() == {1: (5, b"there is no service nobody")}
+    assert caller.answers() == {1: (5, b"unknown service nobody")}
 
 
 @pytest.mark.parametrize("method", ["Check", "Watch"])

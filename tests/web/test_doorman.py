@@ -197,13 +197,13 @@ async def _handler(request: object) -> Response:
 
 def test_a_route_without_a_permission_cannot_be_declared() -> None:
     handler: Handler = _handler
-    with pytest.raises(TypeError, match="PUT /api/new does not say who may use it"):
+    with pytest.raises(TypeError, match="PUT /api/new has no access"):
         Route("/api/new", handler, {"GET": LOOKUP, "PUT": None})  # type: ignore[dict-item]
     with pytest.raises(TypeError, match="/api/new has no method"):
         Route("/api/new", handler, {})
     with pytest.raises(TypeError):
         Route("/api/new", handler)  # type: ignore[call-arg]
-    with pytest.raises(TypeError, match="/api/new does not say who may use it"):
+    with pytest.raises(TypeError, match="/api/new has no access"):
         checked([PlainRoute("/api/new", handler)])
 
 

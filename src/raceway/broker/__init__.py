@@ -1,1 +1,1 @@
-"""What happens to an intent. Knows asyncio's clock, but no sockets and no wire."""
+"""The broker: performs the intents of peers. Knows asyncio's clock, but no sockets and no wire."""

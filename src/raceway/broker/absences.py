@@ -1,6 +1,6 @@
-"""Consumers that stay away: some day they are forgotten, and a live subscription goes with the last of them.
+"""Expiry of disconnected consumers, and of live subscriptions whose consumers have all expired.
 
-A subscription has one alarm at a time, for the consumer that has been away for the longest time.
+A subscription has one alarm at a time, for the consumer that has been away longest.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from raceway.broker.consumers import Consumer
 from raceway.broker.subscription import Subscription
 from raceway.broker.timers import Alarms, Sleep
 
-# Alarms of subscriptions that are no more, which are kept for as long as anybody may stay away: a day.
+# Alarms of removed subscriptions that may remain in the wheel before it is cleaned; they would stay for a day.
 MOST_STALE = 1000
 
 
 class Absences:
-    """`forget` and `remove` are told of consumers and of live subscriptions whose time is over."""
+    """Timers of disconnected consumers. Calls `forget` for expired consumers, `remove` for live subscriptions."""
 
     def __init__(
         self,
@@ -34,12 +34,12 @@ class Absences:
         self._watched: set[Subscription] = set()
 
     def note(self, subscription: Subscription) -> None:
-        """A consumer of it has no stream."""
+        """Start the timer of a subscription with a consumer that has no stream."""
         if subscription not in self._watched:
             self._watch(subscription, self._now_ms() + self._patience_ms(subscription))
 
     def dismiss(self, subscription: Subscription) -> None:
-        """It is no more: nobody looks at it again."""
+        """Stop watching a removed subscription."""
         self._watched.discard(subscription)
         if len(self._alarms) > 2 * len(self._watched) + MOST_STALE:
             self._alarms.retain(self._watched)
@@ -49,7 +49,7 @@ class Absences:
         self._alarms.set(subscription, at_ms)
 
     def _patience_ms(self, subscription: Subscription) -> float:
-        """After this time something may be over."""
+        """Return after which time of absence something may expire."""
         return self._expiry_ms if subscription.reliable else min(self._removal_ms, self._expiry_ms)
 
     def _look(self, subscription: Subscription) -> None:

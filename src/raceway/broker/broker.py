@@ -2,7 +2,7 @@
 
 Nothing here waits, locks, or creates a task. Batches of messages go to `Publishing` and `Exchanges`, single calls are
 answered here. Work per message is in lists and dictionaries; sockets are written and the journal is flushed once at the
-end of the turn (`Turn`). Whoever waits for the commit gives `done`.
+end of the turn (`Turn`). Callers that wait for the commit pass `done`.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ ERROR_COUNTERS: dict[type, str] = {
     Publish: "router.publish.error",
     Request: "router.request.error",
 }
-# Calls that tell of others.
+# Calls that show other peers.
 LOOKS_AROUND = {ListPeers, ListSubscriptions, ListTopics, ReadMetrics}
 
 
-# Whoever has one of these anywhere may give itself a name.
+# A peer with one of these permissions anywhere may register a name.
 NAMED: tuple[Permission, ...] = ("Produce", "Consume")
 
 
@@ -135,9 +135,10 @@ class Broker(Bus):
         )  # fmt: skip
 
     def perform(self, peer: Peer, intent: Intent, done: CommitDone | None = None) -> Outcome:
-        """Do what the peer asks. `done` is for batches: it runs when their rows are committed, or could not be.
+        """Perform the peer's intent. `done` is for batches: it is called when their rows are committed, or with the
+        error if the commit failed.
 
-        Raises a RacewayError when nothing of the intent was done.
+        Raises a RacewayError if no part of the intent was done.
         """
         batch_door = self._batches.get(type(intent))
         if batch_door is not None:
@@ -147,7 +148,7 @@ class Broker(Bus):
         return self._calls[type(intent)](peer, intent)
 
     def _count_refusals(self, intent: Intent, outcome: Outcome) -> Outcome:
-        """Rows that were refused outright count as errors of their kind; those without a route are counted apart."""
+        """Count refused rows as errors of their kind. Rows without a route are counted elsewhere."""
         if isinstance(outcome, Taken) and outcome.refused and type(intent) in ERROR_COUNTERS:
             wrong = sum(stop - start for start, stop, error in outcome.refused if not isinstance(error, NoRouteError))
             self.meter.counts[ERROR_COUNTERS[type(intent)]] += wrong
@@ -159,7 +160,7 @@ class Broker(Bus):
         self.meter.counts["registry.registration"] += 1
 
     def disconnect(self, peer: Peer) -> None:
-        """Requests it was to answer stay open until their deadline; answers to its own are dropped. May be repeated."""
+        """Remove a peer. Requests to it stay open until their deadline; answers to its own are dropped. Idempotent."""
         peer.open = False
         if not self.peers.remove(peer):
             return
@@ -171,23 +172,23 @@ class Broker(Bus):
         self.meter.counts["registry.unregistration"] += 1
 
     def is_known(self, name: str) -> bool:
-        """Has the topic been used, or does anybody listen under this name?"""
+        """Return whether the topic was ever used or has subscribers."""
         used = self.topics.maybe_known_as(name) is not None and not self.queues.is_gone(name)
         return used or bool(self.routing.subscribers(name))
 
     def has_responder(self, name: str) -> bool:
-        """Would a request to this name find somebody, other than in a queue that nobody consumes from?"""
+        """Return whether a request to this name has a responder, not counting queues without consumers."""
         topic = self.topics.maybe_known_as(name)
         responders = self.routing.responders(name) if topic is None else self.routing.route(topic).responders
         return bool(responders)
 
     def count_error(self, peer: Peer) -> None:
-        """A message of this peer was answered with an error."""
+        """Count a message of this peer that was answered with an error."""
         peer.errors += 1
         self.meter.counts["router.message.error"] += 1
 
     def tick(self) -> None:
-        """Once a second: rates are those of the last full second."""
+        """Update the rates; called once a second. Rates are those of the last full second."""
         self.meter.tick()
         for peer in self.peers:
             peer.error_rate, peer.errors = peer.errors, 0
@@ -195,9 +196,9 @@ class Broker(Bus):
     # ---- calls -------------------------------------------------------------------------------------------------------
 
     def _register(self, peer: Peer, call: Register) -> Done:
-        """A name is for those who may publish or listen somewhere: rows and lists show it as that of a service."""
+        """Set the peer's name, which rows and lists show. Needs permission to publish or consume somewhere."""
         if self.security.enabled and not any(self.security.allows_somewhere(peer.principal, each) for each in NAMED):
-            raise ForbiddenError(str(peer.principal), f"be called {call.name}")
+            raise ForbiddenError(str(peer.principal), f"register the name {call.name}")
         peer.name, peer.description = call.name, call.description
         peer.producer = call.name.encode()
         peer.registered_us = self.clock_us()
@@ -214,17 +215,17 @@ class Broker(Bus):
         return Done()
 
     def _meant(self, pattern: str) -> str | None:
-        """The topic of a pattern. One with wildcards may mean any, those that are still to come among them: None."""
+        """Return the topic of a pattern, or None for one with wildcards, which may match any topic."""
         if has_wildcard(pattern):
             return None
         topic = self.topics.maybe_get(pattern)
         return pattern if topic is None else topic.name
 
     def _end_forbidden(self) -> None:
-        """Roles or bindings have changed: who may no longer listen does not, from this moment on."""
+        """End subscriptions that are no longer permitted, after roles or bindings have changed."""
         self.queues.end_forbidden()
         for peer in self.peers:
-            if not isinstance(peer, LivePeer):  # services were attached by an administrator
+            if not isinstance(peer, LivePeer):  # attached services: an administrator attached them
                 continue
             for kind, pattern in list(peer.subscriptions):
                 if not self.security.allows(peer.principal, "Consume", self._meant(pattern)):
@@ -233,7 +234,7 @@ class Broker(Bus):
                         peer.note_unsubscribed(pattern, forbidden=True)
                     if pattern == LOG:
                         self.logs.unwatch(peer)
-                    log.warning("a subscription has ended: it is no longer allowed", peer=peer.id, pattern=pattern)
+                    log.warning("subscription ended: permission revoked", peer=peer.id, pattern=pattern)
         self.note_subscriptions()
 
     def _unsubscribe(self, peer: Peer, call: Unsubscribe) -> Done:
@@ -251,7 +252,7 @@ class Broker(Bus):
         return Done()
 
     def _unwatch_log(self, peer: Peer, call: UnwatchLog) -> Done:
-        """Succeeds whether there was a filter or not."""
+        """Remove the log filter. Succeeds also if there was none."""
         self.logs.unwatch(peer)
         self.routing.unsubscribe(peer, "publish", LOG)
         return Done()

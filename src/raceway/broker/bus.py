@@ -1,4 +1,4 @@
-"""What all doors of the broker share: the tables, the journal, the meter, and the end of a turn."""
+"""State that all parts of the broker share: tables, journal, meter, and the turn of the event loop."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_SECURITY = config.Security()
 
 
 class Clock(Protocol):
-    """What the broker needs of an event loop."""
+    """The methods of an event loop that the broker uses."""
 
     def time(self) -> float: ...
     def call_soon(self, callback: Callable[[], Any]) -> Any: ...
@@ -62,13 +62,13 @@ class Bus:
         self.security = Security(security, journal.state, self.set_state)
         self.credits = Credits(loop, settings.hold_ms / 1000, settings.hold_window_ms / 1000)
         self.draining = False
-        # Does anybody read the audit stream? Sessions ask before they describe what they send and receive.
+        # Whether the audit stream has subscribers. Sessions check it before they write audit records.
         self.audited = False
         self._journal_owed = False
         self._lingering = False
 
     def _may_make_topic(self, maker: str) -> bool:
-        """Topics stay for ever, so each address may make only so many at a time. One that may not is counted."""
+        """Return whether an address may create one more topic: topics are permanent, so their rate is limited."""
         rate = self.settings.topic_rate
         if not (rate and maker) or self._new_topics.take(maker, rate, self.settings.topic_burst):
             return True
@@ -76,10 +76,10 @@ class Bus:
         return False
 
     def append(self, batch: Batch, done: Done | None, *, awaited: bool | None = None) -> int:
-        """To the journal, which is flushed at the end of the turn. The first row's sequence.
+        """Append rows to the journal, to be flushed at the end of the turn. Return the first row's sequence.
 
-        Rows whose commit nobody waits for (one-way publishes, requests, answers) may collect for `linger_ms`: the
-        writer thread then does not take the interpreter from an answer that is on its way.
+        Rows whose commit nobody waits for (one-way publishes, requests, answers) may collect for `linger_ms`, so that
+        the writer thread does not hold the GIL while an answer is being sent.
         """
         batch.complete()
         first = self.journal.append(batch, done, awaited=awaited)
@@ -92,17 +92,17 @@ class Bus:
             self.turn.owe(self, last=True)
 
     def set_state(self, section: str, key: str, value: Any | None) -> None:
-        """Remember something small in the journal; it is flushed at the end of the turn."""
+        """Store a small value in the journal's state, to be flushed at the end of the turn."""
         self.journal.set_state(section, key, value)
         self._owe_journal()
 
     def after_commit(self, done: Done, *, patient: bool = False) -> None:
-        """See `Journal.after_commit`; the journal is flushed at the end of the turn."""
+        """Call `Journal.after_commit` and flush the journal at the end of the turn."""
         self.journal.after_commit(done, patient=patient)
         self._owe_journal()
 
     def flush(self) -> None:
-        """The end of a turn in which rows were appended."""
+        """Flush the journal at the end of a turn, or start the linger timer if no commit is awaited."""
         self._journal_owed = False
         if self.journal.is_awaited or not self.settings.linger_ms:
             self.journal.flush()
@@ -115,28 +115,28 @@ class Bus:
         self.journal.flush()
 
     def admit(self, kind: str, peer: Peer, batch: Batch) -> None:
-        """Count a batch that came in. Raises DrainingError once the bus is stopping: answers only are still taken."""
+        """Count a received batch. Raises DrainingError while the bus is stopping, except for answers."""
         if kind != "response":
             self.check_open()
         self.count(kind, peer, batch)
 
     def check_open(self) -> None:
-        """Raises DrainingError once the bus is stopping."""
+        """Check that the bus is not stopping. Raises DrainingError."""
         if self.draining:
             raise DrainingError("The bus is stopping")
 
     def count(self, kind: str, peer: Peer, batch: Batch) -> None:
-        """A batch that came in."""
+        """Count a received batch."""
         batch.complete()
         assert type(batch.payload) is list
         self.meter.count_batch(kind, peer.wire, batch.payload)  # type: ignore[arg-type]  # every row has one
 
     def audit(self, payload: bytes) -> None:
-        """One record of the audit stream to everybody who reads it."""
+        """Send one audit record to all subscribers of the audit stream."""
         for peer in self.routing.subscribers(AUDIT):
             if isinstance(peer, LivePeer):
                 peer.announce(AUDIT, payload)
 
     def note_subscriptions(self) -> None:
-        """Subscriptions changed."""
+        """Update `audited` after subscriptions changed."""
         self.audited = bool(self.routing.subscribers(AUDIT))

@@ -1,13 +1,13 @@
-"""Reading on from the journal for a subscriber that left the live path, until it has caught up.
+"""Catch-up: a subscriber that left the live path reads from the journal until it can join again.
 
-A catch-up knows the position behind the last copy that its subscriber was given. It reads committed rows from there, in
-another thread and in small pieces, and gives those that were meant for the subscriber when they were accepted. Near the
-end it chooses a position J: copies of everything accepted from now on are put aside, rows before J are still read. When
-all of those are given, what was put aside follows, and the subscriber is live again: no gap, no repeat, although live
-copies leave before the commit. If too much comes meanwhile it is thrown away, and reading goes on.
+A catch-up starts at the position after the last copy that its subscriber received. It reads committed rows from there,
+in another thread and in small pieces, and delivers those that matched the subscriptions when they were accepted. Near
+the end it chooses a position J: copies of rows accepted from now on are buffered, rows before J are still read. When
+all of those are delivered, the buffer follows and the subscriber is live again: no gap and no repeat, although live
+copies are sent before the commit. If the buffer grows too large it is discarded and reading continues.
 
-Positions that could not be stored are given again. Whoever keeps one across a commit asks to be told (`after_commit`)
-and goes back to the first that is free.
+After a failed commit its positions are assigned again. Code that keeps a position across a commit registers for it
+(`after_commit`) and goes back to the first free position.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from raceway.errors import RacewayError, TrimmedError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes
 
-# One read: other catch-ups wait for the same threads, and what was read waits for one subscriber.
+# Limits of one read: other catch-ups wait for the same threads, and the rows stay in memory for one subscriber.
 READ_ROWS, READ_BYTES = 4096, 1024 * 1024
-# So near to the end a catch-up tries to join the live path.
+# Within this distance from the end a catch-up tries to join the live path.
 NEAR_ROWS = READ_ROWS
-# Reads of all catch-ups at a time.
+# Concurrent reads of all catch-ups.
 READS = 2
-# Changes of subscriptions that a catch-up remembers: each was a call of its peer's.
+# Pending subscription changes of one catch-up; each was a call of its peer.
 MAX_CHANGES = 100_000
 
 T = TypeVar("T")
@@ -47,23 +47,23 @@ class Outlet(Protocol):
     """A subscriber, as its catch-up sees it."""
 
     def has_room(self) -> bool:
-        """May more be given? If not, it calls `CatchUp.wake` when it has."""
+        """Return whether it can be written to. If not, it calls `CatchUp.wake` later."""
 
     def wants(self, topic: Topic) -> bool:
-        """Were publishes of this topic meant for it, as of the catch-up's place?"""
+        """Return whether the topic matched its subscriptions at the catch-up's position."""
 
     def emit(self, run: Run) -> None:
-        """Hand over rows from the journal, in the way of live ones."""
+        """Deliver rows from the journal, encoded like live ones."""
 
     def join(self, aside: list[tuple[Run, bytes]]) -> None:
-        """The catch-up has ended: hand these over, and be live again."""
+        """Deliver the buffered copies and return to the live path."""
 
     def tell_gap(self, first: int, stop: int) -> None:
-        """Rows between these positions are gone that it might have been given."""
+        """Note that rows between these positions were removed before they could be delivered."""
 
 
 class _Piece(NamedTuple):
-    """What a read found: publishes of wanted topics, where to go on, and topics nobody has judged yet."""
+    """Result of one read: publishes of wanted topics, the next position, and topics not yet matched."""
 
     batch: Batch | None
     next: int
@@ -71,7 +71,7 @@ class _Piece(NamedTuple):
 
 
 class CatchUps:
-    """All catch-ups of a bus. `offload` runs work elsewhere and then hands over its result, or the error."""
+    """All catch-ups of a bus. `offload` runs work in another thread and passes on its result or exception."""
 
     def __init__(self, bus: Bus, max_aside: int) -> None:
         self._bus = bus
@@ -82,7 +82,7 @@ class CatchUps:
         self._queued: deque[CatchUp] = deque()
 
     def open(self, outlet: Outlet) -> CatchUp:
-        """A catch-up from here on: everything accepted so far was handed over live."""
+        """Start a catch-up at the current position: everything before it was delivered live."""
         catch_up = CatchUp(self, self._bus, outlet, self._bus.journal.next_sequence)
         self.count += 1
         self._bus.meter.counts["bus.detached"] += 1
@@ -90,14 +90,14 @@ class CatchUps:
         return catch_up
 
     def tell_gap(self, subscriber: str, first: int, stop: int) -> None:
-        """A subscriber reads from the journal, and retention was there before it."""
+        """Count and log that retention removed rows before a subscriber read them."""
         self._bus.meter.counts["bus.gaps"] += 1
         log.warning("retention overtook a subscriber", subscriber=subscriber, first=first, next=stop)
-        text = f"subscriber {subscriber} missed what was stored from {first} to {stop - 1}: retention removed it"
+        text = f"subscriber {subscriber} missed positions {first} to {stop - 1}: removed by retention"
         self._bus.logs.emit("warn", text, module="broker")
 
     def read(self, catch_up: CatchUp) -> None:
-        """As soon as it is its turn."""
+        """Queue a read of this catch-up."""
         self._queued.append(catch_up)
         self._read_next()
 
@@ -119,7 +119,7 @@ class CatchUps:
         def run() -> None:
             try:
                 found = work()
-            except Exception as error:  # noqa: BLE001  # handed to whoever asked
+            except Exception as error:  # noqa: BLE001  # passed to the caller
                 found = error
             then(found)
 
@@ -127,7 +127,7 @@ class CatchUps:
 
 
 class CatchUp:
-    """`position` is the next row to be looked at; `J` the one from which on copies are put aside."""
+    """The catch-up of a subscriber. `position` is the next row to read; `_join` is J, where buffering starts."""
 
     def __init__(self, catch_ups: CatchUps, bus: Bus, outlet: Outlet, position: int) -> None:
         self.position = position
@@ -141,10 +141,10 @@ class CatchUp:
         self._aside: list[tuple[Run, bytes]] = []
         self._aside_bytes = 0
 
-    # ---- what happens meanwhile --------------------------------------------------------------------------------------
+    # ---- events ------------------------------------------------------------------------------------------------------
 
     def offer(self, run: Run, data: bytes) -> None:
-        """A live copy: it will be read, or is put aside."""
+        """Take a live copy: buffered after J, otherwise ignored because it will be read."""
         if self._join is None:
             return
         self._aside.append((run, data))
@@ -153,7 +153,7 @@ class CatchUp:
             self._give_up()
 
     def change(self, apply: Callable[[], None]) -> bool:
-        """Subscriptions change: `apply` is called when the catch-up comes to this place. False: there were too many."""
+        """Call `apply` when the catch-up reaches the current position. Return False if too many changes are pending."""
         if len(self._changes) >= MAX_CHANGES:
             return False
         journal = self._bus.journal
@@ -163,21 +163,21 @@ class CatchUp:
         return True
 
     def forget_verdicts(self) -> None:
-        """What topics are wanted is to be asked again."""
+        """Clear the cached matches of topics."""
         self._verdicts.clear()
 
     def settled(self, error: RacewayError | None) -> None:
-        """Everything accepted before the catch-up was opened, or subscriptions changed, is stored, or was not."""
+        """Handle the commit of rows accepted before the catch-up started or subscriptions changed."""
         if error is not None and self.open:
             self._go_back()
 
     def wake(self) -> None:
-        """There may be room, or more rows."""
+        """Continue if the subscriber has room."""
         if self.open and not self._busy and self._outlet.has_room():
             self._step()
 
     def close(self) -> None:
-        """The subscriber is gone. May be repeated."""
+        """Stop after the subscriber has disconnected. Idempotent."""
         if self.open:
             self._catch_ups.count -= 1
         self.open = False
@@ -185,7 +185,7 @@ class CatchUp:
         self._changes.clear()
 
     def _go_back(self) -> None:
-        """Positions behind the last commit are given again, to rows that nobody was handed."""
+        """Go back to the first free position after a failed commit: its positions are assigned to other rows."""
         free = self._bus.journal.committed + 1
         self.position = min(self.position, free)
         if self._join is not None:
@@ -198,7 +198,7 @@ class CatchUp:
         journal = self._bus.journal
         if self._join is None and journal.committed - self.position < NEAR_ROWS:
             self._begin_join()
-            if self._busy or not self.open:  # everything was committed, and it has gone on by itself
+            if self._busy or not self.open:  # `_joinable` ran already and continued
                 return
         if self._join is not None and (self.position >= self._join or self._is_over()):
             self._end()
@@ -208,7 +208,7 @@ class CatchUp:
             self._catch_ups.read(self)
 
     def _is_over(self) -> bool:
-        """Nothing before J is left to be committed, nor to be read."""
+        """Return whether all rows before J are committed and read."""
         return self._is_joinable and self.position > self._bus.journal.committed
 
     def _begin_join(self) -> None:
@@ -218,7 +218,7 @@ class CatchUp:
             self._bus.after_commit(lambda error: self._joinable(begun, error))
 
     def _joinable(self, begun: int, error: RacewayError | None) -> None:
-        """Rows before J are committed, or will never be."""
+        """Handle the commit of the rows before J, or its failure."""
         if not self.open:
             return
         if error is not None:
@@ -228,7 +228,7 @@ class CatchUp:
         self.wake()
 
     def _give_up(self) -> None:
-        """Too much came while the last rows were read: they are read as well."""
+        """Discard the buffered copies, which are too many: they will be read instead."""
         self._join = None
         self._aside, self._aside_bytes = [], 0
 
@@ -247,7 +247,7 @@ class CatchUp:
             self._verdicts.clear()
 
     def work(self) -> Callable[[], _Piece]:
-        """The next read, to be done in another thread."""
+        """Return the next read as a function for another thread."""
         start = self.position
         stop = min(start + READ_ROWS, self._bus.journal.committed + 1)
         if self._join is not None:
@@ -265,7 +265,7 @@ class CatchUp:
             self._outlet.tell_gap(self.position, found.first)
             self.position = max(self.position, found.first)
         elif isinstance(found, Exception):
-            log.error("rows could not be read for a subscriber", reason=str(found))
+            log.error("catch-up read failed", reason=str(found))
             self._bus.loop.call_later(1.0, self.wake)
             return
         else:
@@ -286,7 +286,7 @@ class CatchUp:
 
 
 def read_piece(journal: Journal, start: int, stop: int, verdicts: dict[str, bool]) -> _Piece:
-    """Committed publishes of wanted topics from `start` on. Raises TrimmedError."""
+    """Read committed publishes of wanted topics from `start` on. Raises TrimmedError."""
     for rows in journal.read(start, stop):
         if not rows.num_rows:
             continue
@@ -296,7 +296,7 @@ def read_piece(journal: Journal, start: int, stop: int, verdicts: dict[str, bool
         rows = rows.filter(pc.equal(rows.column("kind"), PUBLISH.decode()))
         names = [name for name in rows.column("topic").unique().to_pylist() if name is not None]
         unknown = tuple(name for name in names if name not in verdicts)
-        if unknown:  # read again when it is known what they are
+        if unknown:  # read again after they were matched
             return _Piece(None, start, unknown)
         wanted = [name for name in names if verdicts[name]]
         if len(wanted) < len(names):
@@ -306,7 +306,7 @@ def read_piece(journal: Journal, start: int, stop: int, verdicts: dict[str, bool
 
 
 def runs_of(batch: Batch, bus: Bus) -> Iterator[Run]:
-    """Rows from the journal as they were handed out: under the ids of their copies, and as their senders spelled it."""
+    """Yield rows of the journal as runs, with the ids of their copies and the topic as the sender spelled it."""
     ids = [_delivered_id(batch, row) for row in range(batch.count)]
     _remember(batch, bus)
     start, last = 0, None
@@ -337,7 +337,7 @@ def _sent(batch: Batch, row: int, bus: Bus) -> bytes:
 
 
 def _remember(batch: Batch, bus: Bus) -> None:
-    """Whoever names one of these copies as parent still belongs to its chain."""
+    """Remember the chains of these copies, so that messages that name one as parent are linked."""
     if batch.forwarded_id is None:
         return
     for row in range(batch.count):

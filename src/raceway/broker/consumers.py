@@ -1,13 +1,13 @@
-"""Consumers of one subscription, and which of them are given messages.
+"""Consumers of one subscription, and which of them receive messages.
 
-A consumer is *attached* from its subscribing, *live* while it has a stream, *active* if it is given messages:
+A consumer is *attached* once it has subscribed, *live* while it has a stream, *active* if it receives messages:
 
-    same name     the newest one that is live; the others of that name are parked, and get their turn when it ends
-    exclusive     the owner, and nobody else until it had no stream for some seconds
-    failover      the live one whose seat is the oldest; it changes the moment a stream ends
+    same name     the newest live one; the others with that name are parked and take over when it ends
+    exclusive     the owner, and no other until it had no stream for some seconds
+    failover      the live one with the oldest seat; changes as soon as a stream ends
     shared        all live ones; also key-shared
 
-A parked stream is kept open and given nothing: the usual client opens an ended stream again at once, without a pause.
+A parked stream is kept open without messages: common clients reopen an ended stream immediately, without a pause.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ class Delivery(NamedTuple):
 
 
 class Sink(Protocol):
-    """Where a live consumer's messages go: the wire's end of its stream."""
+    """Destination of a live consumer's messages: the wire's end of its stream."""
 
     @property
     def largest(self) -> int:
         """Size of the largest message that the wire can deliver."""
 
     def room(self) -> int:
-        """Bytes that it would take now. It may be given more by one message."""
+        """Return how many bytes it accepts now. One message may exceed it."""
 
     def take(self, delivery: Delivery) -> None: ...
 
     def end(self, error: RacewayError | None) -> None:
-        """No more will come: a newer stream has the place (None), or the consumer is no more."""
+        """End the stream: replaced by a newer one (None), or the consumer was removed."""
 
 
 class ConsumerRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What is kept. `number` tells newer from older; `seat` is the number under which its name first took part."""
+    """Stored state of a consumer. `number` grows with each consumer; `seat` is the first number of its name."""
 
     topic: str
     subscription: str
@@ -69,9 +69,9 @@ class Consumer:
         self.number, self.seat = number, seat
         self.sink: Sink | None = None
         self.left_ms = now_ms
-        # How many messages it wants to have out at once, if it said so.
+        # Messages in flight that it asked for, if any.
         self.in_flight: int | None = None
-        # It has subscribed, and its first stream is expected until then.
+        # Until when its first stream is expected after it subscribed.
         self.expected_ms = 0.0
 
     @classmethod
@@ -101,7 +101,7 @@ class Consumers:
         return [consumer for consumer in self if consumer.sink is not None]
 
     def add(self, consumer: Consumer) -> None:
-        """The newest one is the owner of an exclusive subscription: it was admitted."""
+        """Add a consumer. The newest one owns an exclusive subscription, because `admit` let it in."""
         self._members[consumer.id] = consumer
         if consumer.number > self._newest:
             self._newest, self._owner = consumer.number, consumer.name
@@ -116,7 +116,7 @@ class Consumers:
         return any(self.is_attached(consumer, now_ms) for consumer in self)
 
     def admit(self, name: str, now_ms: float) -> None:
-        """Raises ForbiddenError if an exclusive subscription belongs to somebody else."""
+        """Check that the consumer may join. Raises ForbiddenError if another one owns an exclusive subscription."""
         if self._kind != "exclusive" or name == self._owner:
             return
         for other in self:
@@ -124,17 +124,17 @@ class Consumers:
                 raise ForbiddenError(f"consumer {name!r}", f"join: {other.name!r} has the subscription exclusively")
 
     def maybe_newest(self, name: str, *, live: bool) -> Consumer | None:
-        """The newest one of this name that has a stream, or that has none."""
+        """Return the newest consumer of this name with a stream (`live`), or without one."""
         found = [each for each in self if each.name == name and (each.sink is not None) == live]
         return max(found, key=lambda each: each.number, default=None)
 
     def settle(self, now_ms: float) -> list[Consumer]:
-        """Look again who is active; those who no longer are."""
+        """Recompute the active consumers. Return those that are no longer active."""
         before, self.active = self.active, self._now_active(now_ms)
         return [consumer for consumer in before if consumer not in self.active]
 
     def release_at_ms(self) -> float | None:
-        """When an owner without a stream loses an exclusive subscription."""
+        """Return when the owner of an exclusive subscription loses it for lack of a stream, if it may."""
         if self._kind != "exclusive" or self.active or not self.live:
             return None
         left = [each.left_ms for each in self if each.name == self._owner]

@@ -1,4 +1,4 @@
-"""A topic's contract: what the schema policy says of a message.
+"""A topic's contract: checks messages against the schema policy of their topic.
 
 The decision, in this order; the first rule that is broken decides:
 
@@ -12,8 +12,8 @@ The decision, in this order; the first rule that is broken decides:
 A broken rule means, by policy: `none` accept without looking (such a topic has no contract at all), `warn` accept,
 count and log, `enforce` refuse and count.
 
-What a message says of its schema repeats from message to message, so everything before the payload is decided once for
-each (schema id, version) and remembered until the registry changes.
+Most messages of a topic claim the same schema, so everything but the payload is decided once for each (schema id,
+version) and cached until the registry changes.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from raceway.model.schemas import Policy, SchemaVersion
 from raceway.schema import framing
 from raceway.schema.definition import Definition, Fault
 
-# What a message says of its schema comes from strangers.
+# Claims come from the network, so the cache is bounded.
 KEPT_CLAIMS = 1000
 PAYLOAD_INVALID = "payload_invalid"
 MISMATCH, UNKNOWN_VERSION = "subject_mismatch", "unknown_version"
 
 
 class Known(Protocol):
-    """What a contract asks the registry."""
+    """The methods of the registry that a contract uses."""
 
     generation: int
 
@@ -44,7 +44,7 @@ class Known(Protocol):
 
 
 class Claim(NamedTuple):
-    """What a message says of its schema, and what the registry knows of that."""
+    """The schema that a message claims, and what the registry knows about it."""
 
     bound: str | None
     must_name: bool
@@ -54,37 +54,37 @@ class Claim(NamedTuple):
     version: SchemaVersion | None
 
 
-# (rule, is it broken?, in words)
+# (rule, whether it is broken, message)
 RULES: tuple[tuple[str, Callable[[Claim], bool], str], ...] = (
     ("no_subject", lambda c: c.bound is None, "the topic has no schema subject"),
     (
         "missing_schema_id",
         lambda c: c.schema_id is None and c.must_name,
-        "the message names no schema, the topic wants subject {bound!r}",
+        "the message names no schema, the topic requires subject {bound!r}",
     ),
     ("unknown_schema_id", lambda c: c.subject is None, "no subject has the schema id {schema_id}"),
     (
         MISMATCH,
         lambda c: c.subject != c.bound,
-        "schema id {schema_id} is subject {subject!r}, the topic wants {bound!r}",
+        "schema id {schema_id} belongs to subject {subject!r}, the topic requires {bound!r}",
     ),
     (UNKNOWN_VERSION, lambda c: c.version is None, "subject {subject!r} has no version {wanted}"),
 )
 
 
 class Verdict(NamedTuple):
-    """On a message's claim: what is wrong with it, else the version its payload must match."""
+    """Decision on a claim: the refusal, or the version that the payload must match."""
 
     refusal: SchemaRefusedError | None
     version: SchemaVersion | None
 
 
 class Contract:
-    """Of one topic; made anew whenever its binding changes."""
+    """The contract of one topic; replaced whenever its binding changes."""
 
     def __init__(self, registry: Known, subject: str | None, policy: Policy, checks: bool, limit: int) -> None:
         self.subject, self.policy, self.checks_payload = subject, policy, checks
-        # When a violation was last logged, and how many were not since.
+        # When a violation was last logged, and how many were not logged since.
         self.logged_at: float | None = None
         self.unlogged = 0
         self._registry, self._limit = registry, limit
@@ -92,7 +92,7 @@ class Contract:
         self._generation = registry.generation
 
     def verdict(self, schema_id: int | None, version: int | None, must_name: bool) -> Verdict:
-        """On everything but the payload."""
+        """Decide on everything but the payload; cached until the registry changes."""
         if self._generation != self._registry.generation or len(self._verdicts) > KEPT_CLAIMS:
             self._verdicts.clear()
             self._generation = self._registry.generation
@@ -103,13 +103,13 @@ class Contract:
         return found
 
     def judge_payload(self, version: SchemaVersion, payload: bytes) -> tuple[SchemaRefusedError | None, SchemaVersion]:
-        """What is wrong with it, if anything; and the version of the topic's subject that it was compared with.
+        """Validate a payload. Return the refusal, if any, and the version of the subject it was validated against.
 
-        A payload that begins like the prefix of a known version is compared with that one, behind the prefix. Binary
-        payloads may begin so by chance, so what is right without a prefix is right.
+        A payload that starts with the prefix of a known version is validated against that one, without the prefix. A
+        binary payload may start so by chance, so one that is valid without a prefix is accepted too.
         """
         if len(payload) > self._limit:
-            reason = f"{len(payload)} bytes are too many to be checked (broker.schemas.checked_bytes)"
+            reason = f"{len(payload)} bytes exceed the limit for validation (broker.schemas.checked_bytes)"
             return self._broken(version, Fault("", "size", reason)), version
         registry_id = framing.maybe_registry_id(payload)
         framed = None if registry_id is None else self._registry.maybe_registered(registry_id, self.subject)
@@ -136,10 +136,10 @@ class Contract:
 
     def _judge_framed(self, framed: SchemaVersion, payload: bytes) -> SchemaRefusedError | None:
         if framed.subject != self.subject:
-            words = f"the payload's prefix names subject {framed.subject!r}, the topic wants {self.subject!r}"
+            words = f"the payload's prefix names subject {framed.subject!r}, the topic requires {self.subject!r}"
             return SchemaRefusedError(MISMATCH, words, self.subject, framed.version)
         if framed.deleted:
-            words = f"the payload's prefix names version {framed.version} of subject {framed.subject!r}, now deleted"
+            words = f"the payload's prefix names the deleted version {framed.version} of subject {framed.subject!r}"
             return SchemaRefusedError(UNKNOWN_VERSION, words, self.subject, framed.version)
         body = payload[framing.PREFIX_BYTES :]
         readings = framing.readings(body) if framed.schema_type == "protobuf" else [((), body)]
@@ -149,7 +149,7 @@ class Contract:
     def _maybe_fault(self, version: SchemaVersion, payload: bytes, index: tuple[int, ...] = ()) -> Fault | None:
         try:
             return self._registry.ready(version).maybe_fault(payload, index)
-        except SchemaInvalidError as error:  # good when it was registered: by another release, with other libraries
+        except SchemaInvalidError as error:  # valid when it was registered, by a release with other libraries
             return Fault("", "definition", str(error))
 
     def _broken(self, version: SchemaVersion, fault: Fault) -> SchemaRefusedError:

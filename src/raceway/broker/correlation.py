@@ -1,9 +1,8 @@
-"""Requests that wait for their answer.
+"""Open requests, waiting for their answers.
 
-A request is known by (responder's id, masked id): only the peer it was handed to can answer it. It leaves the table
-by its answer, its deadline, or by eviction when one request too many comes; without a deadline also when its requester
-goes. What left it stays known for a while, so that a late answer can be told from a second one and from one to a
-request that never was.
+The key of a request is (responder's id, masked id): only the peer it was forwarded to can answer it. It is removed by
+its answer, its deadline, or eviction when there are too many; without a deadline also when its requester disconnects.
+Finished requests are remembered for a while, to distinguish late, duplicate and unknown answers.
 """
 
 from __future__ import annotations
@@ -19,14 +18,14 @@ from raceway.model.envelope import DUPLICATE, LATE
 Key = tuple[str, bytes]
 Fail = Callable[[Pending, RacewayError], None]
 
-# How many finished requests stay known: some storms of as many as may be open. About 15 MB when full.
+# Finished requests that are remembered: several times the number that may be open. About 15 MB when full.
 KEPT_FINISHED = 50_000
-# The timer wheel is swept clean of answered requests when it holds so many times the requests that may be open.
+# The timer wheel is cleaned of answered requests when it holds this multiple of the requests that may be open.
 STALE_DEADLINES = 4
 
 
 class Correlation:
-    """`monotonic_ms` and `call_later` come from the loop; `fail` tells the requester."""
+    """Table of open requests. `monotonic_ms` and `call_later` are the loop's; `fail` tells the requester."""
 
     def __init__(
         self,
@@ -40,7 +39,7 @@ class Correlation:
         self._monotonic_ms = monotonic_ms
         self._call_later = call_later
         self._open: dict[Key, Pending] = {}
-        # Those without a deadline, by who asked.
+        # Requests without a deadline, by requester.
         self._patient: dict[Peer, set[Key]] = {}
         self._finished: OrderedDict[Key, tuple[Pending, bytes]] = OrderedDict()
         self._wheel: TimerWheel[Key] = TimerWheel()
@@ -50,7 +49,7 @@ class Correlation:
         return len(self._open)
 
     def add(self, requests: Iterable[tuple[Pending, int | None]]) -> None:
-        """Open requests, each with its timeout in milliseconds: None waits for ever, with 0 it fails at once."""
+        """Add requests, each with its timeout in milliseconds: None waits for ever, 0 fails immediately."""
         expiring: dict[int, list[Key]] = {}
         for request, timeout_ms in requests:
             if len(self._open) >= self._limit:
@@ -75,7 +74,7 @@ class Correlation:
         self._sweep_later()
 
     def take(self, responder: Party, message_id: bytes) -> Pending | None:
-        """The open request that this answer is for; it is closed by this."""
+        """Return and close the open request that this answer is for, if any."""
         key = (responder.id, message_id.lower())
         request = self._open.pop(key, None)
         if request is not None:
@@ -83,11 +82,11 @@ class Correlation:
         return request
 
     def finished(self, responder: Party, message_id: bytes) -> tuple[Pending, bytes] | None:
-        """A request that was answered or failed before, and what that makes of the answer: `late` or `duplicate`."""
+        """Return a finished request, if remembered, and what a further answer is, `late` or `duplicate`."""
         return self._finished.get((responder.id, message_id.lower()))
 
     def abandon(self, requester: Peer) -> list[Pending]:
-        """The requester is gone: what it would have waited for without end is over."""
+        """Close the requests without a deadline of a requester that has disconnected, and return them."""
         abandoned = [self._open.pop(key) for key in self._patient.pop(requester, ())]
         for request in abandoned:
             self._remember((request.responder.id, request.forwarded_id), request, LATE)
@@ -95,11 +94,11 @@ class Correlation:
 
     @property
     def expiring(self) -> int:
-        """Open requests that have a deadline: the others may wait in a queue for ever."""
+        """Number of open requests with a deadline. Others may wait in a queue for ever."""
         return len(self._open) - sum(map(len, self._patient.values()))
 
     def maybe_verdict(self, request: Pending) -> bytes | None:
-        """What a further answer to a request that ended is: `late` or `duplicate`; None when it is no longer known."""
+        """Return what a further answer to a finished request is, `late` or `duplicate`; None if unknown."""
         finished = self._finished.get((request.responder_id, request.forwarded_id))
         return None if finished is None else finished[1]
 

@@ -1,12 +1,12 @@
-"""Who waits for whom: publishers are not read from while subscribers they feed have too much waiting.
+"""Backpressure: publishers are not read from while their subscribers have too much output pending.
 
 A subscriber above its high-water mark is *full*. A publisher that feeds full subscribers is paused until all of them
-have drained. Time in which only a few are left, the others having drained, is *holding* of those few, and so is time in
-which one takes next to nothing. A subscriber may hold for `hold_ms` in any `hold_window_ms`; one that needs more is
-*detached*: nobody waits for it any more, and it reads from the journal until it has caught up.
+have drained. While only a few of its subscribers are still full, these are *holding* it back, and so is one that reads
+next to nothing. A subscriber may hold for `hold_ms` in any `hold_window_ms`; one that holds longer is *detached*:
+publishers no longer wait for it, and it reads from the journal until it has caught up.
 
-Nothing is done per message. Whoever hands out copies looks at `full` once per run; everything else happens when some
-subscriber is full, and at a tick while somebody waits.
+Nothing is done per message. Delivery checks `full` once per run; everything else happens when some subscriber is full,
+and at a tick while some publisher waits.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import Protocol
 
 from raceway.broker.topics import Topic
 
-# Of those a publisher feeds, so few are stragglers: one in eight, but always one.
+# Stragglers: at most one in eight of a publisher's subscribers, but always one.
 FEW = 8
-# A subscriber that takes less than this does not drain, however many others do the same.
+# Bytes a second. A subscriber that reads less counts as holding, however many others do the same.
 LEAST_RATE = 64 * 1024
-# How often holding is measured, in shares of what is allowed.
+# Measurements of holding per `hold_ms`.
 TICKS = 20
 
 
@@ -36,10 +36,10 @@ class Holder(Protocol):
     """A subscriber that may be full. Compared by identity."""
 
     def taken(self) -> int:
-        """Bytes it has taken since it came."""
+        """Return how many bytes were written to it so far."""
 
     def detach(self) -> bool:
-        """Leave the live path. False if there is no other one to go on by."""
+        """Leave the live path. Return False if there is no other source to read from."""
 
 
 class Timers(Protocol):
@@ -48,7 +48,7 @@ class Timers(Protocol):
 
 
 class Window:
-    """How long somebody held others back within the last `length` seconds."""
+    """Total time for which a subscriber held publishers back within the last `length` seconds."""
 
     __slots__ = ("_length", "_parts", "total")
 
@@ -70,7 +70,7 @@ class Window:
 
 
 class _Wait:
-    """What one publisher waits for, and of how many subscribers that is a part."""
+    """The full subscribers that one publisher waits for, and how many it feeds in all."""
 
     __slots__ = ("fed", "holders")
 
@@ -80,12 +80,12 @@ class _Wait:
 
 
 class Credits:
-    """`full` are those whom publishers wait for; `fed` those of them that the read under way has given something."""
+    """Full subscribers and waiting publishers. `fed` are the full ones that the current read has delivered to."""
 
     def __init__(self, timers: Timers, hold_s: float, window_s: float) -> None:
         self.full: set[Holder] = set()
         self.fed: set[Holder] = set()
-        # Full subscriptions that are given rows after their commit, by topic.
+        # Full subscriptions that receive rows after the commit, by topic.
         self.full_on: dict[Topic, set[Holder]] = {}
         # Off the live path without a catch-up of their own.
         self.behind: set[Holder] = set()
@@ -94,20 +94,20 @@ class Credits:
         self._hold_s, self._window_s = hold_s, window_s
         self._waits: dict[Waiter, _Wait] = {}
         self._windows: dict[Holder, Window] = {}
-        # Since when each full one is watched, and what it had taken then.
+        # For each full one: when it was last measured, and how many bytes it had read then.
         self._taken: dict[Holder, tuple[float, int]] = {}
         self._ticked: float | None = None
 
     # ---- subscribers -------------------------------------------------------------------------------------------------
 
     def fill(self, holder: Holder) -> None:
-        """It is above its mark. May be repeated."""
+        """Note that a subscriber is above its mark. Idempotent."""
         if holder not in self.full:
             self.full.add(holder)
             self._taken[holder] = (self._timers.time(), holder.taken())
 
     def drain(self, holder: Holder) -> None:
-        """It is below its mark, or nobody shall wait for it any more. May be repeated."""
+        """Note that a subscriber is below its mark or detached, and resume its publishers. Idempotent."""
         if holder in self.full:
             self.full.discard(holder)
             self._taken.pop(holder, None)
@@ -117,23 +117,23 @@ class Credits:
                     self._leave(waiter, wait, holder)
 
     def forget(self, holder: Holder) -> None:
-        """It is no more."""
+        """Forget a subscriber that has disconnected."""
         self.drain(holder)
         self._windows.pop(holder, None)
 
     def note_fed(self, subscribers: Collection[object]) -> None:
-        """Copies of a run went to all of these."""
+        """Note that copies of a run were delivered to these subscribers."""
         found = self.full.intersection(subscribers)
         if found:
             self.fed |= found
         self._fed_of = max(self._fed_of, len(subscribers))
 
     def note_topic(self, topic: Topic) -> None:
-        """A run of this topic was stored; who is told of it after the commit is fed too."""
+        """Note that a run of this topic was stored: subscriptions that receive it after the commit count as fed."""
         self.fed |= self.full_on.get(topic, set()) & self.full
 
     def fill_on(self, topic: Topic, holder: Holder) -> None:
-        """The same for one that is given rows of a topic after their commit."""
+        """Note that a subscription that receives rows of this topic after the commit is above its mark."""
         self.fill(holder)
         self.full_on.setdefault(topic, set()).add(holder)
 
@@ -148,19 +148,19 @@ class Credits:
     # ---- publishers --------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A publisher is about to be read. What others fed is no business of it."""
+        """Start the read of a publisher: forget what other publishers have fed."""
         self.fed.clear()
         self._fed_of = 1
 
     def settle(self, waiter: Waiter) -> None:
-        """The publisher waits for everybody full whom it fed in this read."""
+        """End the read of a publisher: make it wait for the full subscribers that it fed."""
         fed, self.fed = self.fed, set()
         count, self._fed_of = self._fed_of, 1
         for holder in fed:
             self.hold(waiter, holder, count)
 
     def hold(self, waiter: Waiter, holder: Holder, count: int = 1) -> None:
-        """The publisher waits for this one, unless it has held others back too long already."""
+        """Make a publisher wait for a full subscriber, unless that has used up its time and can be detached."""
         if holder not in self.full or (self._is_spent(holder) and self.detach(holder)):
             return
         wait = self._waits.get(waiter)
@@ -173,12 +173,12 @@ class Credits:
             self._schedule()
 
     def leave(self, waiter: Waiter) -> None:
-        """A publisher is gone: it waits for nobody."""
+        """Forget a publisher that has disconnected."""
         if self._waits.pop(waiter, None) is not None:
             waiter.resume()
 
     def detach(self, holder: Holder) -> bool:
-        """Take it off the live path now. False if it has no other."""
+        """Take a subscriber off the live path. Return False if it has no other source."""
         if not holder.detach():
             return False
         self.drain(holder)
@@ -203,7 +203,7 @@ class Credits:
         self._timers.call_later(self._hold_s / TICKS, self._tick)
 
     def _tick(self) -> None:
-        """Charge those who hold others back, and detach who did so for too long."""
+        """Charge the elapsed time to holding subscribers, and detach those that held too long."""
         now = self._timers.time()
         elapsed = now - (self._ticked or now)
         self._ticked = None
@@ -211,7 +211,7 @@ class Credits:
         holding: dict[Holder, None] = {}
         for waiter, wait in self._waits.items():
             few = len(wait.holders) <= max(1, wait.fed // FEW)
-            # One that waits for itself holds up nobody else, as long as it drains.
+            # A connection that waits for itself holds no other back, as long as it drains.
             holding.update(
                 (each, None) for each in wait.holders if each in slow or (few and not _is_same(each, waiter))
             )
@@ -224,7 +224,7 @@ class Credits:
             self._schedule()
 
     def _slow(self, now: float) -> set[Holder]:
-        """Full ones that take next to nothing. Bytes leave in lumps, so this is not measured over a single tick."""
+        """Return full subscribers below LEAST_RATE. Measured over several ticks, because bytes leave in bursts."""
         slow = set()
         for holder in self.full:
             since, before = self._taken[holder]
@@ -242,7 +242,7 @@ class Credits:
         return window
 
     def _forget_windows(self, now: float) -> None:
-        """Most subscribers never hold anybody: those whose time has passed need no window."""
+        """Delete windows without any holding in them: most subscribers never hold."""
         for holder, window in list(self._windows.items()):
             window.forget(now)
             if not window.total and holder not in self.full:
@@ -250,5 +250,5 @@ class Credits:
 
 
 def _is_same(one: object, other: object) -> bool:
-    """A connection may be both a subscriber and a publisher."""
+    """Return whether subscriber and publisher are the same connection."""
     return one is other

@@ -1,7 +1,7 @@
-"""What Danube asks of the bus, call by call: topics, producers, consumers.
+"""Operations of the Danube wire on topics, producers and consumers.
 
-Each call takes and gives canonical names, changes what it has to at once, and raises a RacewayError if it cannot.
-Whoever promises that a change lasts answers after the commit (`Bus.after_commit`).
+Each takes and returns canonical names, takes effect immediately, and raises a RacewayError if it cannot. Callers that
+promise durability answer after the commit (`Bus.after_commit`).
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ class Danube:
         self._producers, self._subscriptions = producers, subscriptions
 
     def advertise(self, address: str) -> None:
-        """How consumers reach this broker; dead letters say it."""
+        """Set the broker's address, which dead letters contain."""
         self._letters.broker_address = address
 
     def look_up(self, topic: str) -> bool:
-        """Is there such a topic, or partitions under this name?"""
+        """Return whether the topic exists, itself or as partitions."""
         return bool(self._records.partitions(topic))
 
     def partitions(self, topic: str) -> list[str]:
-        """Names of the partitions by number, of the topic itself if it has none; empty if there is no such topic."""
+        """Return the names of the partitions by number; of the topic itself if it has none; empty if it is unknown."""
         return [each.name for each in self._records.partitions(topic)]
 
     def create_producer(self, wanted: ProducerWanted, maker: str = "") -> ProducerRow:
-        """Make, or find, a producer and with it the topic. Nothing is made if anything is against it."""
+        """Create or find a producer, and its topic if needed. Creates nothing if any check fails."""
         self._bus.check_open()
         topic = self._records.check(wanted.topic, wanted.reliable)
         if topic is None and not self._bus.settings.subscriptions.auto_create:
@@ -53,26 +53,26 @@ class Danube:
         if wanted.subject is not None:
             self._schemas.check_reference(topic, wanted.subject, version=wanted.version, min_version=wanted.min_version)
         if topic is None or not self._producers.has(topic, wanted.name):
-            self._bus.journal.check_writable()  # state alone would be taken, and wait until a full disk has space
+            self._bus.journal.check_writable()  # on a full disk the state would wait for space
         topic = self._records.settle(wanted.topic, wanted.reliable, maker=maker)
         if wanted.subject is not None:
             self._schemas.bind(topic, wanted.subject)
         return self._producers.create(topic, wanted)
 
     def is_producer(self, producer_id: int) -> bool:
-        """Also a sign of life."""
+        """Return whether the producer exists, and reset its idle timer."""
         return self._producers.hear(producer_id)
 
     def subscribe(self, wanted: ConsumerWanted, place: Place | None = None) -> ConsumerRow:
-        """Attach a consumer to a subscription, made if it is new: at `place`, where `wanted.start` is, if known."""
+        """Attach a consumer to a subscription, created if it is new: at `place`, the position of `wanted.start`."""
         self._bus.check_open()
         if wanted.create_topic and self._records.maybe_topic(wanted.topic) is None:
             self.create_topic(wanted.topic)
         return self._subscriptions.subscribe(wanted, place)
 
     def create_topic(self, name: str) -> None:
-        """A reliable one, for whoever subscribes before anybody publishes. Raises UnknownTopicError where topics are
-        not made by those who use them, errors of names, UnavailableError."""
+        """Create a reliable topic for a consumer that comes before any producer. Raises UnknownTopicError without
+        `auto_create`, NameInvalidError and others for the name, UnavailableError."""
         if not self._bus.settings.subscriptions.auto_create:
             raise UnknownTopicError(name)
         self._records.check(name, True)
@@ -80,7 +80,7 @@ class Danube:
         self._records.settle(name, True)
 
     def create_subscription(self, wanted: ConsumerWanted, place: Place | None = None) -> bool:
-        """Make a subscription that nobody consumes from yet; false if it is there. Raises as `subscribe`."""
+        """Create a subscription without consumers. Return False if it exists. Raises as `subscribe`."""
         self._bus.check_open()
         if wanted.create_topic and self._records.maybe_topic(wanted.topic) is None:
             self.create_topic(wanted.topic)
@@ -94,13 +94,13 @@ class Danube:
         return True
 
     def consumer_topic(self, consumer_id: int) -> str:
-        """Raises UnknownConsumerError."""
+        """Return the topic of a consumer. Raises UnknownConsumerError."""
         return self._subscriptions.consumer(consumer_id)[0].topic.name
 
     def open_stream(self, consumer_id: int, sink: Sink) -> Stream:
-        """Messages go to the sink from now on, when it is its turn. Raises UnknownConsumerError."""
+        """Deliver the consumer's messages to this sink from now on. Raises UnknownConsumerError."""
         return self._subscriptions.open_stream(consumer_id, sink)
 
     def pause(self) -> None:
-        """The bus stops: nothing more is handed out."""
+        """Stop delivering, for the shutdown."""
         self._subscriptions.pause()

@@ -36,27 +36,28 @@ class DanubeAdmin:
         return sorted(self._records.namespaces)
 
     def create_namespace(self, name: str) -> None:
-        """Raises NameInvalidError, TopicKindError."""
+        """Create a namespace. Raises NameInvalidError, TopicKindError."""
         self._records.create_namespace(parse_namespace(name))
 
     def delete_namespace(self, name: str) -> None:
-        """Raises UnknownNamespaceError, InUseError."""
+        """Delete an empty namespace. Raises UnknownNamespaceError, InUseError."""
         self._records.delete_namespace(name)
 
     def namespace_topics(self, name: str) -> list[str]:
-        """Raises UnknownNamespaceError."""
+        """Return the topics of a namespace. Raises UnknownNamespaceError."""
         return [row.name for row in self.topics(name)]
 
     def policies(self, namespace: str) -> Policies:
-        """Raises UnknownNamespaceError."""
+        """Return the policies of a namespace. Raises UnknownNamespaceError."""
         return self._records.namespace_policies(namespace)
 
     def topic_policies(self, name: str) -> Policies:
-        """Raises UnknownTopicError."""
+        """Return the policies of a topic. Raises UnknownTopicError."""
         return self._records.policies(self._topic(name))
 
     def set_policies(self, scope: Literal["namespace", "topic"], name: str, policies: Policies) -> None:
-        """Raises UnknownNamespaceError, UnknownTopicError, InvalidValueError."""
+        """Set the policies of a namespace or topic. Raises UnknownNamespaceError, UnknownTopicError,
+        InvalidValueError."""
         if scope == "namespace":
             self._records.set_namespace_policies(name, policies)
         else:
@@ -66,18 +67,21 @@ class DanubeAdmin:
     # ---- topics ------------------------------------------------------------------------------------------------------
 
     def create_topic(self, name: str, reliable: bool, subject: str | None = None) -> None:
-        """Raises TopicKindError if it is there already, errors of names, SchemaReferenceError."""
+        """Create a topic. Raises TopicKindError if it exists, errors of names, SchemaReferenceError."""
         known = self._records.check(name, reliable)
         if known is not None:
             raise TopicKindError(name, known.name)
         self._make([name], reliable, subject)
 
     def create_partitioned_topic(self, base: str, partitions: int, reliable: bool, subject: str | None = None) -> None:
-        """Raises TopicKindError, InvalidValueError, errors of names, SchemaReferenceError."""
+        """Create a partitioned topic.
+
+        Raises TopicKindError, InvalidValueError, SchemaReferenceError, errors of names.
+        """
         if not 1 <= partitions <= MAX_PARTITIONS:
-            raise InvalidValueError("partitions", f"from 1 to {MAX_PARTITIONS}")
+            raise InvalidValueError("partitions", f"must be from 1 to {MAX_PARTITIONS}")
         if partition_of(base) is not None:
-            raise InvalidValueError("base_name", "a partition has no partitions")
+            raise InvalidValueError("base_name", "a partition cannot be partitioned")
         if self._records.partitions(base):
             raise TopicKindError(base, base)
         names = [f"{base}-part-{number}" for number in range(partitions)]
@@ -94,7 +98,7 @@ class DanubeAdmin:
                 self._schemas.bind(topic, subject)
 
     def delete_topic(self, name: str) -> None:
-        """With its producers and subscriptions, and if it is a base with all its partitions. Its rows stay.
+        """Delete a topic with its producers, subscriptions and partitions. Its rows stay in the journal.
 
         Raises UnknownTopicError; NameReservedError; InUseError if a queue has the name; InvalidValueError for a single
         partition.
@@ -102,7 +106,7 @@ class DanubeAdmin:
         refuse_reserved(name)
         found = partition_of(name)
         if found is not None and self._records.partitions(found[0]):
-            raise InvalidValueError("name", f"a partition goes with its base {found[0]!r}")
+            raise InvalidValueError("name", f"a partition cannot be deleted by itself; delete {found[0]!r}")
         topics = self._parts(name)
         for topic in topics:
             if self._queues.exists(topic.name):
@@ -114,14 +118,14 @@ class DanubeAdmin:
             self._records.delete(topic)
 
     def describe(self, name: str) -> TopicRow:
-        """Raises UnknownTopicError."""
+        """Describe a topic. Raises UnknownTopicError."""
         parts = self._parts(name)
         if parts[0].name == name:
             return self._row(parts[0])
         return TopicRow(name, self._records.reliable(parts[0]), (), tuple(part.name for part in parts))
 
     def topics(self, namespace: str | None = None) -> list[TopicRow]:
-        """By name; partitions stand for themselves. Raises UnknownNamespaceError."""
+        """Return topics sorted by name; each partition is listed as a topic. Raises UnknownNamespaceError."""
         if namespace is not None and namespace not in self._records.namespaces:
             raise UnknownNamespaceError(namespace)
         rows = [
@@ -151,16 +155,16 @@ class DanubeAdmin:
     # ---- subscriptions -----------------------------------------------------------------------------------------------
 
     def subscriptions(self, topic: str) -> list[str]:
-        """Raises UnknownTopicError."""
+        """Return the names of a topic's subscriptions. Raises UnknownTopicError."""
         return sorted({name for part in self._parts(topic) for name in self._subscriptions.of_topic(part)})
 
     def status(self) -> list[SubscriptionStatus]:
-        """How all subscriptions are, by topic and name."""
+        """Return the status of all subscriptions, sorted by topic and name."""
         rows = [subscription.status() for subscription in self._subscriptions]
         return sorted(rows, key=lambda row: (row.topic, row.name))
 
     def unsubscribe(self, topic: str, subscription: str) -> None:
-        """Raises UnknownTopicError, UnknownSubscriptionError; InUseError while consumers are live."""
+        """Remove a subscription. Raises UnknownTopicError, UnknownSubscriptionError; InUseError with live consumers."""
         found = self._subscription(topic, subscription)
         live = len(found.consumers.live)
         if live:
@@ -168,7 +172,7 @@ class DanubeAdmin:
         self._subscriptions.remove(found)
 
     def failure_policy(self, topic: str, subscription: str) -> tuple[FailurePolicy, SubscriptionType]:
-        """Also one that was set for a subscription to come; that counts as exclusive.
+        """Return the policy and type of a subscription. One that has only settings so far counts as exclusive.
 
         Raises UnknownTopicError, UnknownSubscriptionError.
         """
@@ -177,13 +181,14 @@ class DanubeAdmin:
         return self._subscriptions.settings.policy(name, subscription), found.kind if found else "exclusive"
 
     def set_failure_policy(self, topic: str, subscription: str, policy: FailurePolicy) -> None:
-        """Holds at once, or from the moment the subscription is made. Raises UnknownTopicError, InvalidValueError."""
+        """Set the failure policy, also of a subscription that does not exist yet. Raises UnknownTopicError,
+        InvalidValueError."""
         name = self._named(topic, subscription)
         self._subscriptions.settings.set_policy(name, subscription, policy)
         self._apply(name, subscription)
 
     def has_failure_policy(self, topic: str, subscription: str) -> bool:
-        """False: the policy of the bus holds. Raises UnknownTopicError, UnknownSubscriptionError."""
+        """Return whether the subscription has its own policy. Raises UnknownTopicError, UnknownSubscriptionError."""
         return self._subscriptions.settings.has_policy(self._known(topic, subscription), subscription)
 
     @property
@@ -192,7 +197,7 @@ class DanubeAdmin:
         return self._subscriptions.settings.default
 
     def set_delivery(self, topic: str, subscription: str, policy: FailurePolicy | None, in_flight: int | None) -> None:
-        """Failure policy and messages in flight at once; None is what the settings of the bus say. As a failure policy.
+        """Set failure policy and messages in flight together; None restores the default of the bus.
 
         Raises UnknownTopicError, InvalidValueError.
         """
@@ -201,40 +206,39 @@ class DanubeAdmin:
         self._apply(name, subscription)
 
     def forget_delivery(self, topic: str, subscription: str) -> None:
-        """What the settings of the bus say holds again. Raises UnknownTopicError, UnknownSubscriptionError."""
+        """Restore the defaults of the bus. Raises UnknownTopicError, UnknownSubscriptionError."""
         self.set_delivery(self._known(topic, subscription), subscription, None, None)
 
     def remove_failure_policy(self, topic: str, subscription: str) -> None:
-        """The policy of the bus holds again. Raises UnknownTopicError, UnknownSubscriptionError."""
+        """Restore the default policy of the bus. Raises UnknownTopicError, UnknownSubscriptionError."""
         self.set_delivery(topic, subscription, None, self.in_flight(topic, subscription))
 
     def dispatch_limit(self, topic: str, subscription: str) -> int:
-        """Raises UnknownTopicError, UnknownSubscriptionError."""
+        """Return the limit of unacknowledged messages. Raises UnknownTopicError, UnknownSubscriptionError."""
         return self._subscriptions.settings.max_unacked(self._known(topic, subscription), subscription)
 
     def set_dispatch_limit(self, topic: str, subscription: str, max_unacked: int) -> None:
-        """As a failure policy. Raises UnknownTopicError, InvalidValueError."""
+        """Set the limit of unacknowledged messages. Raises UnknownTopicError, InvalidValueError."""
         name = self._named(topic, subscription)
         self._subscriptions.settings.set_max_unacked(name, subscription, max_unacked)
         self._apply(name, subscription)
 
     def in_flight(self, topic: str, subscription: str) -> int | None:
-        """None: what is out to a consumer follows what it acknowledges. Raises as `dispatch_limit`."""
+        """Return the fixed number of messages in flight, None if it is adaptive. Raises as `dispatch_limit`."""
         return self._subscriptions.settings.maybe_in_flight(self._known(topic, subscription), subscription)
 
     def set_in_flight(self, topic: str, subscription: str, count: int | None) -> None:
-        """How many messages one consumer has at once. As a failure policy. Raises UnknownTopicError,
-        InvalidValueError."""
+        """Set how many messages one consumer has in flight. Raises UnknownTopicError, InvalidValueError."""
         name = self._named(topic, subscription)
         self._subscriptions.settings.set_in_flight(name, subscription, count)
         self._apply(name, subscription)
 
     def settings_of(self, topic: str) -> list[str]:
-        """Names for which something is set, whether there is such a subscription or not. Raises UnknownTopicError."""
+        """Return the names of subscriptions with own settings, existing or not. Raises UnknownTopicError."""
         return self._subscriptions.settings.names(self._topic(topic).name)
 
     def _apply(self, topic: str, subscription: str) -> None:
-        """Settings changed. Nothing is kept for a subscription that is not there and for which nothing is set."""
+        """Apply changed settings. Drop the record of a subscription that neither exists nor has settings."""
         self._subscriptions.apply_settings(topic, subscription)
         settings = self._subscriptions.settings
         is_there = subscription in self._subscriptions.of_topic(self._topic(topic))
@@ -242,12 +246,12 @@ class DanubeAdmin:
             settings.forget(topic, subscription)
 
     def _named(self, topic: str, subscription: str) -> str:
-        """The topic's name, if something may be set for the subscription."""
+        """Check both names and return the topic's name. Raises UnknownTopicError, NameInvalidError."""
         check_name("subscription", subscription)
         return self._topic(topic).name
 
     def _known(self, topic: str, subscription: str) -> str:
-        """The topic's name, if the subscription is there or something is set for it."""
+        """Return the topic's name if the subscription exists or has settings. Raises UnknownSubscriptionError."""
         name = self._topic(topic).name
         if subscription not in self._subscriptions.settings.names(name):
             self._subscription(topic, subscription)

@@ -1,10 +1,10 @@
-"""Messages that say who they are: the attribute `x-dedup-id`.
+"""Deduplication by the attribute `x-dedup-id`.
 
-A second message of one producer on one topic with the same value is taken, and not stored again, while the first one is
-remembered: for some minutes, and among the last so many ids of that producer.
+A second message of the same producer on the same topic with the same id is acknowledged but not stored, while the first
+one is remembered: for a time window, among the last ids of that producer.
 
-After a restart the ids are read back from the journal. So that this need not read everything, the state has marks for
-each topic that uses such ids: (time, offset) of a row that had one, a few per window.
+After a restart the ids are read back from the journal. To limit how much is read, the state keeps a few marks per
+window for each topic that uses such ids: (time, offset) of a row that had one.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ Sender = tuple[str, bytes]
 
 
 class Sifted(NamedTuple):
-    """Rows that are new, and whether others repeated some; the ids that are remembered because of them.
+    """Result of `sift`: the new rows, whether there were repeats, and the ids added because of the new rows.
 
-    `done` sees to it that senders of repetitions are told the truth.
+    `done` replaces the caller's: it fails a repeat whose first message could not be stored.
     """
 
     spans: list[Span]
@@ -47,13 +47,13 @@ class Deduplication:
         self._bus = bus
         self._window_us = round(window_s * 1_000_000)
         self._ids = ids_per_producer
-        # Both in order of use: id to time for each sender, and the senders themselves.
+        # Id to time by sender; senders and ids both in order of use.
         self._senders: OrderedDict[Sender, OrderedDict[str, int]] = OrderedDict()
         for name, marks in bus.journal.state.section(MARKS).items():
             self._restore(name, marks)
 
     def sift(self, batch: Batch, spans: list[Span], done: Done | None) -> Sifted:
-        """Rows that are new, and remembered from now on. The batch has its producers already."""
+        """Separate new rows from repeats, and remember the new ones. The batch must have its producers."""
         named = list(self._named_rows(batch, spans))
         if not named:
             return Sifted(spans, done)
@@ -79,7 +79,7 @@ class Deduplication:
         return Sifted(without(spans, repeated), settled, bool(repeated), tuple(fresh))
 
     def forget(self, ids: Iterable[tuple[Sender, str]]) -> None:
-        """What was to be stored under these ids was not."""
+        """Forget ids whose messages could not be stored."""
         for sender, dedup_id in ids:
             self._senders.get(sender, OrderedDict()).pop(dedup_id, None)
 
@@ -95,10 +95,10 @@ class Deduplication:
                         yield topic, row, dedup_id
 
     def _maybe_lost(self, repeated: list[tuple[Sender, str]]) -> RacewayError | None:
-        """The first of them may not have been stored after all: then neither was its repetition."""
+        """Return an error if the first message of one of these repeats could not be stored."""
         for sender, dedup_id in repeated:
             if dedup_id not in self._senders.get(sender, ()):
-                return UnavailableError("the message that this one repeats could not be stored")
+                return UnavailableError("the message with this dedup id could not be stored")
         return None
 
     def _is_known(self, sender: Sender, dedup_id: str, now_us: int) -> bool:
@@ -119,23 +119,23 @@ class Deduplication:
         self._forget_silent(oldest_us)
 
     def _forget_silent(self, oldest_us: int) -> None:
-        """Senders whose newest id is too old."""
+        """Forget senders whose newest id is out of the window."""
         while self._senders:
             sender, ids = next(iter(self._senders.items()))
             if ids and next(reversed(ids.values())) >= oldest_us:
                 return
             del self._senders[sender]
 
-    # ---- over a restart ----------------------------------------------------------------------------------------------
+    # ---- restart -----------------------------------------------------------------------------------------------------
 
     def _mark(self, topic: Topic, now_us: int) -> None:
         marks = self._bus.journal.state.get(MARKS, topic.name) or []
         if marks and marks[-1][0] > now_us - self._window_us // MARKS_PER_WINDOW:
             return
-        # The first mark before the window's begin is where reading starts; older ones serve nobody.
+        # Reading starts at the last mark before the window; older ones are not needed.
         begun = [n for n, (time_us, _) in enumerate(marks) if time_us <= now_us - self._window_us]
         offset = self._bus.journal.offsets(topic.name)[1]
-        with contextlib.suppress(UnavailableError):  # then the row is not taken either, and that is said there
+        with contextlib.suppress(UnavailableError):  # the row will be refused for the same reason
             self._bus.set_state(MARKS, topic.name, [*marks[begun[-1] if begun else 0 :], [now_us, offset]])
 
     def _restore(self, name: str, marks: list[list[int]]) -> None:
@@ -148,7 +148,7 @@ class Deduplication:
             offset = self._read_back(name, offset, end, oldest_us)
 
     def _read_back(self, name: str, offset: int, end: int, oldest_us: int) -> int:
-        """One piece of the topic; where the next one begins."""
+        """Read one piece of the topic. Return where the next one starts."""
         try:
             found: list[dict[str, Any]] = [
                 row

@@ -1,18 +1,18 @@
-"""Durable subscriptions: every publish since they were made, at least once, acknowledged one by one.
+"""Durable subscriptions: every publish since their creation, at least once, acknowledged one by one.
 
     committed ──> taken in ──> READY ──> OUT ──ack──> done: the cursor moves
                                  ^        │
              stream ended: READY ┤        └─nack, timeout──> WAITING ──> READY, or POISON after too many failures
                                  └────────────────────────────────┘
 
-A failure is a nack, or a connection lost by the consumer that was at work on the message: the first of its line. A
-message that is not acknowledged in time comes again, which is no failure: a consumer may be slow. A poisonous message
-is dropped, or blocks, or is COPYING until its dead letter is safe.
+A failure is a nack, or the loss of the connection of the consumer that was working on the message, the first of its
+line. A message that is not acknowledged in time is delivered again without counting as failed: a consumer may be slow.
+A poison message is dropped, blocks, or is COPYING until its dead letter is committed.
 
-A subscription keeps offsets, never rows: what is out can be read again. `_held` has every offset that was taken in and
-is not done, in ascending order, so its first one is the cursor; rows behind it that are done are not in it. Both are
-kept (`progress`), and how often messages have failed: after a restart what is not done is delivered again, nothing
-else. Requests among the rows are stepped over.
+A subscription keeps offsets, never rows: messages in flight can be read again. `_held` has every offset that was taken
+in and is not done, in ascending order, so its first one is the cursor; later offsets that are done are not in it. Both
+are stored (`progress`), with the failure counts: after a restart only messages that are not done are delivered again.
+Requests among the rows are skipped.
 """
 
 from __future__ import annotations
@@ -38,25 +38,25 @@ from raceway.model.subscriptions import FailurePolicy, SubscriptionStatus, Subsc
 
 READY, OUT, WAITING, COPYING, POISON = "ready", "out", "waiting", "copying", "poison"
 IN_WINDOW = (OUT, WAITING, COPYING)
-# Rows looked at in one go: a long stretch of requests must not hold up the loop.
+# Rows taken in at a time: a long series of requests must not block the loop.
 ROWS_AT_ONCE = 10_000
-# Searching the journal for what comes behind a missing row costs as much as so many rows.
+# Searching the journal for the row after a gap costs about as much as this many rows.
 ROWS_OF_A_SEARCH = 500
-# A dead letter that could not be stored is tried again.
+# Retry interval of a dead letter that could not be stored.
 TRY_AGAIN_MS = 1000
-# Requests between the cursor and the newest message out; beyond it the lag may be wrong by some after a restart.
+# Requests remembered between cursor and newest delivered message; with more, lag may be slightly off after a restart.
 KEPT_REQUESTS = 10_000
-# So often may the first message of a line run out of time before that counts as one failure: its consumer hangs.
+# Ack timeouts of the first message of a line that count as one failure: its consumer hangs.
 HANGS = 10
 
-# What an operator may do about a message that blocks its subscription.
-WAYS_OUT = "raceway replay TOPIC SUBSCRIPTION --from PLACE to go past it, or raceway subscription policy"
+# Advice in the log for a message that blocks its subscription.
+WAYS_OUT = "raceway replay TOPIC SUBSCRIPTION --from PLACE to skip it, or raceway subscription policy"
 
 log = structlog.get_logger("raceway.broker")
 
 
 class Held:
-    """A message that was taken in and is not done. `since_ms`: out since, or to wait until."""
+    """A message that was taken in and is not done. `since_ms`: delivered at, or waiting until."""
 
     __slots__ = ("consumer", "deliveries", "expiries", "key", "offset", "place", "reason", "since_ms", "state")
 
@@ -70,7 +70,7 @@ class Held:
 
 
 class DurableSubscription(Subscription):
-    """Exclusive, shared, failover: in order of offsets, to the one consumer or to each in turn."""
+    """Exclusive, shared and failover subscriptions: in order of offsets, to one consumer or to each in turn."""
 
     reliable: ClassVar[bool] = True
 
@@ -96,26 +96,26 @@ class DurableSubscription(Subscription):
         self._next: int = kept["offset"]
         self._held: dict[int, Held] = {}
         self._ahead = Ahead.restored(kept, feed.end)
-        # How often messages that are not done have failed, by their offsets.
+        # Failures of messages that are not done, by offset.
         self._failures = {int(offset): count for offset, count in kept.get("failed", {}).items()}
         self._ready: list[int] = []
         self._out = self._poisoned = 0
         self._wakes_ms = float("inf")
         self._bucket: TokenBucket | None = None
-        # Requests stepped over, and those of them that the cursor has not passed.
+        # Requests that were skipped, and those of them after the cursor.
         self._requests: int = kept.get("requests", feed.requests)
         self._stepped: deque[int] = deque(maxlen=KEPT_REQUESTS)
 
-    # ---- where it stands ---------------------------------------------------------------------------------------------
+    # ---- position ----------------------------------------------------------------------------------------------------
 
     @property
     def cursor(self) -> int:
-        """Everything before it is done."""
+        """Offset of the first message that is not done."""
         return next(iter(self._held), self._next)
 
     @property
     def requests_passed(self) -> int:
-        """Requests before the cursor."""
+        """Number of requests before the cursor."""
         cursor = self.cursor
         while self._stepped and self._stepped[0] < cursor:
             self._stepped.popleft()
@@ -123,17 +123,17 @@ class DurableSubscription(Subscription):
 
     @property
     def lag(self) -> int:
-        """Publishes that are not acknowledged."""
+        """Number of publishes that are not acknowledged."""
         unread = self.feed.end - self._next - (self.feed.requests - self._requests) - self._ahead.publishes
         return unread + len(self._held)
 
     @property
     def poisoned(self) -> int:
-        """Messages that failed too often and stop what is behind them."""
+        """Number of messages that failed too often and block the subscription."""
         return self._poisoned
 
     def progress(self) -> dict[str, Any]:
-        """What is kept of it; see `raceway.broker.progress`."""
+        """Return the state to be stored; see `raceway.broker.progress`."""
         cursor, held = self.cursor, self._held
         found = {"topic": self.topic.name, "offset": cursor, "requests": self.requests_passed}
         if self._ahead or len(held) < self._next - cursor:
@@ -155,7 +155,7 @@ class DurableSubscription(Subscription):
         )  # fmt: skip
 
     def _in_flight_limit(self) -> int:
-        """The windows of its consumers together; before one was handed anything, what it begins with."""
+        """Return the sum of the consumers' windows; consumers without a delivery count with their first window."""
         first = self._in_flight or self._first_in_flight
         windows = [
             line.window if (line := self._handed.get(consumer)) is not None else consumer.in_flight or first
@@ -163,7 +163,7 @@ class DurableSubscription(Subscription):
         ]
         return min(sum(windows) or first, self.max_unacked)
 
-    # ---- rows come in ------------------------------------------------------------------------------------------------
+    # ---- intake ------------------------------------------------------------------------------------------------------
 
     def grown(self, piece: Piece | None) -> None:
         self.pump()
@@ -174,7 +174,7 @@ class DurableSubscription(Subscription):
             self._host.note_move(self)
 
     def move(self, offset: int, requests: int) -> None:
-        """Go on from here, whatever is out or was done. `requests`: how many came before, as the feed counts."""
+        """Continue at this offset, regardless of what is in flight. `requests`: the feed's count before it."""
         self._held.clear()
         self._ready.clear()
         self._stepped.clear()
@@ -186,7 +186,7 @@ class DurableSubscription(Subscription):
         self._host.note_move(self)
 
     def _take_in(self) -> None:
-        """Rows up to the window become messages that are ready."""
+        """Take in rows up to the limit as ready messages."""
         looked_at = 0
         while self._next < self.feed.end and len(self._held) < self.intake_limit and not self.is_blocked:
             if looked_at >= ROWS_AT_ONCE:
@@ -225,7 +225,7 @@ class DurableSubscription(Subscription):
                 self._poison(held)
 
     def _step_to(self, offset: int) -> None:
-        """Rows that are no more: retention removed them, or damage took them."""
+        """Skip rows that retention removed or that are damaged."""
         tell_gap(self._host.counts, self.topic.name, f"subscription {self.name}", self._next, offset)
         self._next = offset
         self._host.note_move(self)
@@ -236,14 +236,14 @@ class DurableSubscription(Subscription):
 
     @property
     def is_blocked(self) -> bool:
-        """Nothing new goes past a message that poisons the subscription."""
+        """Whether a poison message blocks new messages."""
         return self._poisoned > 0
 
     def admit(self, held: Held, batch: Batch, row: int) -> None:
-        """A message was taken in."""
+        """Queue a message that was taken in."""
         heappush(self._ready, held.offset)
 
-    # ---- messages go out ---------------------------------------------------------------------------------------------
+    # ---- delivery ----------------------------------------------------------------------------------------------------
 
     def rooms(self) -> dict[Consumer, int]:
         found = super().rooms()
@@ -261,8 +261,8 @@ class DurableSubscription(Subscription):
     def pump(self) -> None:
         if self.paused:
             return
-        # Sizes are estimates: a sink that they have filled is asked again, because only one that says itself that it is
-        # full tells us when it is not.
+        # Sizes are estimates: a sink that should be full is asked again, because only a sink that has reported 0 room
+        # calls back when it has room again.
         while rooms := self.rooms():
             asked = len(rooms)
             self._dispatch(rooms)
@@ -270,7 +270,7 @@ class DurableSubscription(Subscription):
                 break
 
     def _dispatch(self, rooms: dict[Consumer, int]) -> None:
-        """What may go out now; consumers that are full by then are no longer among the rooms."""
+        """Deliver what may be delivered now. Consumers that become full are removed from `rooms`."""
         self.unblock(rooms)
         self._take_in()
         allowed = self._allowance()
@@ -281,7 +281,7 @@ class DurableSubscription(Subscription):
             self._wake(self._host.now_ms() + self.policy.ack_timeout_ms)
 
     def _allowance(self) -> int:
-        """How many may go out now: the window, and the rate if there is a limit."""
+        """Return how many messages may be delivered now, by window and by rate limit."""
         free = max(0, self.max_unacked - self._out)
         rate = self._host.dispatch_rate(self.topic)
         if not rate:
@@ -296,7 +296,7 @@ class DurableSubscription(Subscription):
         return allowed
 
     def _hand_out(self, rooms: dict[Consumer, int], allowed: int) -> int:
-        """The first ready ones, in order of offsets; how many went out."""
+        """Deliver ready messages in order of offsets. Return how many."""
         handout, used, piece, later = Handout(self.topic, self.encoded), 0, None, []
         while self._ready and rooms and used < allowed:
             held = self._held.get(heappop(self._ready))
@@ -353,14 +353,14 @@ class DurableSubscription(Subscription):
         return True
 
     def maybe_choose(self, held: Held, rooms: dict[Consumer, int]) -> Consumer | None:
-        """Who gets the message: somebody who has room. None: it was set aside."""
+        """Choose a consumer with room for the message. None if the message was set aside."""
         return self.next_in_turn(rooms)
 
     def unblock(self, rooms: dict[Consumer, int]) -> None:
-        """Messages that were set aside for these consumers are ready again."""
+        """Make messages ready that were set aside for these consumers."""
 
     def close_stream(self, consumer: Consumer, sink: Sink, *, lost: bool = False) -> None:
-        """The message that a lost consumer was at work on may be what it died of."""
+        """Close a stream. If the connection was lost, the message at work counts as failed: it may be the cause."""
         line = self._handed.get(consumer)
         head = line.maybe_head() if lost and line is not None and consumer.sink is sink and not self.paused else None
         if head is not None:
@@ -368,17 +368,17 @@ class DurableSubscription(Subscription):
         super().close_stream(consumer, sink)
 
     def give_back(self, consumer: Consumer) -> None:
-        """That is no failure by itself, and nothing waits."""
+        """Make the consumer's messages ready again immediately; not counted as failures."""
         self._handed.pop(consumer, None)
         for held in self._held.values():
             if held.state is OUT and held.consumer is consumer:
                 self._out -= 1
                 self._make_ready(held)
 
-    # ---- and are done, or not ----------------------------------------------------------------------------------------
+    # ---- outcomes ----------------------------------------------------------------------------------------------------
 
     def acknowledge(self, offset: int) -> None:
-        """Any consumer of the subscription may; what is not in flight is done already."""
+        """Acknowledge a message, from any consumer of the subscription. Unknown offsets are done already."""
         held = self._held.get(offset)
         if held is not None:
             line = self._handed.get(held.consumer) if held.consumer is not None else None
@@ -387,7 +387,7 @@ class DurableSubscription(Subscription):
             self.finish(held)
 
     def finish(self, held: Held) -> None:
-        """The message is done with."""
+        """Remove a message that is done, and move the cursor."""
         del self._held[held.offset]
         if self._failures:
             self._failures.pop(held.offset, None)
@@ -396,7 +396,7 @@ class DurableSubscription(Subscription):
         self._host.note_move(self)
 
     def refuse(self, offset: int, delay_ms: int, reason: str) -> None:
-        """A consumer could not handle the message."""
+        """Handle a nack: deliver the message again after the delay, or treat it as poison."""
         held = self._held.get(offset)
         if held is not None and held.state is OUT:
             self._take_back(held)
@@ -419,7 +419,7 @@ class DurableSubscription(Subscription):
             self._poison(held)
 
     def _expire(self, held: Held) -> None:
-        """Its consumer is there and has not acknowledged it: it comes again, later each time."""
+        """Handle an ack timeout: deliver the message again, with a longer delay each time."""
         line = self._handed.get(held.consumer) if held.consumer is not None else None
         hangs = line is None or line.maybe_head() is held
         held.expiries += hangs
@@ -436,7 +436,7 @@ class DurableSubscription(Subscription):
         self._wake(held.since_ms)
 
     def _poison(self, held: Held) -> None:
-        """It failed too often."""
+        """Apply the poison policy to a message that failed too often."""
         self._poisoned -= held.state is POISON
         self._out += held.state not in IN_WINDOW
         held.state = COPYING
@@ -469,7 +469,7 @@ class DurableSubscription(Subscription):
         )
 
     def _copied(self, held: Held, error: RacewayError | None) -> None:
-        """Only when the copy is safe the message is done. One that could not be stored is tried again."""
+        """Finish the message after its dead letter was committed; retry if it could not be stored."""
         if held.state is not COPYING or self._held.get(held.offset) is not held:
             return
         if error is None:
@@ -481,7 +481,7 @@ class DurableSubscription(Subscription):
             self._wake(held.since_ms)
 
     def set_policy(self, policy: FailurePolicy) -> None:
-        """Holds at once, also for what waits or blocks now."""
+        """Replace the policy, also for messages that wait or block now."""
         self.policy = policy
         now_ms = self._host.now_ms()
         for held in list(self._held.values()):
@@ -496,7 +496,7 @@ class DurableSubscription(Subscription):
         self.tick()
 
     def set_window(self, max_unacked: int, first_in_flight: int, in_flight: int | None) -> None:
-        """Holds at once, but for consumers that said themselves how many they want."""
+        """Replace the window settings, except for consumers that chose their own."""
         known = (self.max_unacked, self._first_in_flight, self._in_flight)
         self.max_unacked, self._first_in_flight, self._in_flight = max_unacked, first_in_flight, in_flight
         if known != (max_unacked, first_in_flight, in_flight):
@@ -511,9 +511,9 @@ class DurableSubscription(Subscription):
     # ---- time --------------------------------------------------------------------------------------------------------
 
     def tick(self) -> None:
-        """What waited long enough is ready; what was out too long has failed."""
+        """Make due messages ready and expire unacknowledged ones."""
         now_ms = self._host.now_ms()
-        if now_ms >= self._wakes_ms:  # else the alarm that was asked for is still to come
+        if now_ms >= self._wakes_ms:  # otherwise the alarm is still pending
             self._wakes_ms = float("inf")
         for held in list(self._due(now_ms)):
             if held.state is OUT:
@@ -545,7 +545,7 @@ class DurableSubscription(Subscription):
         return held.since_ms if held.state is WAITING else float("inf")
 
     def _wake(self, at_ms: float) -> None:
-        """One alarm at a time, for the earliest."""
+        """Set the alarm if this time is earlier than the current one."""
         if at_ms < self._wakes_ms:
             self._wakes_ms = at_ms
             self._host.wake(self, at_ms)

@@ -1,10 +1,10 @@
 """Requests and their answers: to exactly one responder, and back to exactly one requester.
 
-A request is forwarded under a masked id and waits in the correlation table. Its answer lies in the journal under the
-request's topic, repeats its id, names its position (`answers`), and carries the hop: who asked, who answered, when.
+A request is forwarded under a masked id and waits in the correlation table. Its answer is stored under the request's
+topic, with the request's id and position (`answers`) and the hop: requester, responder, times.
 
-Both leave before their rows are committed, so on a quiet bus they leave first and are put down afterwards: the other
-side works meanwhile. Whether the journal takes anything at all is asked before.
+Both are sent before their rows are committed, so on an idle bus they are sent first and appended afterwards, while the
+other side works. Whether the journal is writable is checked before.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from raceway.model.intents import AskAll, Asked, Reply, Request, Respond, Taken
 
 
 class Opened(NamedTuple):
-    """A request that goes to somebody: its row, what it waits as, and its timeout in milliseconds."""
+    """A request with a responder: its row, its entry in the correlation table, and its timeout in milliseconds."""
 
     row: int
     request: Pending
     timeout_ms: int | None
 
 
-# A row of answers, the request it is for, and `late` or `duplicate` if that was closed before.
+# Row of an answer, its request, and `late` or `duplicate` if the request was closed already.
 Matched = tuple[int, Pending, bytes | None]
 
 
 class _Facts:
-    """What is remembered of each row of a batch of requests that has its time."""
+    """Columns of a batch of requests that are needed per row, taken once."""
 
     __slots__ = ("message_ids", "reply_tos", "roots", "time_us", "timeouts_ms", "versions")
 
@@ -72,7 +72,7 @@ class Exchanges:
         self._queues = queues
         self._schema_door = schema_door
         self.replies = Replies()
-        # Requests that one too many has just put an end to, and the wires of those who asked.
+        # Requests that were just evicted, with the wires of their requesters.
         self._evicted: list[tuple[bytes, Pending]] = []
         self.correlation = Correlation(
             bus.settings.max_outstanding, self._fail, lambda: bus.loop.time() * 1000, bus.loop.call_later
@@ -84,7 +84,7 @@ class Exchanges:
         self._bus.check_open()
         try:
             return self._request(peer, intent, done)
-        finally:  # counted last: for that nobody waits
+        finally:  # counted last: no peer waits for it
             self._bus.count("request", peer, intent.batch)
 
     def _request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
@@ -118,7 +118,7 @@ class Exchanges:
         return Taken(tuple(refused))
 
     def ask_all(self, peer: Peer, intent: AskAll, done: Done | None) -> Asked:
-        """Raises NoRouteError if nobody is there, after the request was stored, or what it is refused for."""
+        """Send a request to several responders. Raises NoRouteError without responders, after it was stored."""
         bus, batch = self._bus, intent.batch
         bus.admit("request", peer, batch)
         spans, refused = name_rows(batch, bus.topics, peer.folds_case, peer.network)
@@ -146,7 +146,7 @@ class Exchanges:
         return Asked(len(asked))
 
     def _responders(self, topic: Topic, intent: Request) -> tuple[Responder, ...]:
-        """Those of the highest priority; a queue that nobody consumes from if there is nobody else."""
+        """Return the responders of highest priority; failing those, a queue without consumers."""
         if intent.responder is not None:
             return (intent.responder,)
         route = self._bus.routing.route(topic)
@@ -169,7 +169,7 @@ class Exchanges:
         chosen: list[Responder | None],
         masked: list[bytes | None],
     ) -> Iterator[Opened]:
-        """The requests that have a responder. They have no position yet."""
+        """Yield the requests that have a responder. They have no journal position yet."""
         batch.time_us = self._now_us()
         facts = _Facts(batch)
         for span in spans:
@@ -191,7 +191,7 @@ class Exchanges:
         return Opened(row, request, timeout_ms)
 
     def _forward(self, opened: list[Opened], batch: Batch) -> None:
-        """To peers at once; a queue hands out what is committed."""
+        """Forward requests to peers immediately. Queues deliver after the commit."""
         for row, request, _ in opened:
             self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
             responder = request.responder
@@ -203,10 +203,10 @@ class Exchanges:
         self._bus.turn.hasten()
 
     def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> int:
-        """The position of the first row."""
+        """Append the requests and start their deadlines. Return the position of the first row."""
         bus, settle = self._bus, partial(self._settle, opened, done)
         told = bus.readers.watch(batch, spans, settle)
-        # Somebody waits for what is in a queue.
+        # A queue delivers after the commit, so the commit is awaited.
         first = bus.append(batch, told, awaited=done is not None or told is not settle)
         offsets = batch.offset
         for row, request, _ in opened:
@@ -220,13 +220,13 @@ class Exchanges:
         return first
 
     def _now_us(self) -> int:
-        """The journal's clock never goes back, so neither may the times of a hop."""
+        """Return the current time, never before the journal's: the times of a hop must not go back."""
         return max(self._bus.clock_us(), self._bus.journal.state.time_us)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
     def respond(self, peer: Peer, intent: Respond, done: Done | None) -> Taken:
-        """Late and second answers are stored and refused; an answer to a request that never was is only refused."""
+        """Pass answers to their requesters. Late and duplicate ones are stored and refused, unknown ones refused."""
         try:
             return self._respond(peer, intent, done)
         finally:
@@ -249,9 +249,10 @@ class Exchanges:
         return Taken(tuple(refused))
 
     def reply(self, peer: Peer, intent: Reply, done: Done | None) -> Taken:
-        """An answer by name. Raises UnknownQueueError if it is for nobody that ever waited, and can be kept for nobody.
+        """Pass on an answer addressed to a reply queue.
 
-        Late and second answers are stored; they are refused if there is no reply queue to keep them in.
+        Late and duplicate answers are stored; they are refused if there is no reply queue to keep them in. Raises
+        UnknownQueueError if there is neither a request nor a reply queue.
         """
         batch, reply_to, message_id = intent.batch, intent.reply_to, intent.batch.item("message_id", 0)
         self._bus.admit("response", peer, batch)
@@ -282,7 +283,7 @@ class Exchanges:
         return Taken()
 
     def _verdict(self, request: Pending) -> bytes:
-        """What a further answer to it is: `late` or `duplicate`."""
+        """Return what a further answer to a finished request is, `late` or `duplicate`, and count it."""
         verdict = self.correlation.maybe_verdict(request) or LATE
         self._bus.meter.counts[f"bus.answer.{verdict.decode()}"] += 1
         return verdict
@@ -304,7 +305,7 @@ class Exchanges:
     def _match(
         self, peer: Peer, batch: Batch, row: int, message_id: bytes | None
     ) -> tuple[Pending | None, bytes | None]:
-        """The request an answer is for, by its id, else by its parent; and `late` or `duplicate` if it was closed."""
+        """Return the request of an answer, by its id or by its parent; and `late` or `duplicate` if it was closed."""
         if message_id is not None and (request := self.correlation.take(peer, message_id)) is not None:
             return request, None
         parent_id = batch.item("parent_id", row)
@@ -325,7 +326,7 @@ class Exchanges:
         done: Done | None,
         refusal: RacewayError | None = None,
     ) -> None:
-        """If the journal takes nothing, the requesters are told that, and so is the responder."""
+        """Pass on and store answers. If the journal is not writable, requesters and responder get the error."""
         try:
             self._bus.journal.check_writable()
         except UnavailableError as error:
@@ -366,7 +367,7 @@ class Exchanges:
         )
 
     def _hops(self, peer: Peer, batch: Batch, requests: list[Pending]) -> list[bytes]:
-        """Where a responder does not tell how its request went, we do."""
+        """Return the hops of each answer, made here if the responder sent none."""
         told: list[bytes | None] = batch.hops if type(batch.hops) is list else [batch.hops] * batch.count  # type: ignore[list-item]
         if None not in told:
             return told  # type: ignore[return-value]
@@ -377,7 +378,7 @@ class Exchanges:
         ]
 
     def _fail(self, request: Pending, error: RacewayError) -> None:
-        """A request ends without an answer: its deadline, eviction, or a journal that takes nothing."""
+        """End a request without an answer: deadline, eviction, or a journal that is not writable."""
         reason = "timeout" if isinstance(error, RequestTimeoutError) else "dropped"
         self._bus.meter.counts[f"router.request.{reason}"] += 1
         self._forget(request)
@@ -388,21 +389,22 @@ class Exchanges:
         request.release()
 
     def _forget(self, request: Pending) -> None:
-        """Nobody waits for it any more."""
+        """Remove a finished request from reply queues and queues."""
         self.replies.forget(request)
         if isinstance(request.responder, QueueResponder):
             request.responder.queue.withdraw(request)
 
     def leave(self, peer: Peer) -> None:
-        """A peer is gone: its reply queues too, and its requests that have no deadline."""
+        """Remove the reply queues and open requests without deadline of a peer that has disconnected."""
         self.replies.close_boxes(peer)
         for request in self.correlation.abandon(peer):
             self._forget(request)
 
     def _settle(self, opened: list[Opened], done: Done | None, error: RacewayError | None) -> None:
-        """The rows are stored, or not: then others get their positions, and no answer may name them.
+        """Handle the commit of requests. After a failure their positions belong to other rows, so answers must not
+        name them.
 
-        A peer was handed its requests before; a queue never will be.
+        Peers have received their requests already; queues will not, so theirs fail.
         """
         if error is not None:
             for _, request, _ in opened:
@@ -415,16 +417,16 @@ class Exchanges:
 
 
 def _choose(responders: tuple[Responder, ...], count: int) -> list[Responder | None]:
-    """One of them for each of so many requests, at random; None where there is nobody."""
+    """Choose a random responder for each request; None if there are none."""
     if len(responders) > 1:
         return random.choices(responders, k=count)  # noqa: S311 - a choice, not a secret
     return [responders[0] if responders else None] * count
 
 
 def _name_deadlines(batch: Batch, opened: list[Opened]) -> None:
-    """Write into each row how long its request really waits, for readers who do not know the settings of this bus.
+    """Write the effective timeout into each row, for readers that do not know the settings of this bus.
 
-    A row that nobody serves, or that waits for ever, keeps what its sender named.
+    A row without a responder or without a deadline keeps the timeout of its sender.
     """
     timeouts_ms = list(batch.column("timeout_ms"))
     for row, _, timeout_ms in opened:
@@ -433,7 +435,7 @@ def _name_deadlines(batch: Batch, opened: list[Opened]) -> None:
 
 
 def _without_queued(masked: list[bytes | None], chosen: list[Responder | None]) -> list[bytes | None]:
-    """A request that waits in a queue is handed out under its own id."""
+    """Return the masked ids without those of requests in queues, which are delivered under their own id."""
     return [
         None if isinstance(responder, QueueResponder) else masked_id
         for masked_id, responder in zip(masked, chosen, strict=True)

@@ -1,4 +1,4 @@
-"""The end of a topic, as its subscriptions see it."""
+"""The committed end of a topic, which its subscriptions follow."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from raceway.model.envelope import REQUEST, Batch
 
 
 class TopicFeed:
-    """A `Reader` of its topic. Rows before `end` are committed; `requests` is how many of them were requests, counted
-    since the topic first had a subscription: lag counts publishes only."""
+    """A `Reader` of its topic. Rows before `end` are committed; `requests` counts the requests among them since the
+    topic first had a subscription, because lag counts publishes only."""
 
     def __init__(
         self, topic: Topic, end: int, requests: int, recent: RecentRows, counted: Callable[[TopicFeed], None]
@@ -26,13 +26,13 @@ class TopicFeed:
 
     def committed(self, batch: Batch, rows: Sequence[int]) -> None:
         first = batch.item("offset", rows[0])
-        if first < self.end:  # made behind rows that could not be stored: their offsets come again
+        if first < self.end:  # earlier rows could not be stored: their offsets are assigned again
             self._rewind(first)
         self.end = first + len(rows)
         self._count_requests(batch, rows)
         reading = [each for each in self.subscriptions.values() if each.is_reading]
         piece: Piece | None = None
-        if reading:  # one that waits must not keep what belongs to others
+        if reading:  # a subscription that waits must not keep other topics' rows in memory
             own = batch if len(rows) == batch.count else batch.keep(list(rows))
             piece = self._recent.add(self.topic, own, first)
         for subscription in reading:

@@ -1,12 +1,12 @@
 """Key-shared subscriptions: each key to one consumer, one message of a key at a time, in order.
 
-The key is the routing key, else the sender's name. Messages of one key stand in line; only the first may be ready or
-out, whatever becomes of it, so nothing overtakes it: not when it waits to be delivered again, and not when its consumer
-is lost and another one owns the key. A key that poisons the subscription stops, the others go on.
+The key is the routing key, or the sender's name without one. Messages of one key form a line; only the first may be
+ready or delivered, so none overtakes it, also while it waits for redelivery or its consumer is lost and another one
+owns the key. A poison message stops its own key only.
 
-Who has subscribed and has not opened a stream yet owns keys for a moment too: else all keys would go to whoever is
-first. Messages whose consumer has no room are set aside for it. A key that nobody accepts waits while a consumer that
-did was here lately; then its messages are skipped for this subscription.
+A consumer that has subscribed but not yet opened a stream owns keys for a short time too; otherwise the first stream
+would get all keys. Messages whose consumer has no room are set aside for it. A key that no consumer accepts waits while
+one that did was connected recently; then its messages are skipped for this subscription.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raceway.broker.durable import DurableSubscription, Held
 from raceway.broker.keys import KeyRing
 from raceway.model.envelope import Batch
 
-# Messages that may be taken in beyond the window, to find keys that are free.
+# Messages that may be taken in beyond the window, to find keys that can be delivered.
 AHEAD = 1000
 
 
@@ -102,7 +102,7 @@ class KeySharedSubscription(DurableSubscription):
         return tuple(each for each in self.consumers if each.sink is None and each.expected_ms > now_ms)
 
     def _is_awaited(self, key: bytes) -> bool:
-        """Was a consumer that accepts the key here lately?"""
+        """Return whether a consumer that accepts the key was connected recently."""
         now_ms = self._host.now_ms()
         left = [each.left_ms for each in self.consumers if each.sink is None and each.filters.accepts(key)]
         until_ms = max(left, default=-self._unwanted_ms) + self._unwanted_ms

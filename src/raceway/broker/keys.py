@@ -1,7 +1,7 @@
-"""Which consumer gets a key: filters, and a consistent hash ring among those that accept it.
+"""Assignment of keys to consumers: filters, and a consistent hash ring among the consumers that accept a key.
 
-Each consumer has 100 points on a ring of 32-bit numbers; a key belongs to the first point at or behind its hash whose
-consumer accepts it. When a consumer comes or goes, only about its share of the keys moves.
+Each consumer has 100 points on a ring of 32-bit numbers; a key belongs to the first point at or after its hash whose
+consumer accepts it. When a consumer joins or leaves, only about its share of the keys moves.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from raceway.model.hashing import fnv1a64
 
 POINTS = 100
 _32_BITS = (1 << 32) - 1
-# Keys come from peers, so what is remembered of them is bounded.
+# Keys come from peers, so the cache is bounded.
 KEPT_OWNERS = 65_536
 ANY_RUN, ANY_ONE = ord("*"), ord("?")
 
 
 class KeyFilter:
-    """Globs over keys: `*` any run, `?` one byte, everything else itself. None of them: any key."""
+    """Globs over keys: `*` any run, `?` one byte, everything else literal. Without globs every key matches."""
 
     def __init__(self, globs: Iterable[str]) -> None:
         self.globs = tuple(globs)
@@ -32,7 +32,7 @@ class KeyFilter:
 
 
 def glob_matches(glob: bytes, key: bytes) -> bool:
-    """Only the last `*` is ever taken back, so the time is at most the product of both lengths."""
+    """Match a glob. Backtracks to the last `*` only, so the time is at most the product of both lengths."""
     at = pattern = begun = 0
     star: int | None = None
     while at < len(key):
@@ -52,7 +52,7 @@ def glob_matches(glob: bytes, key: bytes) -> bool:
 
 
 def ring_hash(data: bytes) -> int:
-    """FNV-1a 64, folded to 32 bits, then the finaliser of Murmur3: names that are alike must lie far apart."""
+    """Hash with FNV-1a 64 folded to 32 bits, then Murmur3's finaliser, so that similar names are far apart."""
     whole = fnv1a64(data)
     found = (whole ^ whole >> 32) & _32_BITS
     found = (found ^ found >> 16) * 0x85EBCA6B & _32_BITS
@@ -61,7 +61,7 @@ def ring_hash(data: bytes) -> int:
 
 
 class KeyConsumer(Protocol):
-    """Who may own keys."""
+    """A consumer that may own keys."""
 
     @property
     def id(self) -> int: ...
@@ -73,7 +73,7 @@ C = TypeVar("C", bound=KeyConsumer)
 
 
 class KeyRing(Generic[C]):
-    """Never changes: when consumers come or go, a new one is made."""
+    """Immutable ring of consumers; replaced when consumers join or leave."""
 
     def __init__(self, consumers: Sequence[C]) -> None:
         points = sorted((point, number) for number, consumer in enumerate(consumers) for point in _points(consumer.id))
@@ -82,7 +82,7 @@ class KeyRing(Generic[C]):
         self._owners: dict[bytes, C | None] = {}
 
     def maybe_owner(self, key: bytes) -> C | None:
-        """None if no consumer accepts the key."""
+        """Return the owner of a key, or None if no consumer accepts it."""
         try:
             return self._owners[key]
         except KeyError:

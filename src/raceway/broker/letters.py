@@ -1,8 +1,8 @@
-"""What the broker itself publishes about messages that could not be delivered: dead letters, and notes.
+"""Dead letters, and notes about undeliverable messages: what the broker itself publishes.
 
-A dead letter is a copy of a message that failed too often, on the topic its subscription names: a reliable one, made if
-it is missing. A note says which message was stepped over because the wire of its consumer cannot carry it; the message
-itself stays where it is.
+A dead letter is a copy of a message that failed too often, on the topic that its subscription names: a reliable one,
+created if needed. A note names a message that was skipped because the wire of its consumer cannot carry it; the message
+itself stays in its topic.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from raceway.model.hashing import sender_id
 from raceway.model.topics import danube_topic
 
 ORIGINAL_TOPIC = "x-original-topic"
-# What a dead letter has beside the message's own attributes: where it was, and what became of it there.
+# Attributes of a dead letter besides the message's own: its origin and its failures.
 LETTER_ATTRIBUTES = {
     ORIGINAL_TOPIC, "x-original-subscription", "x-original-topic-offset", "x-original-producer-id",
     "x-original-broker-addr", "x-poison-policy", "x-delivery-attempt", "x-failure-reason",
@@ -33,12 +33,12 @@ LETTER_ATTRIBUTES = {
 
 log = structlog.get_logger("raceway.broker")
 
-# Columns that the copy has of its own: where it stands, when it came, what became of it before.
+# Columns that are not copied: position, time and history of the original.
 _NOT_COPIED = ("topic", "offset", "time_us", "forwarded_id", "hops", "answers")
 
 
 class Letters:
-    """`broker_address` is how consumers know this broker; the wire says it."""
+    """Publisher of dead letters and notes. `broker_address` is set by the Danube wire."""
 
     def __init__(self, bus: Bus, records: TopicRecords, publishing: Publishing) -> None:
         self._bus, self._records, self._publishing = bus, records, publishing
@@ -47,14 +47,14 @@ class Letters:
     def dead_letter(
         self, topic: Topic, subscription: str, target: str, batch: Batch, row: int, facts: Mapping[str, str], done: Done
     ) -> None:
-        """Copy the message to the topic `target`. `done` is told when the copy is safe, or could not be made."""
+        """Copy the message to the topic `target`. `done` is called after the commit, or with the error."""
 
         def settled(error: RacewayError | None) -> None:
             if error is None:
                 self._bus.meter.counts["bus.dead_letters"] += 1
             else:
                 facts = {"topic": topic.name, "subscription": subscription, "reason": str(error)}
-                log.warning("a dead letter was not stored", **facts)
+                log.warning("dead letter not stored", **facts)
             done(error)
 
         try:
@@ -89,7 +89,7 @@ class Letters:
     def note_undeliverable(
         self, topic: Topic, subscription: str, batch: Batch, row: int, size: int, largest: int
     ) -> None:
-        """Too large for the consumer's wire."""
+        """Publish a note about a message that is too large for the consumer's wire."""
         self._bus.meter.counts["bus.undeliverable"] += 1
         facts: dict[str, Any] = {
             "topic": topic.name,
@@ -105,7 +105,7 @@ class Letters:
         try:
             self._publish(self._bus.topics.own(UNDELIVERABLE), note, None)
         except RacewayError as error:
-            log.warning("a note was not stored", reason=str(error), **facts)
+            log.warning("note about undeliverable message not stored", reason=str(error), **facts)
 
     def _publish(self, topic: Topic, batch: Batch, done: Done | None) -> None:
         spans = over_partitions([Span(topic, topic.public.encode(), 0, 1)], batch, batch.item("producer", 0) or b"")

@@ -1,17 +1,16 @@
-"""What a consumer was handed and has not settled: its line, in the order in which it was handed out.
+"""The messages in flight to one consumer: its line, in order of delivery.
 
 Most consumers work through their line one message after the other, so a message far down the line waits in the
-client's buffer while nobody works on it. Hence two rules:
+client's buffer without being worked on. Hence these rules:
 
-    clock     The ack timeout of a message begins anew with each acknowledgement of one that was handed out before it:
-              the consumer has got on, and this one's turn has come nearer. One that was passed over is not extended.
-    window    How many messages are out at once follows what the consumer acknowledges. It begins small; a message that
-              was acknowledged within a quarter of the timeout makes room for one more, one that took more than half of
-              it for one less, and one that was not acknowledged in time halves it. A window that was asked for by the
-              client or set by an administrator stays as it is.
-    growth    A consumer may collect many messages before it acknowledges any. One that has all it may have and
-              acknowledges none for a part of the timeout may have twice as many, unless its last two acknowledgements
-              lay so far apart that it is known to be slow.
+    clock     The ack timeout of a message restarts with each acknowledgement of one that was delivered before it: the
+              consumer has made progress. A message that was passed over is not extended.
+    window    The number of messages in flight adapts to acknowledgements. It starts small; a message acknowledged
+              within a quarter of the timeout adds one, one that took more than half of it removes one, and one that was
+              not acknowledged in time halves it. A window requested by the client or set by an administrator is fixed.
+    growth    A consumer may collect many messages before it acknowledges any. If its window is full and it acknowledges
+              none for a part of the timeout, the window doubles, unless its last two acknowledgements were so far apart
+              that it is known to be slow.
 """
 
 from __future__ import annotations
@@ -20,18 +19,17 @@ from bisect import bisect
 from collections import deque
 from typing import Protocol
 
-# A message acknowledged within this part of the timeout lets the window grow; one that took longer than the other part
-# lets it shrink.
+# Parts of the timeout: an acknowledgement within the first lets the window grow, one after the second lets it shrink.
 QUICK, SLOW = 1 / 4, 1 / 2
-# A full line without an acknowledgement for this part of the timeout grows: three times before the timeout is over, so
-# that a consumer that collects 80 messages gets them in time. One whose acknowledgements lie half of it apart is slow.
+# A full window without an acknowledgement for this part of the timeout doubles: three times before the timeout, so that
+# a consumer that collects 80 messages gets them in time. One with half of it between acknowledgements is slow.
 PATIENCE = 1 / 6
-# Acknowledgements that are remembered before it is worth thinking about.
+# Acknowledgements that are remembered before they are thinned out.
 FEW = 16
 
 
 class Handed(Protocol):
-    """A message that is out. `place` is its number in the line."""
+    """A message in flight. `place` is its number in the line."""
 
     offset: int
     place: int
@@ -45,11 +43,10 @@ class Line:
         self.set_window(first, fixed)
         self._out: dict[int, Handed] = {}
         self._number = 0
-        # When something was last handed out or acknowledged; the last acknowledgement, and how long it was after
-        # the one before.
+        # Time of the last delivery or acknowledgement; time of the last acknowledgement, and the gap before it.
         self._moved_ms = self._gap_ms = 0.0
         self._last_ms: float | None = None
-        # (place, time) of acknowledgements, both rising: of what was handed out before a message the last one counts.
+        # (place, time) of acknowledgements, both ascending. For a message, the last one with a lower place counts.
         self._acknowledged: deque[tuple[int, float]] = deque()
 
     def __len__(self) -> int:
@@ -60,7 +57,7 @@ class Line:
         return len(self._out) >= self.window
 
     def maybe_head(self) -> Handed | None:
-        """The one that the consumer is at work on."""
+        """Return the message that the consumer is working on, if any."""
         return next(iter(self._out.values()), None)
 
     def set_window(self, first: int, fixed: int | None) -> None:
@@ -73,7 +70,7 @@ class Line:
         self._moved_ms = now_ms
 
     def grows_at_ms(self, timeout_ms: float, most: int) -> float:
-        """When the window should grow if nothing is acknowledged; infinity if it should not."""
+        """Return when the window grows if nothing is acknowledged; infinity if it does not."""
         patience_ms = timeout_ms * PATIENCE
         is_slow = self._gap_ms >= patience_ms / 2
         if self._fixed or is_slow or not self.is_full or self.window >= most:
@@ -84,12 +81,12 @@ class Line:
         self.window, self._moved_ms = min(2 * self.window, most), now_ms
 
     def take_back(self, held: Handed) -> None:
-        """It is no longer out; nothing is known of how the consumer got on."""
+        """Remove a message from the line without a conclusion about the consumer's speed."""
         if self._out.get(held.offset) is held:
             del self._out[held.offset]
 
     def acknowledge(self, held: Handed, now_ms: float, timeout_ms: float, most: int) -> None:
-        """The consumer is done with it. The window never grows beyond `most`."""
+        """Remove an acknowledged message and adapt the window, which never exceeds `most`."""
         if self._out.get(held.offset) is not held:
             return
         waited_ms, busy = now_ms - held.since_ms, 2 * len(self._out) >= self.window
@@ -105,13 +102,13 @@ class Line:
             self.window += 1
 
     def expire(self, held: Handed) -> None:
-        """It was not acknowledged in time."""
+        """Remove a message that was not acknowledged in time, and halve the window."""
         self.take_back(held)
         if not self._fixed:
             self.window = max(self.window // 2, 1)
 
     def clock_ms(self, held: Handed) -> float:
-        """Since when the consumer has had its chance at this message."""
+        """Return when the ack timeout of this message started."""
         for place, at_ms in reversed(self._acknowledged):
             if place < held.place:
                 return max(at_ms, held.since_ms)
@@ -130,7 +127,7 @@ class Line:
             self._thin_out()
 
     def _thin_out(self) -> None:
-        """Between two messages that are out the last acknowledgement is enough."""
+        """Keep only the last acknowledgement between two messages in flight."""
         places, kept = [held.place for held in self._out.values()], deque[tuple[int, float]]()
         for place, at_ms in self._acknowledged:
             if kept and bisect(places, kept[-1][0]) == bisect(places, place):

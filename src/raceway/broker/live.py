@@ -1,10 +1,10 @@
-"""Live subscriptions: publishes that come in while a consumer is there, once, and never again.
+"""Live subscriptions: publishes that arrive while a consumer is connected, delivered at most once.
 
-No acknowledgements, and no cursor that outlives the consumers. While no stream has room the subscription is *behind*:
-it remembers the offset that is next, and goes on from the rows in memory or from the journal when there is room.
-Publishers wait for one that is far behind, as for any full subscriber (`credits.py`). Where keys choose the consumer,
-each keeps the offsets of its own messages, so that one that does not read holds up nobody else. What came while nobody
-was there is not delivered later.
+There are no acknowledgements, and no cursor without consumers. While no stream has room the subscription is *behind*:
+it remembers the next offset and continues from the rows in memory or from the journal when there is room. Publishers
+wait for one that is far behind, as for any full subscriber (`credits.py`). In key-shared subscriptions each consumer
+has its own pending offsets, so that one that does not read delays no other. Messages published while no consumer is
+connected are not delivered later.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ from raceway.broker.subscription import Feed, Handout, Host, Subscription, maybe
 from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
 
-# Offsets that wait for one consumer of a key; more are lost, and counted.
+# Pending offsets of one key-shared consumer; further messages are dropped and counted.
 MAX_OFFSETS = 100_000
 
 
 class LiveSubscription(Subscription):
     reliable: ClassVar[bool] = False
     _ring: KeyRing[Consumer] | None = None
-    # The first offset that was not handed out; None at the end of the topic.
+    # The first offset that was not delivered; None at the end of the topic.
     _next: int | None = None
     _behind_bytes = _given_bytes = 0
     _is_detached = False
 
     def __init__(self, feed: Feed, name: str, kind: SubscriptionType, host: Host, release_ms: float) -> None:
         super().__init__(feed, name, kind, host, release_ms)
-        # Of a subscription with keys: what waits for each consumer.
+        # Pending offsets by consumer, if key-shared.
         self._offsets: dict[Consumer, deque[int]] = {}
 
     def grown(self, piece: Piece | None) -> None:
@@ -47,7 +47,7 @@ class LiveSubscription(Subscription):
             self._look()
 
     def _give(self, piece: Piece, begin: int, rooms: dict[Consumer, int]) -> None:
-        """Rows from `begin` on, until there is no room; then the subscription is behind."""
+        """Deliver rows from `begin` on until there is no room; then the subscription is behind."""
         batch, before = piece.batch, self.delivered
         handout = Handout(self.topic, self.encoded)
         self._next = None
@@ -104,7 +104,7 @@ class LiveSubscription(Subscription):
     # ---- behind ------------------------------------------------------------------------------------------------------
 
     def pump(self) -> None:
-        """One piece at a time: others wait meanwhile."""
+        """Deliver one piece of what is pending; schedule the next, so that others get their turn."""
         if self.paused or (self._next is None and not self._offsets):
             return
         rooms = self.rooms()
@@ -131,7 +131,7 @@ class LiveSubscription(Subscription):
             self._next = None
 
     def _pump_offsets(self, rooms: dict[Consumer, int]) -> bool:
-        """Some of what waits for each consumer with room. Is there more for one that still has some?"""
+        """Deliver pending offsets to consumers with room. Return whether one of them still has room and offsets."""
         handout, before = Handout(self.topic, self.encoded), self.delivered
         for consumer, offsets in list(self._offsets.items()):
             piece: Piece | None = None
@@ -162,39 +162,39 @@ class LiveSubscription(Subscription):
             self._host.credits.behind.discard(self)
 
     def _look(self) -> None:
-        """Far behind? Then publishers wait, unless it had its time."""
+        """Make publishers wait if the subscription is far behind and not detached."""
         if not self._is_detached and self._behind_bytes > self._host.behind_bytes:
             self._host.credits.fill_on(self.topic, self)
 
-    # ---- as credits see it -------------------------------------------------------------------------------------------
+    # ---- backpressure ------------------------------------------------------------------------------------------------
 
     def taken(self) -> int:
         return self._given_bytes
 
     def detach(self) -> bool:
-        """It reads from the journal already; nobody waits for it any more."""
+        """Stop publishers from waiting for it. It reads from the journal already."""
         if not self._is_detached:
             self._is_detached = True
             self._host.counts["bus.detached"] += 1
             self._host.credits.behind.add(self)
         return True
 
-    # ---- as its table sees it ----------------------------------------------------------------------------------------
+    # ---- subscription ------------------------------------------------------------------------------------------------
 
     def regrouped(self) -> None:
         if self.kind == "key_shared":
             self._ring = KeyRing(self.consumers.active)
         for consumer in [each for each in self._offsets if each not in self.consumers.active]:
-            del self._offsets[consumer]  # it is gone, and so is what was meant for it
+            del self._offsets[consumer]  # its pending messages are lost with it
         if not self.consumers.active:
             self._next = None
             self._caught_up()
 
     def give_back(self, consumer: Consumer) -> None:
-        """What left is gone."""
+        """Do nothing: live messages are not delivered again."""
 
     def rewind(self, offset: int) -> None:
-        """Rows that were not stored are not handed out."""
+        """Go back to this offset: later rows could not be stored."""
         if self._next is not None:
             self._next = min(self._next, offset)
 

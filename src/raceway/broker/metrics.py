@@ -1,7 +1,7 @@
-"""Counting: totals, rates of the last full second, and the figures that peers and Prometheus may ask for.
+"""Counters: totals, rates of the last full second, and the metrics of MB's `system.metrics` and Prometheus.
 
 Counters are entries of one dictionary, raised once per batch. Their names are those of MB's `system.metrics` where that
-wire has one; what only Prometheus sees is under `bus.`.
+wire has one; those that only Prometheus shows start with `bus.`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import psutil
 from raceway.broker.peers import Peer
 from raceway.model.intents import Metric
 
-# Counted events that MB shows as a total and as a rate. Prefix, and what may be counted apart under it.
+# Events that MB shows as total and rate: prefix, and the suffixes that are counted separately.
 ROUTED = {
     "router.message": ("", ".error"),
     "router.publish": ("", ".dropped", ".error"),
@@ -38,7 +38,7 @@ class Meter:
         self._process = psutil.Process(os.getpid())
 
     def count_batch(self, kind: str, wire: bytes, payloads: list[bytes]) -> None:
-        """Messages of one kind that came in together."""
+        """Count received messages of one kind."""
         counts, count = self.counts, len(payloads)
         counts[ROUTED_KINDS[kind]] += count
         counts["router.message"] += count
@@ -53,7 +53,7 @@ class Meter:
             self.largest = largest
 
     def tick(self) -> None:
-        """Once a second: rates are what was counted since the last tick."""
+        """Compute the rates since the last tick; called once a second."""
         self._rates = {name: count - self._before.get(name, 0) for name, count in self.counts.items()}
         self._before = dict(self.counts)
 
@@ -61,14 +61,14 @@ class Meter:
         return self._rates.get(name, 0)
 
     def rows(self, peers: Iterable[Peer], time_us: int) -> Iterable[Metric]:
-        """Everything MB's `system.metrics` shows."""
+        """Yield the metrics of MB's `system.metrics`."""
         yield from self._process_rows()
         yield from self._router_rows()
         yield from self._registry_rows(list(peers), time_us)
 
     def _process_rows(self) -> Iterable[Metric]:
         memory, system = self._process.memory_info().rss, psutil.virtual_memory()
-        # cpu_percent compares with its own last call; the first one has nothing to compare with and gives 0.
+        # cpu_percent compares with its previous call; the first one returns 0.
         share = self._process.cpu_percent() / 100 / (psutil.cpu_count() or 1)
         yield Metric("process.cpu.percent", "percent", min(share, 1))
         yield Metric("process.memory.bytes", "gauge", memory)

@@ -1,4 +1,4 @@
-"""Who is connected: what the broker must know of a peer, whatever wire it speaks."""
+"""Connected peers: what the broker needs to know of a peer of any wire."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ Encoder = Callable[[Run], bytes]
 
 
 def no_copies(run: Run) -> bytes:
-    """The encoder of whoever is never handed the copies themselves."""
+    """Encode nothing: for peers that are never delivered encoded copies."""
     return b""
 
 
 class Party(Protocol):
-    """Whoever may stand in a route. `subscriptions` is (kind, pattern in folded form) to priority, kept by Routing."""
+    """A member of a route. `subscriptions` maps (kind, folded pattern) to priority and is maintained by Routing."""
 
     id: str
     subscriptions: dict[tuple[SubscriptionKind, str], float]
 
     def spells(self, name: str) -> bool:
-        """Can this wire say the name? A topic that it cannot is not delivered there; nothing is renamed."""
+        """Return whether the wire can express the name. Topics that it cannot are not delivered to it."""
 
 
 class Subscriber(Party, Protocol):
-    """Who gets copies of publishes. `encoder` turns a run into bytes; those with the same encoder share the result."""
+    """Receiver of published messages. `encoder` encodes a run; subscribers with the same encoder share the result."""
 
     encoder: Encoder
 
     def deliver(self, run: Run, data: bytes) -> None:
-        """Hand over publishes: `data` is what the encoder made of the run."""
+        """Deliver publishes: `data` is the run as the encoder encoded it."""
 
 
 class Responder(Party, Protocol):
-    """Who may be asked: a peer, or something that stands for several, such as a queue with its consumers.
+    """Receiver of requests: a peer, or a group of them, such as a queue with its consumers.
 
-    `reads_source`: it looks at the source of a batch, and completes the batch itself where it needs more.
-    `by_content`: callers of its own wire find it by what their messages say, all others by its name.
+    `reads_source`: reads the source of a batch, and completes the batch itself if it needs more.
+    `by_content`: callers of the same wire find it by the content of their messages, all others by its name.
     """
 
     reads_source: ClassVar[bool]
     by_content: ClassVar[bool]
 
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
-        """Hand over a request to answer: that row, as its requester sent it. The answer comes later, never at once."""
+        """Forward a request: this row, as its requester sent it. The answer never comes before this returns."""
 
     def members(self) -> Sequence[Responder]:
-        """Whom it stands for, each of whom may be asked by itself."""
+        """Return the members of the group, each of which can be asked by itself."""
 
 
 @cache
@@ -64,65 +64,65 @@ def _anonymous(wire: bytes) -> Principal:
 
 
 class Peer(ABC):
-    """One connection, as the broker sees it: it may publish and ask. Sessions fill in how things are said."""
+    """A connection, as the broker sees it: it may publish and request. Sessions implement the wire's encoding."""
 
     wire: ClassVar[bytes]
-    # Does this wire regard `Orders` and `orders` as one name?
+    # Whether this wire treats `Orders` and `orders` as one name.
     folds_case: ClassVar[bool] = False
-    # Must a message say which schema it follows, on a topic that wants one? Elsewhere the latest version is meant.
+    # Whether messages must name their schema on topics that require one. Otherwise the latest version is meant.
     names_schema: ClassVar[bool] = False
-    # Does it look at the source of a batch where there is one, and complete the batch itself where it needs more?
+    # Whether it reads the source of a batch if there is one, and completes the batch itself if it needs more.
     reads_source: ClassVar[bool] = False
-    # Do callers of its own wire find it by what their messages say, and not by its name?
+    # Whether callers of the same wire find it by the content of their messages, not by its name.
     by_content: ClassVar[bool] = False
-    # Does what a schema refuses go to `raceway.rejected`? Not if it was taken from there.
+    # Whether messages that a schema refuses go to `raceway.rejected`. Not if they were taken from there.
     keeps_refused: ClassVar[bool] = True
 
     name = description = ""
-    # Where it comes from, as far as strangers are counted; empty for the bus's own.
+    # Network of the peer, for limits per network; empty for the bus's own peers.
     network = ""
     errors = error_rate = 0
     open = True
 
     def __init__(self, peer_id: str, encoder: Encoder, time_us: int) -> None:
         self.id = peer_id
-        # Under which name it stands in hops.
+        # Its name in hops.
         self.sid = peer_id
         self.encoder = encoder
         self.producer = peer_id.encode()
         self.connected_us = self.heard_us = self.registered_us = time_us
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
-        # Who it is, as far as security goes. A wire whose calls say so sets it before each.
+        # Its principal. Wires that authenticate each call set it before the call.
         self.principal = _anonymous(self.wire)
 
     @abstractmethod
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        """Hand over the answer to a request this peer made: that row, as its responder sent it."""
+        """Send the answer to a request of this peer: this row, as its responder sent it."""
 
     @abstractmethod
     def fail(self, request: Pending, error: RacewayError) -> None:
-        """Tell that a request this peer made will not be answered."""
+        """Send the error of a request of this peer that will not be answered."""
 
-    def note_subscribed(self, pattern: str) -> None:  # noqa: B027 - only those who read from the journal care
-        """It is about to want publishes of this pattern too."""
+    def note_subscribed(self, pattern: str) -> None:  # noqa: B027 - optional hook
+        """Note that the peer is about to subscribe to this pattern."""
 
-    def note_unsubscribed(self, pattern: str, *, forbidden: bool = False) -> None:  # noqa: B027 - the same
-        """It is about to want them no more; `forbidden`: nor what was accepted before."""
+    def note_unsubscribed(self, pattern: str, *, forbidden: bool = False) -> None:  # noqa: B027 - optional hook
+        """Note that a subscription ends; `forbidden`: also for messages accepted before."""
 
     def spells(self, name: str) -> bool:
         return True
 
     def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
-        """Deadline of a request of this peer that names none; None waits for ever."""
+        """Return the timeout of a request of this peer that names none; None waits for ever."""
         return default_ms
 
     def judged(self, topic: Topic, payload: bytes) -> bytes:
-        """The part of a payload that a schema speaks of."""
+        """Return the part of a payload that is validated against a schema."""
         return payload
 
     @property
     def is_behind(self) -> bool:
-        """Does it read from the journal until it has caught up?"""
+        """Whether it reads from the journal until it has caught up."""
         return False
 
     def row(self) -> PeerRow:
@@ -132,33 +132,33 @@ class Peer(ABC):
 
 
 class LivePeer(Peer):
-    """A connection that also subscribes and answers: a `Subscriber` and a `Responder`."""
+    """A connection that can also subscribe and answer: a `Subscriber` and a `Responder`."""
 
     @abstractmethod
     def deliver(self, run: Run, data: bytes) -> None:
-        """Hand over publishes: `data` is what this peer's encoder made of the run."""
+        """Deliver publishes: `data` is the run as this peer's encoder encoded it."""
 
     @abstractmethod
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
-        """Hand over a request to answer: that row, as its requester sent it."""
+        """Forward a request: this row, as its requester sent it."""
 
     def members(self) -> Sequence[Responder]:
         return (self,)
 
     @abstractmethod
     def announce(self, topic: str, payload: bytes) -> None:
-        """Hand over a message that the broker itself made (the audit stream)."""
+        """Deliver a message of the broker itself (the audit stream)."""
 
     @abstractmethod
     def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
-        """Hand over a log record this peer asked for."""
+        """Deliver a log record that matches this peer's filter."""
 
 
 class Pending:
-    """An open request between two peers. Times are of the broker's clock, microseconds.
+    """An open request between two peers. Times are microseconds of the broker's clock.
 
-    `sequence` and `offset` are given when it is stored; `sequence` is None if it could not be. `sent`, `version` and
-    `message_id` are the requester's own spelling, for the answer's header. `open` until it is answered or has failed.
+    `sequence` and `offset` are set when it is stored; `sequence` is None if that failed. `sent`, `version` and
+    `message_id` are as the requester sent them, for the answer's header. `open` until it is answered or has failed.
     """
 
     __slots__ = (
@@ -189,7 +189,7 @@ class Pending:
         self.open = True
 
     def release(self) -> None:
-        """It has ended and both sides know. Its facts stay for a late answer, but the peers must be free to go."""
+        """Drop the references to both peers after the request has ended. The rest stays to recognise late answers."""
         del self.requester, self.responder
 
 
@@ -203,11 +203,11 @@ class PeerTable:
         self._peers[peer.id] = peer
 
     def remove(self, peer: Peer) -> bool:
-        """False when it was removed before."""
+        """Remove a peer. Return False if it was removed before."""
         return self._peers.pop(peer.id, None) is not None
 
     def get(self, peer_id: str) -> Peer:
-        """Raises UnknownPeerError."""
+        """Return a peer by id. Raises UnknownPeerError."""
         peer = self._peers.get(peer_id)
         if peer is None:
             raise UnknownPeerError(peer_id)

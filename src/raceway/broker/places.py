@@ -1,4 +1,4 @@
-"""Where a new subscription or queue begins in its topic. Any thread may look: there may be much to read."""
+"""Start positions of new subscriptions and queues. Safe in any thread, because much may have to be read."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from raceway.model.subscriptions import Start
 
 
 class Place(NamedTuple):
-    """An offset, and how many of the rows from there to `end` are requests."""
+    """An offset, and the number of requests among the rows from there to `end`."""
 
     offset: int
     requests: int
@@ -25,7 +25,7 @@ def find_place(journal: Journal, topic: str, start: Start) -> Place:
 
 
 def find_offset(journal: Journal, topic: str, start: Start) -> int:
-    """Never behind the end, nor before the first offset that is left."""
+    """Return the offset of a start position, between the first remaining offset and the end."""
     first, end = journal.offsets(topic)
     if start.at == "first":
         return first
@@ -35,7 +35,7 @@ def find_offset(journal: Journal, topic: str, start: Start) -> int:
 
 
 def count_requests(journal: Journal, topic: str, begin: int, end: int) -> int:
-    """How many rows between two offsets are requests."""
+    """Return how many rows between two offsets are requests."""
     count = 0
     while begin < end:
         rows = [
@@ -49,7 +49,7 @@ def count_requests(journal: Journal, topic: str, begin: int, end: int) -> int:
 
 
 def _offset_at(journal: Journal, topic: str, time_us: int, first: int, end: int) -> int:
-    """The first row of this time or later: times never fall along a topic."""
+    """Return the offset of the first row at or after a time, by binary search: times ascend within a topic."""
     while first < end:
         middle = (first + end) // 2
         try:

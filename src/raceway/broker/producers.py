@@ -1,8 +1,8 @@
-"""Producers: their lasting ids, and what they send.
+"""Producers: their permanent ids, and what they send.
 
-A producer is a name on a topic. Its id is made from both, so the same name gets the same id again; ids are kept without
-a time limit, because the usual client goes on sending under the old id after a restart and creates nothing anew. Nobody
-says goodbye, so limits count those that were heard of lately.
+A producer is a name on a topic. Its id is derived from both, so the same name gets the same id again. Ids never expire,
+because common clients keep sending under the old id after a restart without creating the producer again. Producers do
+not deregister, so limits count those that were active recently.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class Producers:
         self._idle_s = idle_s
         self._by_id: dict[int, Producer] = {}
         self._by_topic: dict[Topic, dict[str, Producer]] = {}
-        self._exclusive: set[Topic] = set()  # topics that ever had an exclusive one
+        self._exclusive: set[Topic] = set()  # topics that ever had an exclusive producer
         for producer_id, value in bus.journal.state.section(PRODUCERS).items():
             record = msgspec.convert(value, ProducerRecord)
             self._add(Producer(int(producer_id), bus.topics.own(record.topic), record.name, record.exclusive, 0.0))
 
     def create(self, topic: Topic, wanted: ProducerWanted) -> ProducerRow:
-        """The producer of this name, made if it is new. Raises LimitError or ForbiddenError; `check` tells before."""
+        """Return the producer of this name, created if it is new. Raises as `check`."""
         self.check(topic, wanted)
         known = self._by_topic.get(topic, {}).get(wanted.name)
         now = self._bus.loop.time()
@@ -76,9 +76,12 @@ class Producers:
         return ProducerRow(known.id, known.name)
 
     def check(self, topic: Topic | None, wanted: ProducerWanted) -> None:
-        """May there be such a producer? `topic` is None while it is not made yet."""
+        """Check that the producer may be created; `topic` is None if it does not exist yet.
+
+        Raises InvalidValueError, LimitError, ForbiddenError.
+        """
         if not 0 < len(wanted.name) <= MAX_NAME:
-            raise InvalidValueError("producer_name", f"from 1 to {MAX_NAME} characters")
+            raise InvalidValueError("producer_name", f"must have 1 to {MAX_NAME} characters")
         if topic is None:
             return
         limit = self._records.policies(topic).max_producers_per_topic
@@ -89,13 +92,13 @@ class Producers:
             raise LimitError(f"producers of {topic.name!r}", limit)
         alone = next((each for each in others if each.exclusive or wanted.exclusive), None)
         if alone is not None:
-            raise ForbiddenError(f"producer {wanted.name!r}", f"be beside {alone.name!r}: one of them is exclusive")
+            raise ForbiddenError(f"producer {wanted.name!r}", f"join {alone.name!r}: one of them is exclusive")
 
     def has(self, topic: Topic, name: str) -> bool:
         return name in self._by_topic.get(topic, {})
 
     def hear(self, producer_id: int) -> bool:
-        """A sign of life; False if there is no such producer."""
+        """Reset the idle timer of a producer. Return False if it does not exist."""
         producer = self._by_id.get(producer_id)
         if producer is not None:
             producer.heard = self._bus.loop.time()
@@ -115,7 +118,7 @@ class Producers:
         return [each for each in self._by_topic.get(topic, {}).values() if each.heard > since]
 
     def _free_id(self, topic: Topic, name: str) -> int:
-        """That of its name, unless by a rare chance another one has it."""
+        """Return the id derived from topic and name, or a random one on collision."""
         found = sender_id(topic.encoded, name.encode())
         while found in self._by_id or not found:
             found = secrets.randbits(63)
@@ -130,7 +133,7 @@ class Producers:
     # ---- sending -----------------------------------------------------------------------------------------------------
 
     def send(self, peer: Peer, intent: Send, done: Done | None) -> Sent:
-        """Store what registered producers sent, each on its own topic."""
+        """Store messages of registered producers, each on its own topic."""
         batch = intent.batch
         self._bus.admit("publish", peer, batch)
         spans, refused = self._named(batch)
@@ -140,8 +143,8 @@ class Producers:
         return Sent(tuple(refused), early)
 
     def _named(self, batch: Batch) -> tuple[list[Span], Refused]:
-        """The topic of each stretch of rows; the names of their senders become a column."""
-        if type(batch.producer_id) is int and type(batch.topic) is bytes:  # one producer's, as almost always
+        """Return the topics of the rows as spans, and set the column of producer names."""
+        if type(batch.producer_id) is int and type(batch.topic) is bytes:  # one producer: almost every batch
             return self._named_as_one(batch, batch.producer_id, batch.topic)
         spans: list[Span] = []
         refused: Refused = []

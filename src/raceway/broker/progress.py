@@ -1,12 +1,11 @@
-"""How far a durable subscription has come, as it is kept in the journal's state.
+"""Progress of a durable subscription, as stored in the journal's state.
 
     {"topic": "orders", "offset": 7, "requests": 0, "done": [2, 3, 1, 4], "stepped": 0, "failed": {"7": 2}}
 
-Everything before `offset` is done. `done` counts from there on, in turn: two messages that are not done, three that
-are, one that is not, four that are. The list is no longer than twice the messages that are not done, which the window
-of the subscription bounds, and a consumer that acknowledges in order has none. `stepped` says how many of the offsets
-counted as done are requests, and `failed` how often a message that is not done has failed. Rows of earlier releases
-have neither.
+Everything before `offset` is done. `done` is a run-length encoding from there on: two messages that are not done, three
+that are, one that is not, four that are. The list has at most two entries per message that is not done, which the
+window bounds, and is empty if the consumer acknowledges in order. `stepped` is how many of the offsets counted as done
+are requests, and `failed` how often a message that is not done has failed. Rows of earlier releases have neither.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from typing import Any
 
 
 class Ahead:
-    """Offsets that were done before a restart and have not been read again since, in ascending order."""
+    """Offsets after the cursor that were done before a restart and not read again since, in ascending order."""
 
     def __init__(self, ranges: Iterable[tuple[int, int]] = (), requests: int = 0) -> None:
         self._ranges = deque(ranges)
@@ -27,7 +26,7 @@ class Ahead:
 
     @classmethod
     def restored(cls, kept: Mapping[str, Any], end: int) -> Ahead:
-        """`end`: the topic's. What lies behind it was lost, and its offsets mean nothing any more."""
+        """Restore from stored progress. Offsets from the topic's `end` on were lost and are ignored."""
         ranges, place, counts = [], kept["offset"], iter(kept.get("done", ()))
         for open_ones, done in zip(counts, counts, strict=False):
             start = place + open_ones
@@ -51,7 +50,7 @@ class Ahead:
         return self._left - self._publishes
 
     def pass_publish(self, offset: int) -> bool:
-        """Is the message at this offset done? Offsets are asked for in ascending order, each once."""
+        """Return whether the message at this offset is done. Must be called in ascending order, once per offset."""
         if not self._ranges:
             return False
         self._forget(offset)
@@ -66,7 +65,7 @@ class Ahead:
         self._left = self._publishes = 0
 
     def _forget(self, before: int) -> None:
-        """Nobody asks for offsets before this one any more."""
+        """Drop offsets before this one."""
         while self._ranges and self._ranges[0][0] < before:
             start, stop = self._ranges.popleft()
             self._left -= min(stop, before) - start
@@ -76,7 +75,7 @@ class Ahead:
 
 
 def done_counts(cursor: int, held: Iterable[int], following: int, ahead: Iterable[tuple[int, int]]) -> list[int]:
-    """`held`: offsets before `following` that are not done, ascending, the cursor first."""
+    """Encode what is done. `held`: offsets before `following` that are not done, ascending, from the cursor on."""
     counts: list[int] = []
     place = cursor
     for start, stop in chain(_gaps(cursor, held, following), ahead):

@@ -1,7 +1,7 @@
 """Publishes: named, admitted, given ids, appended, and copied to every subscriber.
 
-Copies leave before the commit, because they show no offset and promise nothing. Queues and subscriptions with cursors
-are told after it (`Readers`).
+Copies are sent before the commit, because they contain no offset and promise nothing. Queues and subscriptions with
+cursors are notified after it (`Readers`).
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Publishing:
         return Taken(tuple(refused))
 
     def admitted(self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused) -> list[Span]:
-        """What is left when rows are refused: forbidden, over a limit, against the contract of their topic."""
+        """Return the spans without refused rows: forbidden, over a limit, or against their topic's schema."""
         before = len(refused)
         spans = self._bus.security.admit(peer.principal, "Produce", spans, refused)
         if self._records.is_limited:
@@ -67,14 +67,14 @@ class Publishing:
         return self.schema_door.admit(peer, batch, spans, refused)
 
     def store(self, batch: Batch, spans: list[Span], done: Done | None, spelling: bytes | None) -> None:
-        """Append the rows of these spans and hand out copies. The batch has its producers already.
+        """Append the rows of these spans and deliver copies. The batch must have its producers.
 
-        `spelling`: the wire under whose name a spelling that is not the canonical one is kept.
+        `spelling`: the wire whose non-canonical spelling of a name is stored as an attribute.
         """
         spans, done, repeated, fresh = self._dedup.sift(batch, spans, done)
         batch, spans = keep_rows(batch, spans) if spelling is None else keep_named(batch, spans, spelling)
         if not batch.count:
-            if repeated:  # they count as stored once what they repeat is
+            if repeated:  # repeats are acknowledged after the commit of their first message
                 self._bus.append(batch, done)
             return
         try:
@@ -84,7 +84,7 @@ class Publishing:
             raise
 
     def store_own(self, batch: Batch, spans: list[Span], done: Done | None) -> None:
-        """The same for what the broker itself has to say; it may repeat what others said."""
+        """Store messages of the broker itself, without deduplication."""
         batch, spans = keep_rows(batch, spans)
         self._append(batch, spans, done)
 
@@ -103,10 +103,10 @@ class Publishing:
         return copied
 
     def _give_ids(self, batch: Batch, copied: bool) -> list[bytes]:
-        """Fill in what only the broker knows; the ids under which copies are delivered.
+        """Fill in ids and chains. Return the ids under which copies are delivered.
 
-        A publish that came without an id gets one, and is delivered under that very id. The id of a sender is never
-        passed on: such a publish is delivered under a masked one.
+        A publish without an id gets one and is delivered under it. The id of a sender is never passed on: such a
+        publish is delivered under a masked id.
         """
         self._bus.chains.unmask_parents(batch)
         minted = mint_batch(batch.count)
@@ -139,7 +139,7 @@ class Publishing:
         self._bus.meter.counts["bus.delivered"] += delivered
 
     def _note_fed(self, spans: list[Span]) -> None:
-        """Somebody is full: whoever publishes to it waits. Before the copies, which may change who is."""
+        """Note which full subscribers are fed. Runs before the delivery, which may change who is full."""
         for topic, _, _, _ in spans:
             self._bus.credits.note_topic(topic)
             for _, peers in self._bus.routing.route(topic).copies:

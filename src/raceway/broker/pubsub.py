@@ -1,8 +1,8 @@
-"""Publish/subscribe queues: every message to each subscriber whose topics hold the message's own, exactly.
+"""Publish/subscribe queues: every message to each subscriber whose topics contain the message's topic.
 
-There is no hierarchy and no history. A subscriber takes one message per consume; between two of them messages wait in a
-buffer of its own, which dies with its connection. While that is above its mark publishers wait; one that holds them
-back for too long is given the rest from the journal, at its own pace.
+There is no hierarchy and no history. A subscriber gets one message per consume; in between messages wait in its own
+buffer, which is dropped with its connection. While the buffer is above its mark publishers wait; a subscriber that
+holds them back too long gets the rest from the journal, at its own pace.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class PubSubConsumer(Protocol):
     """A connection that subscribes. Compared by identity."""
 
     def has_room(self) -> bool:
-        """May copies be handed to it now? If not, it calls `QueueTable.pump` when they may."""
+        """Return whether it can be written to. If not, it calls `QueueTable.pump` later."""
 
     def hand_copy(self, queue: PubSubQueue, ticket: bytes, copy: Copy) -> None: ...
 
 
-# A subscriber whose buffer has grown to so many times its mark is not waited for any longer.
+# Multiple of the mark at which publishers no longer wait for a subscriber.
 HARD = 2
 
 
 class _Subscriber:
-    """One consumer on one queue: what waits for it, and whether that comes live or from the journal."""
+    """A consumer on a queue: its buffer, filled live or from the journal."""
 
     def __init__(self, queue: PubSubQueue, consumer: PubSubConsumer) -> None:
         self.topics: set[str] = set()
@@ -53,7 +53,7 @@ class _Subscriber:
         self.window = 0
         self.open = True
         self._leaving = False
-        # What it asked for, as of the place where its catch-up reads.
+        # Its topics at the position its catch-up has reached.
         self.wanted: set[str] = set()
         self.catch_up: CatchUp | None = None
         self._queue, self._consumer = queue, consumer
@@ -65,14 +65,14 @@ class _Subscriber:
             self.catch_up.change(lambda: self.wanted.update(topics))
 
     def offer(self, run: Run) -> None:
-        """Live copies, or a hint that there are more to be read."""
+        """Take live copies, or pass them to the catch-up."""
         if self.catch_up is not None:
             self.catch_up.offer(run, b"")
         else:
             self._take(run, self.topics)
 
     def pump(self) -> None:
-        """Hand over what can be, and see how much is left."""
+        """Deliver buffered copies and update the flow control."""
         self._hand()
         self._look()
 
@@ -103,18 +103,18 @@ class _Subscriber:
         self._look()
 
     def _buffer(self, copy: Copy) -> None:
-        if not self.window and copy.batch.count > 1:  # one that waits must not keep its whole batch
+        if not self.window and copy.batch.count > 1:  # a waiting copy must not keep its whole batch in memory
             copy = Copy(copy.batch.keep([copy.row]), 0)
         self.waiting.append(copy)
         self.size += _size(copy)
 
     def _look(self) -> None:
-        """Above its mark, below it, or far above?"""
+        """Compare the buffer with its mark: make publishers wait, detach, or let them continue."""
         credits = self._queue.credits
         share = self._queue.share(len(self.waiting), self.size)
         if share > 1 and self.catch_up is None:
             credits.fill(self)
-            if share > HARD and not self._leaving:  # not now: more of this very batch may be for it
+            if share > HARD and not self._leaving:  # later: this batch may contain more for it
                 self._leaving = True
                 self._queue.call_soon(self._leave_live)
         elif share <= 0.5:
@@ -127,7 +127,7 @@ class _Subscriber:
         if self in self._queue.credits.full:
             self._queue.credits.detach(self)
 
-    # ---- as credits and catch-ups see it -----------------------------------------------------------------------------
+    # ---- backpressure and catch-up -----------------------------------------------------------------------------------
 
     def taken(self) -> int:
         return self._taken
@@ -158,11 +158,11 @@ class _Subscriber:
 
 
 class PubSubQueue:
-    """A `Subscriber` of its topic that hands copies on."""
+    """A publish/subscribe queue: one `Subscriber` of its topic that passes copies to its consumers."""
 
     def __init__(self, topic: Topic, bus: Bus, catch_ups: CatchUps) -> None:
         self.id = random_id().decode()
-        self.encoder: Encoder = no_copies  # they are encoded per consumer: each carries the id of a consume
+        self.encoder: Encoder = no_copies  # encoded per consumer: each copy carries the id of a consume
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         self.topic = topic
         self.consumers: dict[PubSubConsumer, _Subscriber] = {}
@@ -177,22 +177,22 @@ class PubSubQueue:
         return True
 
     def share(self, messages: int, size: int) -> float:
-        """How much of its mark a buffer has; one message is never too many."""
+        """Return the fill of a buffer relative to its mark; a single message never exceeds it."""
         return 0.0 if messages <= 1 else max(messages / self._max_messages, size / self._max_bytes)
 
     def wants(self, topic: Topic) -> bool:
-        """Do publishes of the topic come to this queue?"""
+        """Return whether publishes of the topic reach this queue."""
         return self._bus.routing.reaches({pattern for _, pattern in self.subscriptions}, topic)
 
     def check_topics(self, consumer: PubSubConsumer, topics: tuple[str, ...]) -> None:
-        """Topics only ever add up on a connection. Raises TooLargeError if these would be more than it may gather."""
+        """Check the total size of a connection's topics, which only grow. Raises TooLargeError."""
         known = self.consumers[consumer].topics if consumer in self.consumers else set()
         size = sum(map(len, known.union(topics)))
         if size > self._max_topic_bytes:
             raise TooLargeError("A subscription", size, self._max_topic_bytes)
 
     def arm(self, consumer: PubSubConsumer, ticket: bytes, topics: tuple[str, ...], window: int = 1) -> None:
-        """A further call replaces the waiting one."""
+        """Ask for `window` messages. A further call replaces the pending one."""
         subscriber = self.consumers.get(consumer)
         if subscriber is None:
             subscriber = self.consumers[consumer] = _Subscriber(self, consumer)
@@ -201,7 +201,7 @@ class PubSubQueue:
         subscriber.pump()
 
     def pump(self, consumer: PubSubConsumer) -> None:
-        """It has room again."""
+        """Continue delivering to a consumer that has room again."""
         if consumer in self.consumers:
             self.consumers[consumer].pump()
 
@@ -211,7 +211,7 @@ class PubSubQueue:
             subscriber.leave()
 
     def dismiss(self, consumer: PubSubConsumer) -> bytes:
-        """It is given no more. The ticket under which it waited, if it did."""
+        """Stop delivering to this consumer. Return its pending ticket, if any."""
         subscriber = self.consumers.pop(consumer)
         subscriber.leave()
         return subscriber.ticket if subscriber.window else b""
@@ -233,7 +233,7 @@ class PubSubQueue:
 
 
 def message_topic(batch: Batch, row: int, topic: Topic) -> str | None:
-    """The key `topic` of a zbus message; one from another wire has the name under which it is known here as topic."""
+    """Return the attribute `topic` of a zbus message; for messages of other wires the topic's name on zbus."""
     if batch.item("wire", row) != ZBUS:
         return topic.spoken.decode()
     return decode_attributes(batch.item("attributes", row)).get(TOPIC_ATTRIBUTE)

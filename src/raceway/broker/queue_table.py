@@ -1,8 +1,8 @@
-"""All queues: made, looked up, joined to their topics, and their cursors kept.
+"""All queues: creation, lookup, consumers, and their stored cursors.
 
-Kinds, by the bits of the mode: 2 is publish/subscribe, whatever bit 1 says; everything else is an ordinary queue. 4 is
-temporary: it goes with the connection that made it. What a queue is (mode, token, maker) is kept in the journal's state
-and never changes after it was made.
+Kinds, by the bits of the mode: 2 is publish/subscribe, whatever bit 1 is; everything else is an ordinary queue. 4 is
+temporary: removed with the connection that created it. Mode, token and creator of a queue are stored in the journal's
+state and never change.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ PUBSUB, TEMPORARY = 2, 4
 
 
 class QueueConsumer(Consumer, PubSubConsumer, Protocol):
-    """A connection that consumes from queues of both kinds. `principal` is whose last call it was."""
+    """A connection that consumes from queues of both kinds. `principal` is that of its last call."""
 
     principal: Principal
 
     def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
-        """It may consume from this queue no longer, and waited under this ticket."""
+        """Refuse the pending ticket: the consumer has lost its permission on this queue."""
 
 
 class QueueRecord(msgspec.Struct, frozen=True, gc=False):
-    """What is kept of a queue. `token` is a digest; an open queue has none."""
+    """Stored properties of a queue. `token` is a digest; an open queue has none."""
 
     mode: int
     token: str = ""
@@ -65,7 +65,7 @@ class QueueRecord(msgspec.Struct, frozen=True, gc=False):
 
 
 class QueueResponder:
-    """Stands for a queue among the responders of its topic while a consumer is connected."""
+    """Represents a queue among the responders of its topic while it has consumers."""
 
     reads_source: ClassVar[bool] = False
     by_content: ClassVar[bool] = False
@@ -94,22 +94,22 @@ class QueueTable:
         self._by_topic: dict[Topic, QueueResponder] = {}
         self._temporary: dict[Peer, list[str]] = {}
         self._gone: set[str] = set()
-        # On whose behalf each of them consumes.
+        # Queues of each consumer, with the principal of its consume.
         self._consuming: dict[QueueConsumer, dict[Queue | PubSubQueue, Principal]] = {}
         self._moved: dict[Queue, None] = {}
         for name, value in bus.journal.state.section(QUEUES).items():
             self._join(bus.topics.own(name), msgspec.convert(value, QueueRecord))
 
-    # ---- making and finding ------------------------------------------------------------------------------------------
+    # ---- queues ------------------------------------------------------------------------------------------------------
 
     def create(self, peer: Peer | None, maker: str, name: str, mode: int, token: str, start: Start = LAST) -> None:
-        """Make a queue that begins at `start`; a repeat for one of the same kind changes nothing. A temporary one goes
-        with its peer, and begins at the end.
+        """Create a queue that starts at `start`; a no-op if one of the same kind exists. A temporary queue is removed
+        with its peer and starts at the end.
 
-        Raises QueueKindError, TopicKindError, the errors of names, or UnavailableError if it could not be kept.
+        Raises QueueKindError, TopicKindError, UnavailableError, errors of names.
         """
-        if canonical_name(name) != name:  # names are looked up exactly, so this one would never be found
-            raise NameInvalidError(name, "it is not in Unicode normal form C")
+        if canonical_name(name) != name:  # names are looked up exactly, so it would not be found
+            raise NameInvalidError(name, "not in Unicode normal form C")
         topic = self._bus.topics.spelled(
             name.encode(), folds_case=False, maker=peer.network if peer is not None else ""
         )
@@ -118,7 +118,7 @@ class QueueTable:
             if known.is_pubsub != bool(mode & PUBSUB):
                 raise QueueKindError(name)
             return
-        if topic.partitions and not mode & PUBSUB:  # one cursor cannot stand in several topics: each may have a queue
+        if topic.partitions and not mode & PUBSUB:  # a queue has one cursor; each partition may have a queue
             raise TopicKindError(name, topic.partitions[0].name)
         record = QueueRecord(mode, _digest(token), maker, self._bus.clock_us() // 1000)
         if mode & TEMPORARY and peer is not None:
@@ -126,14 +126,14 @@ class QueueTable:
         else:
             self._bus.journal.check_writable()
             self._bus.set_state(QUEUES, topic.name, msgspec.to_builtins(record))
-            if not record.is_pubsub:  # with the record: rows that follow it in this very turn are the queue's
+            if not record.is_pubsub:  # in the same commit: later rows of this turn belong to the queue
                 self._keep_cursor(topic.name, find_offset(self._bus.journal, topic.name, start))
         self._join(topic, record)
 
     def find(self, name: str, token: str | None) -> QueueRecord:
-        """Raises UnknownQueueError, or ForbiddenError if the token is not the queue's.
+        """Return a queue's record. Raises UnknownQueueError, or ForbiddenError if the token is wrong.
 
-        None: whoever asks is known by name, and what that name may do is asked elsewhere.
+        A token of None skips the check: the caller is authenticated and its permissions are checked elsewhere.
         """
         record = self._records.get(name)
         if record is None:
@@ -146,11 +146,11 @@ class QueueTable:
         return name in self._records
 
     def is_gone(self, name: str) -> bool:
-        """Was this a temporary queue, and its maker has left?"""
+        """Return whether this was a temporary queue that has been removed."""
         return name in self._gone
 
     def drop(self, name: str) -> None:
-        """The queue is no more; its topic and its rows stay."""
+        """Remove a queue. Its topic and rows stay."""
         if self._records.pop(name).mode & TEMPORARY:
             self._gone.add(name)
         pubsub, queue = self._pubsubs.pop(name, None), self._queues.pop(name, None)
@@ -161,7 +161,7 @@ class QueueTable:
             self._bus.readers.remove(queue.topic, queue)
 
     def move(self, name: str, offset: int) -> None:
-        """The queue goes on from this offset. Raises QueueKindError, UnavailableError."""
+        """Set the cursor of a queue. Raises QueueKindError, UnavailableError."""
         queue = self._queues.get(name)
         if queue is None:
             raise QueueKindError(name)
@@ -191,7 +191,7 @@ class QueueTable:
     # ---- consumers ---------------------------------------------------------------------------------------------------
 
     def arm(self, consumer: QueueConsumer, name: str, ticket: bytes, topics: tuple[str, ...], window: int) -> None:
-        """The queue must exist: `find` comes first. Raises ForbiddenError, or TooLargeError for too many topics."""
+        """Ask for messages of a queue, which must exist. Raises ForbiddenError; TooLargeError for too many topics."""
         queue = self._pubsubs.get(name) or self._queues[name]
         self._bus.security.check(consumer.principal, "Consume", queue.topic.name)
         if isinstance(queue, PubSubQueue):
@@ -205,22 +205,22 @@ class QueueTable:
             queue.arm(consumer, ticket, window)
 
     def pump(self, consumer: QueueConsumer) -> None:
-        """A connection has room again: copies that wait for it may go."""
+        """Deliver buffered copies to a connection that has room again."""
         for queue in list(self._consuming.get(consumer, ())):
             if isinstance(queue, PubSubQueue):
                 queue.pump(consumer)
 
     def subscribes(self, consumer: QueueConsumer) -> bool:
-        """Does it consume from any publish/subscribe queue?"""
+        """Return whether it consumes from any publish/subscribe queue."""
         return any(isinstance(queue, PubSubQueue) for queue in self._consuming.get(consumer, ()))
 
     def is_behind(self, consumer: QueueConsumer) -> bool:
-        """Does it read from the journal what one of its publish/subscribe queues has for it?"""
+        """Return whether one of its publish/subscribe queues is catching up from the journal."""
         queues = self._consuming.get(consumer, ())
         return any(isinstance(queue, PubSubQueue) and queue.is_behind(consumer) for queue in queues)
 
     def leave(self, consumer: QueueConsumer, peer: Peer) -> None:
-        """A connection is gone; so are its temporary queues. What it was handed and did not take goes back."""
+        """Remove a closed connection and its temporary queues. Messages it did not take return to their queues."""
         for queue in self._consuming.pop(consumer, ()):
             queue.leave(consumer)
             if not queue.consumers:
@@ -229,7 +229,7 @@ class QueueTable:
             self.drop(name)
 
     def end_forbidden(self) -> None:
-        """Consumers that are no longer allowed are given nothing more. What they were handed they may still take."""
+        """Stop delivering to consumers without permission. Messages already handed out stay with them."""
         for consumer, queues in self._consuming.items():
             for queue, principal in queues.items():
                 allowed = self._bus.security.allows(principal, "Consume", queue.topic.name)
@@ -244,14 +244,14 @@ class QueueTable:
             consumer.dismiss(_called(queue.topic), ticket, error)
 
     def _subscribe(self, queue: Queue | PubSubQueue) -> None:
-        """The first consumer has come: the queue stands for it in the routes."""
+        """Add the queue to the routes when its first consumer joins."""
         if isinstance(queue, PubSubQueue):
             self._bus.routing.subscribe(queue, "publish", _called(queue.topic), 0)
         else:
             self._bus.routing.subscribe(self._by_topic[queue.topic], "request", _called(queue.topic), 0)
 
     def _unsubscribe(self, queue: Queue | PubSubQueue) -> None:
-        """The last one has gone. A queue that was dropped stands in no route any more."""
+        """Remove the queue from the routes when its last consumer leaves. A dropped queue is removed already."""
         if isinstance(queue, PubSubQueue):
             self._bus.routing.remove(queue)
         elif self._queues.get(_called(queue.topic)) is queue:
@@ -260,7 +260,7 @@ class QueueTable:
     # ---- rows --------------------------------------------------------------------------------------------------------
 
     def maybe_responder(self, topic: Topic) -> QueueResponder | None:
-        """The queue in which a request may wait, also while nobody consumes from it."""
+        """Return the queue in which a request may wait, also without consumers."""
         return self._by_topic.get(topic)
 
     def _note_gap(self, queue: Queue, first: int, following: int) -> None:
@@ -272,12 +272,12 @@ class QueueTable:
         self._moved[queue] = None
 
     def pause(self) -> None:
-        """The bus stops: nothing more is handed out."""
+        """Stop delivering, for the shutdown."""
         for queue in self._queues.values():
             queue.paused = True
 
     def flush(self) -> None:
-        """The end of a turn in which cursors moved. A journal that takes nothing more takes no cursors either."""
+        """Store the cursors that moved in this turn. Errors of an unwritable journal are ignored."""
         moved, self._moved = self._moved, {}
         for queue in moved:
             queue.pump()
@@ -296,7 +296,7 @@ class QueueTable:
 
 
 def _called(topic: Topic) -> str:
-    """Queues are looked up by what zbus calls their topic."""
+    """Return the queue's name: the topic's name on zbus."""
     return topic.spoken.decode()
 
 
@@ -305,5 +305,5 @@ def _cursor_key(name: str) -> str:
 
 
 def _digest(token: str) -> str:
-    """Tokens are compared and kept as digests; an empty one leaves the queue open."""
+    """Return the digest under which a token is stored and compared; "" for an open queue."""
     return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest() if token else ""

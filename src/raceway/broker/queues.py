@@ -1,17 +1,17 @@
-"""Queues: rows of a topic in offset order, each once, to whoever armed first.
+"""Queues: rows of a topic in offset order, each to one consumer, in the order in which consumers asked (armed).
 
-A queue is a cursor over its topic. Committed rows wait in memory up to a bound; what is beyond it is read back from the
-journal when its turn comes, so a long backlog costs no memory. A row is *handed out* when a consumer has armed, and
-*taken* when its bytes have left for the socket; what a consumer leaves behind comes back in its old place. The cursor
-never passes a row that is not taken, and is journalled at the end of each turn in which it moved.
+A queue is a cursor over its topic. Committed rows wait in memory up to a limit; the rest is read from the journal when
+needed, so a long backlog costs no memory. A row is *handed out* to a consumer that has armed, and *taken* when its
+bytes were written to the socket; rows that a lost consumer did not take return to their place. The cursor never passes
+a row that is not taken, and is stored at the end of each turn in which it moved.
 
     committed ──> waiting (bounded) ──armed──> handed out ──> taken: the cursor moves
                      ^                              │
         journal ─────┘ <──────── given back ────────┘
 
-Publishes enter every queue of their topic. A request enters it if the queue was chosen to answer it: one from a wire
-with queues of its own has no `forwarded_id` then, and enters also when it is read back after a restart; one from
-another wire must be expected (`expect`), and is void when nobody waits for its answer any more.
+Publishes enter every queue of their topic. A request enters if the queue was chosen to answer it: one from a wire with
+queues of its own has no `forwarded_id` then, and enters also when it is read back after a restart; one from another
+wire must be expected (`expect`), and is void when its requester no longer waits.
 """
 
 from __future__ import annotations
@@ -38,19 +38,19 @@ from raceway.model.envelope import (
 )
 
 CURSORS = "cursors"
-# Columns that are lists in every batch, also where all rows agree.
+# Columns that are lists in every batch, even if all rows are equal.
 ROW_BY_ROW = ("message_id", "offset")
-# Rows that wait in memory, and their bytes. One commit may bring thousands, and reading back costs more than keeping.
+# Rows that wait in memory, and their bytes. One commit may add thousands, and reading back costs more than keeping.
 KEPT_ROWS, KEPT_BYTES = 16_384, 8 * 1024 * 1024
-# One read from the journal, and how many of them in one go: small, because other connections wait meanwhile.
+# One read from the journal, and reads per call: small, because other connections wait meanwhile.
 READ_ROWS, READ_BYTES, READS_AT_ONCE = 1000, 1024 * 1024, 2
-# What a consumer with a window may hold and not have taken: its socket decides how fast a backlog leaves. Half of what
-# a connection may let wait before it counts as too slow.
+# Rows handed out to one consumer and not taken: its socket decides how fast a backlog is sent. Half of the output
+# limit of a connection.
 HELD_ROWS, HELD_BYTES = 1000, 8 * 1024 * 1024
 
 
 class Entry(NamedTuple):
-    """A row that waits in a queue. `request` is set if somebody waited for its answer when it came."""
+    """A row that waits in a queue. `request` is set if it is a request with a waiting requester."""
 
     offset: int
     batch: Batch
@@ -60,19 +60,19 @@ class Entry(NamedTuple):
 
     @property
     def is_void(self) -> bool:
-        """A request of a wire without queues, to which an answer would come too late."""
+        """Whether it is a request of a wire without queues whose requester no longer waits."""
         request = self.request
         return request is not None and not request.open and self.batch.item("wire", self.row) != ZBUS
 
 
 class Consumer(Protocol):
-    """A connection that arms. Compared by identity."""
+    """A connection that consumes. Compared by identity."""
 
     def hand_out(self, queue: Queue, ticket: bytes, entry: Entry) -> None: ...
 
 
 class _Seat:
-    """What one consumer asked for, and what it holds and has not taken."""
+    """A consumer: how much it asked for, and how much it was handed and has not taken."""
 
     __slots__ = ("consumer", "held_bytes", "held_rows", "ticket", "window")
 
@@ -97,9 +97,8 @@ class _Seat:
 
 
 class Queue:
-    """`moved` is called when the cursor may have moved, or when there is more to hand out than is done in one go: the
-    owner keeps the cursor, and pumps, at the end of the turn. `gone` hears from which offset until which rows are no
-    more."""
+    """A queue. `moved` is called when the cursor may have moved or more remains to be handed out: the owner stores
+    the cursor and calls `pump` at the end of the turn. `gone` is called with the range of lost rows."""
 
     def __init__(
         self,
@@ -115,55 +114,55 @@ class Queue:
         self._journal = journal
         self._moved = moved
         self._gone = gone
-        # In order of offsets; so are those that came back.
+        # In order of offsets, returned rows included.
         self._waiting: deque[Entry] = deque()
         self._waiting_bytes = 0
-        # While the bus stops nothing more is handed out: what left must be told from what did not.
+        # Set during shutdown: it must be known which rows were taken.
         self.paused = False
-        # In order of service. Who wants more and is not here holds enough already.
+        # In order of service. A consumer that wants more and is not here has enough rows handed out.
         self._armed: OrderedDict[Consumer, _Seat] = OrderedDict()
         self._handed: dict[int, tuple[Entry, _Seat]] = {}
         self._expected: dict[int, Pending] = {}
-        # Rows before `_next` were taken into memory; rows before `_end` are committed. Between them lies the journal.
+        # Rows before `_next` were read into memory; rows before `_end` are committed. Those between are in the journal.
         self._next = cursor
         self._end = end
 
     @property
     def cursor(self) -> int:
-        """The first row that is not taken."""
+        """Offset of the first row that is not taken."""
         return min(self._first_waiting, min(self._handed, default=self._next))
 
     @property
     def backlog(self) -> int:
-        """Offsets that nobody has taken, requests that went elsewhere among them."""
+        """Number of offsets not taken, including requests that were answered elsewhere."""
         return self._end - self.cursor
 
     @property
     def _first_waiting(self) -> int:
         return self._waiting[0].offset if self._waiting else self._next
 
-    # ---- rows come in ------------------------------------------------------------------------------------------------
+    # ---- intake ------------------------------------------------------------------------------------------------------
 
     def expect(self, request: Pending) -> None:
-        """This request, not committed yet, was given to the queue."""
+        """Note a request that was assigned to the queue and is not committed yet."""
         assert request.offset is not None
         self._expected[request.offset] = request
 
     def withdraw(self, request: Pending) -> None:
-        """Nobody waits for its answer any more, or it could not be stored: then its offset is given again."""
+        """Forget a request whose requester no longer waits, or that could not be stored."""
         if request.offset is not None and self._expected.get(request.offset) is request:
             del self._expected[request.offset]
 
     def committed(self, batch: Batch, rows: Sequence[int]) -> None:
-        """Rows of the topic, all of this batch, are safe. Their offsets follow those committed before."""
+        """Take committed rows of the topic, all of this batch. Their offsets follow the previous ones."""
         first = _offset(batch, rows[0])
-        if first < self._end:  # the queue was made behind rows that could not be stored: their offsets come again
+        if first < self._end:  # earlier rows could not be stored: their offsets are assigned again
             self._next = first
             self._moved(self)
         is_next = self._next == first
         self._end = first + len(rows)
         if is_next:
-            if len(rows) < batch.count:  # a queue must not keep what belongs to others
+            if len(rows) < batch.count:  # do not keep other topics' rows in memory
                 batch, rows = batch.keep(list(rows)), range(len(rows))
             self._take_in(batch, rows, range(first, self._end))
             if not self._waiting:
@@ -171,10 +170,10 @@ class Queue:
         self.pump()
 
     def withdrawn(self, batch: Batch, row: int) -> None:
-        """Rows that were never committed were never counted here."""
+        """Do nothing: rows are counted only after their commit."""
 
     def _take_in(self, batch: Batch, rows: Iterable[int], offsets: Iterable[int]) -> None:
-        """As many as there is room for wait in memory."""
+        """Add rows to memory until the limit is reached."""
         waiting, expected, payloads, attributes = self._waiting, self._expected, batch.payload, batch.attributes
         assert type(payloads) is list
         only_publishes = batch.kind == PUBLISH and not expected
@@ -191,7 +190,7 @@ class Queue:
                 self._waiting_bytes += size
 
     def _read_back(self) -> None:
-        """Take in the next rows from the journal; those that retention removed or damage took are stepped over."""
+        """Read the next rows from the journal; skip those that are damaged or removed by retention."""
         begin = self._next
         try:
             for found in self._journal.read_topic(self.topic.name, begin, READ_ROWS, READ_BYTES):
@@ -203,7 +202,7 @@ class Queue:
             self._step_to(self._end)
 
     def _take_found(self, batch: Batch, offsets: list[int]) -> bool:
-        """Whether there was room for all of them. Offsets are dense but for rows that are lost."""
+        """Add rows read back. Return whether there was room for all. Offsets are dense except for lost rows."""
         begin = 0
         for stop in range(1, len(offsets) + 1):
             if stop < len(offsets) and offsets[stop] == offsets[stop - 1] + 1:
@@ -223,7 +222,7 @@ class Queue:
         for gone in [expected for expected in self._expected if expected < offset]:
             del self._expected[gone]
 
-    # ---- rows go out -------------------------------------------------------------------------------------------------
+    # ---- delivery ----------------------------------------------------------------------------------------------------
 
     def arm(self, consumer: Consumer, ticket: bytes, window: int = 1) -> None:
         """Ask for `window` rows (-1: no limit). A further call replaces ticket and window, not the place in line."""
@@ -231,7 +230,7 @@ class Queue:
         if seat is None:
             seat = self.consumers[consumer] = _Seat(consumer)
         seat.ticket, seat.window = ticket, window
-        # Every single consume is served, whatever is held: its sender counts them.
+        # A consume of one row is always served, whatever the consumer holds: the client counts them.
         if window == 1 or seat.wants_more:
             self._armed.setdefault(consumer, seat)
         self.pump()
@@ -240,21 +239,21 @@ class Queue:
         return self.consumers[consumer].window != 0
 
     def leave(self, consumer: Consumer) -> None:
-        """The connection is gone: what it was handed and did not take comes back."""
+        """Remove a closed connection. Rows it did not take return to the queue."""
         seat = self.consumers.pop(consumer, None)
         self._armed.pop(consumer, None)
         if seat is None or seat.held_rows:
             self.give_back([offset for offset, (_, holder) in self._handed.items() if holder.consumer is consumer])
 
     def dismiss(self, consumer: Consumer) -> bytes:
-        """It is given no more, but may take what it was handed. The ticket under which it waited, if it did."""
+        """Stop delivering to this consumer; it may still take what it was handed. Return its pending ticket, if any."""
         seat = self.consumers.pop(consumer)
         self._armed.pop(consumer, None)
         waited, seat.window = seat.window != 0, 0
         return seat.ticket if waited else b""
 
     def pump(self) -> None:
-        """Hand out what waits to whoever armed first."""
+        """Hand out waiting rows to consumers in order of arming."""
         if self.paused:
             return
         while self._armed and (self._waiting or self._fill()):
@@ -273,7 +272,7 @@ class Queue:
             consumer.hand_out(self, seat.ticket, entry)
 
     def _fill(self) -> bool:
-        """Is there a row to hand out, now that the journal was asked?"""
+        """Read from the journal if needed. Return whether a row is waiting."""
         reads = 0
         while not self._waiting and self._next < self._end and reads < READS_AT_ONCE:
             self._read_back()
@@ -283,7 +282,7 @@ class Queue:
         return bool(self._waiting)
 
     def taken(self, offset: int) -> None:
-        """The row's bytes have left."""
+        """Note that the row was written to the socket."""
         handed = self._handed.pop(offset, None)
         if handed is None:
             return
@@ -294,7 +293,7 @@ class Queue:
         self._moved(self)
 
     def give_back(self, offsets: Iterable[int]) -> None:
-        """Rows that a broken connection did not take; they come next again, before what is younger."""
+        """Return rows that a broken connection did not take to their place in the queue."""
         handed = [found for offset in offsets if (found := self._handed.pop(offset, None)) is not None]
         if not handed:
             return
@@ -309,7 +308,7 @@ class Queue:
         self.pump()
 
     def move(self, offset: int) -> None:
-        """Go on from here. What is on its way to consumers counts as taken."""
+        """Set the cursor. Rows that are handed out count as taken."""
         for entry, seat in self._handed.values():
             seat.let_go(entry)
         self._handed.clear()
@@ -322,7 +321,7 @@ class Queue:
         self._moved(self)
 
     def purge(self) -> int:
-        """Drop everything that waits; how many offsets that was. What is handed out is not touched."""
+        """Drop all waiting rows, but not those handed out. Return how many offsets were dropped."""
         dropped = self._end - self._first_waiting
         self._waiting.clear()
         self._waiting_bytes = 0
@@ -344,7 +343,7 @@ def _offset(batch: Batch, row: int) -> int:
 
 
 def batch_of(rows: pa.RecordBatch) -> Batch:
-    """Rows read back from the journal as a batch: column by column, and text as the bytes it is."""
+    """Convert rows of the journal to a batch, column by column, with text as bytes."""
     batch = Batch(rows.num_rows)
     for name in (*TEXT_COLUMNS, *NUMBER_COLUMNS):
         column = rows.column(name)

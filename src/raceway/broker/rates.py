@@ -1,6 +1,6 @@
-"""So many a second: a token bucket, and the limits of topics on what is published.
+"""Rate limits: a token bucket, and the publish limits of topics.
 
-A bucket holds one second's worth, so a burst of that size passes.
+A bucket holds the tokens of one second, so a burst of that size passes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import LimitError, TooLargeError
 from raceway.model.envelope import Batch
 
-# A bucket that falls out starts full again, which only ever lets more pass.
+# A bucket that is evicted starts full again, which is harmless.
 KEPT_BUCKETS = 10_000
 
 
@@ -25,7 +25,7 @@ class TokenBucket:
         self._tokens, self._at = float(rate), now
 
     def take(self, wanted: int, rate: int, now: float) -> int:
-        """How many of them may pass now."""
+        """Take up to `wanted` tokens. Return how many."""
         self._fill(rate, now)
         taken = min(wanted, int(self._tokens))
         self._tokens -= taken
@@ -35,7 +35,7 @@ class TokenBucket:
         self._tokens += unused
 
     def wait_s(self, rate: int, now: float) -> float:
-        """How long until one may pass."""
+        """Return the time until the next token."""
         self._fill(rate, now)
         return max(0.0, (1 - self._tokens) / rate)
 
@@ -51,7 +51,7 @@ class PublishLimits:
         self._buckets: OrderedDict[Topic, TokenBucket] = OrderedDict()
 
     def refuse(self, batch: Batch, spans: list[Span], refused: Refused) -> None:
-        """Add the rows that are too large for their topic, or too many."""
+        """Add rows to `refused` that are too large or above the publish rate of their topic."""
         for topic, _, start, stop in spans:
             policies = self._records.policies(topic)
             if policies.max_message_size:

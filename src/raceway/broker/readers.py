@@ -1,6 +1,7 @@
-"""Who reads a topic from the journal, and is told when rows of it are committed: queues and subscriptions.
+"""Readers of topics, which are notified when rows are committed: queues and subscriptions.
 
-Whatever shows an offset or moves a cursor leaves after the commit, so these readers are told by the journal's `done`.
+Anything that shows an offset or moves a cursor must happen after the commit, so readers are called by the journal's
+`done`.
 """
 
 from __future__ import annotations
@@ -17,14 +18,14 @@ from raceway.model.envelope import Batch
 
 class Reader(Protocol):
     def committed(self, batch: Batch, rows: Sequence[int]) -> None:
-        """Rows of the topic, all of this batch, are safe. Their offsets follow those committed before."""
+        """Take committed rows of the topic, all of this batch. Their offsets follow the previous ones."""
 
     def withdrawn(self, batch: Batch, row: int) -> None:
-        """The rows of the topic from this one on could not be stored: their offsets will be given again."""
+        """Note that rows of the topic from this one on could not be stored: their offsets will be assigned again."""
 
 
 class Readers:
-    """All of them, by topic, in the order in which they came."""
+    """All readers by topic, in order of registration."""
 
     def __init__(self) -> None:
         self._by_topic: dict[Topic, tuple[Reader, ...]] = {}
@@ -38,14 +39,14 @@ class Readers:
             self._by_topic[topic] = left
 
     def holds(self, topic: Topic) -> bool:
-        """Does anybody keep what is published on this topic?"""
+        """Return whether the topic has readers."""
         return topic in self._by_topic
 
     def watch(self, batch: Batch, spans: list[Span], done: Done | None) -> Done | None:
-        """What to call after the commit of these rows, so that readers learn of theirs."""
+        """Return a `done` that notifies the readers of these rows after the commit, and then calls `done`."""
         if not self._by_topic:
             return done
-        # Those who come between now and the commit start behind these rows.
+        # Readers added between now and the commit start after these rows.
         reading = [(reader, rows) for topic, rows in self._rows_by_topic(spans) for reader in self._by_topic[topic]]
         if not reading:
             return done

@@ -1,9 +1,9 @@
-"""Rows that subscriptions are about to hand out: the newest from memory, all others from the journal.
+"""Cache of rows for subscriptions: the newest from memory, all others from the journal.
 
-Subscriptions keep offsets, never rows. A row is looked for here: in a *piece*, a batch of rows of one topic with dense
-offsets. Committed rows come in as pieces if somebody is there to read them; what is not here is read from the journal
-in small pieces, which stay for the next rows. All pieces together are bounded, whatever the number of topics; the one
-not used for the longest time goes first. So a consumer far behind costs no more memory than one at the tail.
+Subscriptions keep offsets, never rows. Rows are found here in *pieces*: batches of rows of one topic with dense
+offsets. Committed rows are added as pieces if a subscription reads them; other rows are read from the journal in small
+pieces, which are kept for the next rows. All pieces together are bounded, whatever the number of topics; the least
+recently used one is evicted first. So a consumer far behind costs no more memory than one at the tail.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from raceway.model.envelope import Batch
 
 # One read from the journal: small, because other connections wait meanwhile.
 READ_ROWS, READ_BYTES = 1000, 1024 * 1024
-# What a piece costs beside its payloads: columns, entries.
+# Estimated memory of a piece and of a row besides the payload.
 PIECE_BYTES, ROW_BYTES = 2048, 200
 
 
 class Piece(NamedTuple):
-    """Rows with offsets from `first` on, one after the other; `stop` is behind the last."""
+    """Rows with consecutive offsets from `first` to before `stop`."""
 
     first: int
     stop: int
@@ -49,7 +49,7 @@ class RecentRows:
         return self._bytes
 
     def add(self, topic: Topic, batch: Batch, first: int) -> Piece:
-        """A batch whose rows are all of this topic, their offsets dense from `first` on."""
+        """Add a batch of rows of this topic with consecutive offsets from `first` on."""
         payloads = batch.payload
         assert type(payloads) is list
         size = sum(map(len, payloads)) + PIECE_BYTES + ROW_BYTES * batch.count  # type: ignore[arg-type]  # every row has one
@@ -66,9 +66,9 @@ class RecentRows:
         return piece
 
     def find(self, topic: Topic, offset: int) -> Piece | None:
-        """The piece that holds this committed row, from memory or from the journal.
+        """Return the piece with this committed row, from memory or from the journal.
 
-        None if the row is no more: retention removed it, or damage took it. `first_from` says what comes behind it.
+        None if the row was removed by retention or is damaged; `first_from` returns the next one.
         """
         piece = self._maybe_kept(topic, offset)
         if piece is None:
@@ -77,7 +77,7 @@ class RecentRows:
         return piece
 
     def first_from(self, topic: Topic, offset: int, end: int) -> int:
-        """The first offset from here on that is left; `end` if there is none before it. Its row may be damaged."""
+        """Return the first remaining offset from here on, at most `end`. Its row may be damaged."""
         try:
             found = list(self._journal.read_topic(topic.name, offset, 1, columns=("offset",)))
         except TrimmedError as error:
@@ -85,7 +85,7 @@ class RecentRows:
         return min((rows.column("offset")[0].as_py() for rows in found if rows.num_rows), default=end)
 
     def forget(self, topic: Topic, offset: int = 0) -> None:
-        """Rows of the topic from this offset on are not there any more, or nobody wants them."""
+        """Drop the pieces of a topic with rows from this offset on."""
         for first in list(self._firsts.get(topic, ())):
             piece = self._pieces[topic, first]
             if piece.stop > offset:
@@ -110,17 +110,17 @@ class RecentRows:
             found = [rows for rows in self._journal.read_topic(topic.name, offset, READ_ROWS, READ_BYTES) if len(rows)]
         except TrimmedError:
             return
-        if found:  # a quiet bus has a block for every row: one piece for all of them
+        if found:  # an idle bus writes a block per row: join them into one piece
             rows = found[0] if len(found) == 1 else pa.concat_batches(found)
             self._add_dense(topic, batch_of(rows), rows.column("offset").to_pylist())
 
     def _add_dense(self, topic: Topic, batch: Batch, offsets: Sequence[int]) -> None:
-        """Where rows are missing between others, the pieces on both sides are apart."""
+        """Add rows as pieces, split where offsets are missing."""
         if offsets[-1] - offsets[0] + 1 == batch.count:
             self.add(topic, batch, offsets[0])
             return
         borders = [at for at in range(1, batch.count) if offsets[at] != offsets[at - 1] + 1]
-        # The first one last: it is wanted now, and must not make room for the others.
+        # The first piece last: it is needed now and must not be evicted by the others.
         for begin, stop in reversed(list(zip([0, *borders], [*borders, batch.count], strict=True))):
             self.add(topic, batch.keep(list(range(begin, stop))), offsets[begin])
 

@@ -1,11 +1,11 @@
-"""Messages that were refused or not delivered, taken up again.
+"""Redrive: publish rejected, undeliverable and dead-lettered messages again.
 
-`raceway.rejected` and `raceway.undeliverable` keep them, with what became of them as attributes; so do the dead-letter
-topics that subscriptions name. A message that is redriven is published on its topic again as it was: same payload, ids,
-correlation and attributes, by its own sender. Whatever the topic demands now holds for it. A note about a message that
-stayed where it was (it was too large for a reader's wire) stands for that message.
+They are stored on `raceway.rejected`, `raceway.undeliverable` and the dead-letter topics of subscriptions, with the
+reason as attributes. A redriven message is published on its topic again unchanged: same payload, ids, correlation,
+attributes and sender. The topic's current schema and limits apply. A note about a message that stayed in its topic (too
+large for a reader's wire) stands for that message.
 
-Which were redriven is kept in the journal's state, for as many as anybody will look at.
+Which messages were redriven is stored in the journal's state, for the latest ones.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SOURCES = {"rejected": REJECTED, "undeliverable": UNDELIVERABLE}
 DEAD_LETTER = "dead_letter"
 KINDS = (*SOURCES, DEAD_LETTER)
 REDRIVEN, KEPT_REDRIVEN = "redriven", 10_000
-# Says that a message is there for the second time, and where it was kept meanwhile.
+# Attribute of a redriven message: the position of its rejected row.
 REDRIVEN_FROM = "raceway.redriven"
 # One read; a page may need several.
 READ_ROWS, READ_BYTES = 200, 8 * 1024 * 1024
@@ -35,7 +35,7 @@ _COPIED_NUMBERS = ("schema_id", "schema_version", "sent_ms")
 
 
 class UnknownRejectedError(UnknownError):
-    """At this position is no message that was refused or not delivered."""
+    """The row at this position is not a rejected or undelivered message."""
 
     code, kind = "unknown", "rejected message"
 
@@ -46,7 +46,7 @@ class Redrive:
         self._journal = broker.journal
 
     def topics(self, source: str | None) -> list[str]:
-        """Where messages of this kind are kept, or those of every kind."""
+        """Return the topics that store messages of this kind, or of all kinds."""
         kept = [topic for name, topic in SOURCES.items() if source in (name, None)]
         if source in (DEAD_LETTER, None):
             table = self._broker.subscriptions
@@ -59,7 +59,7 @@ class Redrive:
         return [name] if topic is None or not topic.partitions else [part.name for part in topic.partitions]
 
     def newest(self, topic: str, before: int | None, limit: int) -> list[dict[str, Any]]:
-        """Rows of one of these topics, newest first, with positions below `before`."""
+        """Return rows of one of these topics, newest first, with positions below `before`."""
         first, end = self._journal.offsets(topic)
         if before is not None:
             end = self._offset_at(topic, before, first, end)
@@ -72,7 +72,7 @@ class Redrive:
         return found
 
     def row(self, position: int) -> dict[str, Any]:
-        """Raises UnknownRejectedError."""
+        """Return the row at this position. Raises UnknownRejectedError."""
         try:
             rows = [row for batch in self._journal.read(position, position + 1) for row in _rows(batch)]
         except TrimmedError as error:
@@ -82,16 +82,16 @@ class Redrive:
         return rows[0]
 
     def redriven(self, position: int) -> Any | None:
-        """Where it went, if it was redriven."""
+        """Return where the message was redriven to, if it was."""
         return self._journal.state.get(REDRIVEN, str(position))
 
     def batch(self, row: dict[str, Any], topic: str | None) -> Batch:
-        """The message of a row, for its own topic or for another. Raises InvalidValueError, UnknownRejectedError."""
+        """Build the message of a row, for its own topic or another. Raises InvalidValueError, UnknownRejectedError."""
         target = topic or facts_of(row).get("topic", "")
         if not target:
-            raise InvalidValueError("the topic", "the row does not say where it belonged: name a topic")
+            raise InvalidValueError("the topic", "the row does not contain the original topic: name one")
         message, attributes = self._message(row)
-        attributes.pop(DEDUP_ID, None)  # it is meant to be there again
+        attributes.pop(DEDUP_ID, None)  # otherwise it would be dropped as a repeat
         attributes[REDRIVEN_FROM] = str(row["sequence"])
         batch = Batch(1, wire=message["wire"].encode(), kind=PUBLISH, topic=target.encode())
         batch.payload, batch.attributes = [message["payload"] or b""], [encode_attributes(attributes)]
@@ -104,7 +104,7 @@ class Redrive:
         return batch
 
     def _message(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
-        """The message that a row stands for, and the attributes that are its own."""
+        """Return the original message of a row, and its own attributes."""
         facts: dict[str, str] = row["attributes"] or {}
         if row["topic"] not in SOURCES.values():
             return row, {name: value for name, value in facts.items() if name not in LETTER_ATTRIBUTES}
@@ -114,7 +114,7 @@ class Redrive:
         return row, decode_attributes(facts.get(OWN_ATTRIBUTES, "").encode())
 
     def note(self, position: int, topic: str, offset: int | None) -> None:
-        """It was published again."""
+        """Store that the message was redriven; forget the oldest such entries."""
         known = self._journal.state.section(REDRIVEN)
         for oldest in sorted(known, key=int)[: max(len(known) - KEPT_REDRIVEN + 1, 0)]:
             self._broker.set_state(REDRIVEN, oldest, None)
@@ -131,7 +131,7 @@ class Redrive:
         return rows[0]
 
     def _read(self, topic: str, offset: int, count: int) -> list[dict[str, Any]]:
-        """So many rows from an offset on, however large."""
+        """Read `count` rows from an offset on, whatever their size."""
         found: list[dict[str, Any]] = []
         while len(found) < count:
             following = found[-1]["offset"] + 1 if found else offset
@@ -143,7 +143,7 @@ class Redrive:
         return [row for row in found if row["offset"] < offset + count]
 
     def _offset_at(self, topic: str, position: int, first: int, end: int) -> int:
-        """The offset of the first row at or behind a position: positions and offsets rise together."""
+        """Return the offset of the first row at or after a position, by binary search."""
         while first < end:
             middle = (first + end) // 2
             rows = self._read(topic, middle, 1)
@@ -159,7 +159,7 @@ def _rows(batch: Any) -> Iterator[dict[str, Any]]:
 
 
 def facts_of(row: dict[str, Any]) -> dict[str, Any]:
-    """What is told of a rejected message, without its payload."""
+    """Describe a rejected message without its payload."""
     attributes: dict[str, str] = row["attributes"] or {}
     source = next((name for name, topic in SOURCES.items() if topic == row["topic"]), DEAD_LETTER)
     told = {name: attributes[name] for name in _TOLD if attributes.get(name)}

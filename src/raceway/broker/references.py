@@ -1,7 +1,7 @@
-"""Definitions that use other definitions: finding all that one needs, within bounds.
+"""References between schema definitions: collect all definitions that one needs, within limits.
 
-A reference names a version, which never changes, and is looked up when the definition that has it is registered. So
-references cannot lead in a circle; how far they lead, and how much they bring along, is bounded all the same.
+A reference names a version, which never changes, and is resolved when the referring definition is registered. So
+references cannot be circular; depth and total size are limited all the same.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from raceway.errors import SchemaInvalidError
 from raceway.model.schemas import SchemaReference, SchemaVersion
 from raceway.schema.definition import Definition, Referenced, Resolved
 
-# Definitions that use definitions that use ….
+# Longest chain of references.
 MAX_DEPTH = 20
 
 Find = Callable[[SchemaReference], SchemaVersion | None]
 
 
 def resolve(references: Sequence[SchemaReference], find: Find, settings: config.Schemas) -> Resolved:
-    """Everything they bring along, what is used before what uses it. Raises SchemaInvalidError."""
+    """Return all referenced definitions, dependencies first. Raises SchemaInvalidError."""
     return _Resolution(find, settings).all(references)
 
 
@@ -38,14 +38,14 @@ class _Resolution:
 
     def _add(self, references: Sequence[SchemaReference], depth: int) -> None:
         if references and depth > MAX_DEPTH:
-            raise SchemaInvalidError("references", f"lead through more than {MAX_DEPTH} definitions")
+            raise SchemaInvalidError("references", f"nested more than {MAX_DEPTH} levels deep")
         for reference in references:
             version = self._find(reference)
             if version is None:
                 raise SchemaInvalidError(
                     "references",
                     f"{reference.name!r} is version {reference.version} of subject {reference.subject!r}, "
-                    "which nobody registered",
+                    "which is not registered",
                 )
             if self._is_new(reference.name, version):
                 self._add(version.references, depth + 1)
@@ -57,7 +57,7 @@ class _Resolution:
             if known.registry_id != version.registry_id:
                 raise SchemaInvalidError(
                     "references",
-                    f"{name!r} is version {known.version} of {known.subject!r} and version {version.version} of "
+                    f"{name!r} is both version {known.version} of {known.subject!r} and version {version.version} of "
                     f"{version.subject!r}",
                 )
             return False
@@ -66,18 +66,18 @@ class _Resolution:
         if len(self._found) > self._settings.references:
             raise SchemaInvalidError(
                 "references",
-                f"bring along more than {self._settings.references} definitions (broker.schemas.references)",
+                f"include more than {self._settings.references} definitions (broker.schemas.references)",
             )
         if self._size > self._settings.referenced_bytes:
             raise SchemaInvalidError(
                 "references",
-                f"bring along more than {self._settings.referenced_bytes} bytes (broker.schemas.referenced_bytes)",
+                f"include more than {self._settings.referenced_bytes} bytes (broker.schemas.referenced_bytes)",
             )
         return True
 
 
 def identities(read: Definition, references: Sequence[SchemaReference]) -> tuple[str, str]:
-    """What a definition and its references are known by; then what former releases, which had no references, used."""
+    """Return the fingerprint of a definition with its references, and the one that earlier releases used."""
     if not references:
         return read.fingerprint, read.former_fingerprint
     digest = hashlib.sha256(read.canonical)

@@ -1,8 +1,8 @@
-"""Answers that the bus itself gives, as rows: nobody is there to be asked, or too many requests are open.
+"""Rows for requests that the bus itself refused: no responder, or too many open requests.
 
-Whoever asked was told at once, in the words of its wire. The row tells everybody else how the request ended: it names
-the request as any answer does, and has the code of the error. It has no payload, and no hop, because nobody answered.
-A deadline that has passed leaves no row: the request's own row says when that is.
+The requester has received the error on its wire. The row tells all other readers how the request ended: it refers to
+the request like any answer and has the error code, but no payload and no hop. A timeout writes no row: the request's
+own row contains the deadline.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from raceway.model.envelope import OWN_NAME, RESPONSE, Batch, Column, agreed
 
 
 def unserved_rows(batch: Batch, rows: list[int], first: int) -> Batch:
-    """Of requests for which nobody was there: these rows of a batch that was stored at `first`."""
+    """Build the rows for requests without a responder: these rows of a batch that was stored at `first`."""
     asked = batch if len(rows) == batch.count else batch.keep(rows)
     ids: list[bytes] = list(asked.column("message_id"))
     roots = [root or own for root, own in zip(asked.column("correlation_id"), ids, strict=True)]
@@ -23,7 +23,7 @@ def unserved_rows(batch: Batch, rows: list[int], first: int) -> Batch:
 
 
 def evicted_rows(requests: Sequence[tuple[bytes, Pending]]) -> Batch:
-    """Of open requests that had to go: the wire each came by, and the request, which was stored."""
+    """Build the rows for evicted requests, each given with its wire. The requests were stored."""
     wires, gone = [wire for wire, _ in requests], [request for _, request in requests]
     topics, ids = [request.topic.encoded for request in gone], [request.message_id for request in gone]
     roots, positions = [request.correlation_id for request in gone], [request.sequence for request in gone]

@@ -1,13 +1,13 @@
-"""The schema registry: subjects, their versions, and how versions may follow one another.
+"""The schema registry: subjects, their versions, and the compatibility of versions.
 
-A subject has one `schema_id` for all its versions, counted from 1 and never given again. A definition, with what it
-refers to, has a `registry_id` besides, from a counter of 31 bits, because the REST form and its serializers name a
-definition by one small number: subjects that have the same definition share it. (Former releases gave every version a
-number of its own; those stay what they are.) All of it is control rows of the journal; in memory are the definitions as
-they were registered. What checks payloads is made from them when first needed.
+A subject has one `schema_id` for all its versions, counted from 1 and never reused. A definition with its references
+also has a `registry_id` from a 31-bit counter, because the REST API and its serializers identify a definition by one
+small number: subjects with the same definition share it. (Earlier releases numbered every version; those numbers stay.)
+Everything is stored as control rows of the journal; definitions are kept in memory as registered. Validators are built
+from them when first needed.
 
-Deleting happens in two steps. A version that is deleted is gone for those who register and publish, but its definition
-can still be read by its number, so that what was written with it can be. Deleting it for good frees its version number.
+Deleting has two steps. A deleted version is invisible when registering and publishing, but its definition can still be
+read by its number, to decode what was written with it. Deleting it permanently frees its version number.
 """
 
 from __future__ import annotations
@@ -39,21 +39,21 @@ SUBJECTS, VERSIONS, REGISTRY = "subjects", "schemas", "registry"
 COUNTERS, DEFAULT_MODE, ACCESS = "counters", "mode", "access"
 MAX_REGISTRY_ID = (1 << 31) - 1
 MAX_NAME = 255
-# How Confluent's registry writes names of subjects that are in a context other than the usual one.
+# Prefix of subjects in a context other than the default one, in Confluent's registry.
 CONTEXT = ":."
 # Description, creator and tags of a version together.
 MAX_NOTES = 64 * 1024
-# The version of a reference that means whatever is the latest by now.
+# Version of a reference that stands for the current latest one.
 LATEST = -1
-# Definitions that are ready to check with; others are read again when a message needs them.
+# Cached validators; others are built again when a message needs them.
 READY = 500
-# From this size on reading a definition takes so long that the loop should not wait for it; and how many may be read
-# and not yet asked for.
+# Definitions from this size on are parsed in a thread, to keep the loop responsive; and how many parsed ones may wait
+# for their call.
 LARGE, KEPT_READ = 16 * 1024, 16
 
 
 class SubjectRecord(msgspec.Struct, gc=False, omit_defaults=True):
-    """What is kept of a subject beside its versions."""
+    """Stored properties of a subject besides its versions."""
 
     schema_id: int
     mode: Mode | None = None
@@ -62,7 +62,7 @@ class SubjectRecord(msgspec.Struct, gc=False, omit_defaults=True):
 
 
 class Counters(msgspec.Struct, gc=False):
-    """The last ones given, and how many versions were ever registered."""
+    """The last numbers assigned, and how many versions were ever registered."""
 
     schema_id: int = 0
     registry_id: int = 0
@@ -80,10 +80,10 @@ class Registry:
         self._versions = Versions()
         self._names: dict[int, str] = {}
         self._ready: OrderedDict[int, Definition] = OrderedDict()
-        # What the thread made of large definitions, for the call that follows.
+        # Results of the parser thread, for the calls that follow.
         self._read_aside: dict[tuple[str, bytes, Resolved], Definition | RacewayError] = {}
         self._thread: ThreadPoolExecutor | None = None
-        # Raised by every change: what was concluded from the registry before may not hold any more.
+        # Incremented by every change, to invalidate caches.
         self.generation = 0
         self._restore()
 
@@ -91,7 +91,7 @@ class Registry:
         state = self._bus.journal.state
         kept = state.section(REGISTRY)
         self._counters = msgspec.convert(kept.get(COUNTERS, {}), Counters)
-        # Former releases gave as many numbers as versions.
+        # Earlier releases numbered every version.
         self._counters.versions = self._counters.versions or self._counters.registry_id
         self._default_mode: Mode = mode_of(kept.get(DEFAULT_MODE, "backward"))
         self._access: Access = kept.get(ACCESS, "READWRITE")
@@ -105,30 +105,30 @@ class Registry:
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def get(self, schema_id: int, version: int | None = None) -> SchemaVersion:
-        """One version of the subject with this id, the latest if none is named. Raises UnknownSchemaError."""
+        """Return a version of the subject with this id, by default the latest. Raises UnknownSchemaError."""
         subject = self._names.get(schema_id)
         if subject is None or not self._versions.of(subject):
             raise UnknownSchemaError("schema", f"schema {schema_id}")
         return self.latest(subject) if version is None else self.find(subject, version)
 
     def latest(self, subject: str, deleted: bool = False) -> SchemaVersion:
-        """`deleted`: one that is, if all are. Raises UnknownSchemaError."""
+        """Return the latest version. `deleted`: a deleted one if there is no other. Raises UnknownSchemaError."""
         versions = self._versions.of(subject) or self._known(subject, deleted)
         return versions[max(versions)]
 
     def find(self, subject: str, version: int, deleted: bool = False) -> SchemaVersion:
-        """`deleted`: also one that is. Raises UnknownSchemaError."""
+        """Return a version. `deleted`: also a deleted one. Raises UnknownSchemaError."""
         found = self._known(subject, deleted).get(version)
         if found is None:
             raise UnknownSchemaError("version", f"version {version} of subject {subject!r}")
         return found
 
     def versions(self, subject: str, deleted: bool = False) -> list[SchemaVersion]:
-        """All of them, oldest first. `deleted`: those that are, too. Raises UnknownSchemaError."""
+        """Return all versions, oldest first. `deleted`: include deleted ones. Raises UnknownSchemaError."""
         return sorted(self._known(subject, deleted).values(), key=lambda version: version.version)
 
     def subjects(self, deleted: bool = False) -> list[SubjectRow]:
-        """Subjects that have versions, by name. `deleted`: those too all of whose versions are."""
+        """Return subjects with versions, sorted by name. `deleted`: include those with only deleted versions."""
         rows = []
         for subject in sorted(self._versions):
             is_live = bool(self._versions.of(subject))
@@ -141,26 +141,25 @@ class Registry:
         return rows
 
     def maybe_subject(self, schema_id: int) -> str | None:
-        """The subject that has this id, also when all its versions were deleted."""
+        """Return the subject with this id, also if all its versions were deleted."""
         return self._names.get(schema_id)
 
     def maybe_version(self, subject: str, version: int | None) -> SchemaVersion | None:
-        """None as `version` means the latest."""
+        """Return a version, or the latest if `version` is None."""
         versions = self._versions.of(subject)
         return versions.get(max(versions) if version is None else version) if versions else None
 
     def maybe_registered(self, registry_id: int, subject: str | None = None) -> SchemaVersion | None:
-        """A version that has the definition that the REST form and its serializers call so: of this subject if it has
-        it, else one that is not deleted if there is one."""
+        """Return a version with this definition: preferably of this subject, then one that is not deleted."""
         found = self._versions.with_definition(registry_id)
         return min(found, key=lambda each: (each.subject != subject, each.deleted), default=None)
 
     def registered(self, registry_id: int, deleted: bool = False) -> list[SchemaVersion]:
-        """All versions that have this definition. `deleted`: those that are, too."""
+        """Return all versions with this definition. `deleted`: include deleted ones."""
         return [each for each in self._versions.with_definition(registry_id) if deleted or not each.deleted]
 
     def users(self, version: SchemaVersion, deleted: bool = False) -> list[SchemaVersion]:
-        """Versions whose definitions refer to this one. `deleted`: those that are, too."""
+        """Return the versions that refer to this one. `deleted`: include deleted ones."""
         return [each for each in self._versions.users(version) if deleted or not each.deleted]
 
     def maybe_same(
@@ -171,13 +170,13 @@ class Registry:
         references: References = (),
         deleted: bool = False,
     ) -> SchemaVersion | None:
-        """The version of the subject that is this very schema. Raises SchemaInvalidError, UnknownSchemaError."""
+        """Return the version of the subject with this schema. Raises SchemaInvalidError, UnknownSchemaError."""
         versions = self._known(subject, deleted)
         references = self._settled(references)
         return self._maybe_twin(versions, self._read(schema_type, definition, references), references)
 
     def ready(self, version: SchemaVersion) -> Definition:
-        """What checks payloads of this version."""
+        """Return the validator of this version, built if needed."""
         found = self._ready.get(version.registry_id)
         if found is None:
             resolved = self._resolved(version.references)
@@ -187,7 +186,7 @@ class Registry:
         return found
 
     def mode(self, subject: str) -> Mode:
-        """The subject's own, else the one for all."""
+        """Return the subject's compatibility mode, or the default."""
         return self.own_mode(subject) or self._default_mode
 
     def own_mode(self, subject: str) -> Mode | None:
@@ -199,7 +198,7 @@ class Registry:
         return self._default_mode
 
     def access(self, subject: str | None = None) -> Access:
-        """Whether versions may be registered and deleted: the subject's own word, else the one for all."""
+        """Return whether versions may be registered and deleted: the subject's setting, or the default."""
         return (None if subject is None else self.own_access(subject)) or self._access
 
     def own_access(self, subject: str) -> Access | None:
@@ -219,15 +218,15 @@ class Registry:
         created_by: str = "",
         tags: tuple[str, ...] = (),
     ) -> tuple[SchemaVersion, bool]:
-        """The version, and whether it is new: a schema that the subject has already is not registered again. One that
-        was deleted is: it keeps the number of its definition and takes the next version.
+        """Register a schema. Return the version, and whether it is new: a schema that the subject has already is not
+        registered again. A deleted one is: it keeps the number of its definition and gets the next version.
 
-        Raises SchemaInvalidError, SchemaIncompatibleError, SchemaReadOnlyError, BusyError when there is no room,
+        Raises SchemaInvalidError, SchemaIncompatibleError, SchemaReadOnlyError, BusyError if the registry is full,
         UnavailableError.
         """
         _check_name(subject)
         if sum(map(len, (description, created_by, *tags))) + len(tags) > MAX_NOTES:
-            raise SchemaInvalidError("description, creator and tags", f"have more than {MAX_NOTES} characters together")
+            raise SchemaInvalidError("description, creator and tags", f"have more than {MAX_NOTES} characters in total")
         references = self._settled(references)
         read = self._read(schema_type, definition, references)
         twin = self._maybe_twin(self._versions.of(subject, deleted=True), read, references)
@@ -236,7 +235,7 @@ class Registry:
         self._check_writable(subject)
         self._check_referable(references)
         self._check_follows(subject, read)
-        if twin is not None and self.users(twin, deleted=True):  # they know it by the version it had
+        if twin is not None and self.users(twin, deleted=True):  # they refer to it by its old version
             revived = msgspec.structs.replace(twin, deleted=False)
             self._replace(revived)
             return revived, True
@@ -259,7 +258,8 @@ class Registry:
         version: int | None = None,
         references: References = (),
     ) -> list[str]:
-        """Why the definition may not follow the version named, or those that the mode looks at; empty when it may.
+        """Return why the definition is incompatible with the named version, or with those that the mode compares.
+        Empty if it is compatible.
 
         Raises UnknownSchemaError, SchemaInvalidError.
         """
@@ -271,20 +271,20 @@ class Registry:
         return [reason for each in older for reason in incompatibilities(read, self.ready(each), wanted)]
 
     def differences(self, subject: str, new: int, old: int) -> dict[str, list[str]]:
-        """Why `new` cannot follow `old`, for each mode that asks for something. Raises UnknownSchemaError."""
+        """Return why `new` is incompatible with `old`, backward and forward. Raises UnknownSchemaError."""
         newer, older = (self.ready(self.find(subject, number, deleted=True)) for number in (new, old))
         return {"backward": incompatibilities(newer, older, "backward"),
                 "forward": incompatibilities(newer, older, "forward")}  # fmt: skip
 
     def set_mode(self, subject: str, mode: str) -> None:
-        """Raises UnknownSchemaError, SchemaInvalidError, SchemaReadOnlyError."""
+        """Set the mode of a subject. Raises UnknownSchemaError, SchemaInvalidError, SchemaReadOnlyError."""
         wanted = mode_of(mode)
         self._known(subject)
         self._check_writable(subject)
         self._keep_subject(subject, msgspec.structs.replace(self._subjects[subject], mode=wanted))
 
     def prepare_mode(self, subject: str, mode: str | None) -> None:
-        """The subject's mode, also before its first version; None: the one for all. Raises SchemaReadOnlyError."""
+        """Set the mode of a subject, also before its first version; None: the default. Raises SchemaReadOnlyError."""
         _check_name(subject)
         wanted = None if mode is None else mode_of(mode)
         self._check_writable(subject)
@@ -292,14 +292,14 @@ class Registry:
         self._keep_subject(subject, msgspec.structs.replace(self._subject_record(subject), mode=wanted))
 
     def set_default_mode(self, mode: str) -> None:
-        """For subjects that have none of their own. Raises SchemaReadOnlyError."""
+        """Set the mode of subjects without their own. Raises SchemaReadOnlyError."""
         wanted = mode_of(mode)
         self._check_writable(None)
         self._bus.set_state(REGISTRY, DEFAULT_MODE, wanted)
         self._default_mode = wanted
 
     def set_access(self, subject: str | None, access: Access | None) -> None:
-        """Of a subject, also before its first version, or of all that say nothing themselves. None: as it was."""
+        """Set the access of a subject, also before its first version, or the default. None resets it."""
         if subject is None:
             self._bus.set_state(REGISTRY, ACCESS, access)
             self._access = access or "READWRITE"
@@ -311,7 +311,7 @@ class Registry:
     # ---- deleting ----------------------------------------------------------------------------------------------------
 
     def delete_version(self, subject: str, version: int) -> None:
-        """Raises UnknownSchemaError, SchemaDeletionError, SchemaInUseError, SchemaReadOnlyError."""
+        """Delete a version. Raises UnknownSchemaError, SchemaDeletionError, SchemaInUseError, SchemaReadOnlyError."""
         found = self.find(subject, version, deleted=True)
         if found.deleted:
             raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=True)
@@ -320,7 +320,7 @@ class Registry:
         self._replace(msgspec.structs.replace(found, deleted=True))
 
     def delete_subject(self, subject: str) -> list[int]:
-        """All its versions, and what was set for it. Raises the same."""
+        """Delete all versions and settings of a subject. Raises as `delete_version`."""
         if not self._versions.of(subject):
             self._known(subject, deleted=True)
             raise SchemaDeletionError("subject", f"subject {subject!r}", already=True)
@@ -335,7 +335,7 @@ class Registry:
         return [each.version for each in versions]
 
     def forget_version(self, subject: str, version: int) -> None:
-        """Delete for good a version that was deleted before. Raises the same."""
+        """Delete a deleted version permanently. Raises as `delete_version`."""
         found = self.find(subject, version, deleted=True)
         if not found.deleted:
             raise SchemaDeletionError("version", f"version {version} of subject {subject!r}", already=False)
@@ -344,7 +344,7 @@ class Registry:
         self._forget(found)
 
     def forget_subject(self, subject: str) -> list[int]:
-        """Delete for good all versions of a subject, which were deleted before. Raises the same."""
+        """Delete all versions of a deleted subject permanently. Raises as `delete_version`."""
         versions = self.versions(subject, deleted=True)
         if self._versions.of(subject):
             raise SchemaDeletionError("subject", f"subject {subject!r}", already=False)
@@ -361,28 +361,28 @@ class Registry:
             what = f"version {version.version} of subject {version.subject!r}"
             raise SchemaInUseError(what, [f"version {each.version} of subject {each.subject!r}" for each in users])
 
-    # ---- keeping -----------------------------------------------------------------------------------------------------
+    # ---- storage -----------------------------------------------------------------------------------------------------
 
     def _keep_version(self, version: SchemaVersion, record: SubjectRecord) -> None:
-        """The journal first: it raises if it takes nothing, and then nothing has changed."""
+        """Store a new version. The journal first: if it raises, nothing has changed."""
         self._check_room(size_of(version))
         if version.registry_id > MAX_REGISTRY_ID:
-            raise BusyError("all numbers for schemas are used up")
+            raise BusyError("no schema ids are left")
         self._bus.set_state(VERSIONS, self._key(version), msgspec.to_builtins(version))
         self._keep_subject(version.subject, record)
         self._counters.registry_id = max(self._counters.registry_id, version.registry_id)
         self._counters.versions += 1
         self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
         for each in self.registered(version.registry_id, deleted=True):
-            if each.subject == version.subject:  # deleted before; its row is now the new one's
+            if each.subject == version.subject:  # a deleted version, whose row the new one replaces
                 self._versions.let_go(each)
         self._versions.hold(version)
         self.generation += 1
 
     def _key(self, version: SchemaVersion) -> str:
-        """Of the row that says which version of a subject has a definition.
+        """Return the key of a version's row in the state.
 
-        The first subject that has it takes its number alone, as former releases did, others add their own.
+        The first subject with a definition uses its number alone, as earlier releases did; others add their own id.
         """
         rows = self._bus.journal.state.section(VERSIONS)
         alone, own = str(version.registry_id), f"{version.registry_id}/{version.schema_id}"
@@ -407,10 +407,10 @@ class Registry:
 
     def _check_room(self, size: int) -> None:
         if self._versions.size + OVERHEAD * len(self._subjects) + size > self._settings.total_bytes:
-            raise BusyError("there is no room for more schemas (broker.schemas.total_bytes)")
+            raise BusyError("the schema registry is full (broker.schemas.total_bytes)")
 
     def _subject_record(self, subject: str) -> SubjectRecord:
-        """The one that is kept, else a new one with the next id."""
+        """Return the record of a subject, or a new one with the next id."""
         return self._subjects.get(subject) or SubjectRecord(self._counters.schema_id + 1)
 
     def _keep_subject(self, subject: str, record: SubjectRecord) -> None:
@@ -422,7 +422,7 @@ class Registry:
             self._bus.set_state(REGISTRY, COUNTERS, msgspec.to_builtins(self._counters))
 
     def _number_of(self, read: Definition, references: References) -> int:
-        """The one that the definition has by now, else the next."""
+        """Return the number of a known definition, or the next free one."""
         known = self._versions.maybe_number(read.schema_type, identities(read, references))
         return self._counters.registry_id + 1 if known is None else known
 
@@ -435,10 +435,10 @@ class Registry:
     # ---- definitions -------------------------------------------------------------------------------------------------
 
     def _settled(self, references: References) -> References:
-        """With numbers where the latest version was asked for. Raises SchemaInvalidError."""
+        """Return the references with LATEST replaced by version numbers. Raises SchemaInvalidError."""
         if len(references) > self._settings.references:
             raise SchemaInvalidError(
-                "references", f"{len(references)} are too many, {self._settings.references} are allowed"
+                "references", f"{len(references)} exceed {self._settings.references} (broker.schemas.references)"
             )
         return tuple(
             msgspec.structs.replace(each, version=latest.version)
@@ -454,7 +454,7 @@ class Registry:
         return self._versions.of(reference.subject, deleted=True).get(reference.version)
 
     def _check_referable(self, references: References) -> None:
-        """What is deleted goes on to be referred to by those that do, but by nobody else."""
+        """Check that no new reference is to a deleted version; existing references stay valid."""
         for each in references:
             if each.version not in self._versions.of(each.subject):
                 raise SchemaInvalidError("references", f"version {each.version} of {each.subject!r} was deleted")
@@ -472,8 +472,8 @@ class Registry:
         return found or read_definition(schema_type_of(schema_type), definition, resolved)
 
     def maybe_read_aside(self, schema_type: str, definition: bytes, references: References = ()) -> Future[None] | None:
-        """Whoever is about to register or check a large definition waits for this first: a thread reads it, so that
-        nobody else waits. None: it is small, or too large to be looked at, or refers to what is not there."""
+        """Start to parse a large definition in a thread; `register` or `check` must wait for the result. None if it is
+        small, exceeds the limit, or has unknown references."""
         try:
             resolved = self._resolved(self._settled(references))
         except SchemaInvalidError:
@@ -491,7 +491,7 @@ class Registry:
             found = read_definition(schema_type_of(schema_type), definition, resolved)
         except RacewayError as error:
             found = error
-        if len(self._read_aside) >= KEPT_READ:  # their senders have left
+        if len(self._read_aside) >= KEPT_READ:  # their callers have disconnected
             self._read_aside.clear()
         self._read_aside[schema_type, definition, resolved] = found
 
@@ -509,7 +509,7 @@ class Registry:
         return next(same, None)
 
     def _before(self, subject: str, mode: Mode) -> list[SchemaVersion]:
-        """The versions that a mode looks at, the latest first."""
+        """Return the versions that a mode compares with, latest first."""
         versions = sorted(self._versions.of(subject).values(), key=lambda version: -version.version)
         return versions if mode.endswith(TRANSITIVE) else versions[:1]
 
@@ -527,6 +527,6 @@ class Registry:
 
 def _check_name(subject: str) -> None:
     if not subject or len(subject) > MAX_NAME or not subject.isprintable():
-        raise SchemaInvalidError("subject", f"a name has 1 to {MAX_NAME} visible characters")
+        raise SchemaInvalidError("subject", f"must have 1 to {MAX_NAME} printable characters")
     if subject.startswith(CONTEXT):
-        raise SchemaInvalidError("subject", f"{subject!r} is in a context of its own, which there are none of here")
+        raise SchemaInvalidError("subject", f"{subject!r} names a context; contexts are not supported")

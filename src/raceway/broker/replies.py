@@ -1,8 +1,8 @@
-"""Answers by name: a service answers to (reply queue, message id), both of which it was handed with the request.
+"""Reply queues: a service answers to (reply queue, message id), which it received with the request.
 
-An answer somebody waits for goes straight to the requester. One that nobody waits for stays in the reply queue, if that
-is a box of some connection, and can be fetched from there by its id; boxes go with their connection, and are bounded.
-Names of requests that are over stay known for a while: a further answer is late, or a duplicate.
+An awaited answer is passed directly to the requester. Any other stays in the reply queue, if a connection owns one of
+that name (a box), and can be fetched by its id. Boxes are removed with their connection and are bounded. Finished
+requests are remembered for a while, to recognise late and duplicate answers.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from typing import NamedTuple, Protocol
 from raceway.broker.peers import Peer, Pending
 from raceway.model.envelope import Batch
 
-# Answers that nobody waits for; the oldest goes first. A caller that gives up leaves one behind each time.
+# Unclaimed answers of one box; the oldest is dropped first. Each caller that gives up leaves one.
 KEPT_ANSWERS, KEPT_BYTES = 1000, 8 * 1024 * 1024
-# Reply queues of one connection: most have one, some one for each kind of call. Without its box an answer in time
-# arrives all the same; only a late one is lost.
+# Reply queues of one connection: most have one, some one per kind of call. Without its box an awaited answer still
+# arrives; only a late one is lost.
 KEPT_BOXES = 100
-# As many as may be open.
+# Finished requests that are remembered: as many as may be open.
 KEPT_ENDED = 10_000
 
 Name = tuple[bytes, bytes]
 
 
 class Answer(NamedTuple):
-    """A batch of one row, as its responder sent it."""
+    """An answer: a batch of one row, as its responder sent it."""
 
     message_id: bytes
     batch: Batch
@@ -36,7 +36,7 @@ class Answer(NamedTuple):
 
 
 class AnswerConsumer(Protocol):
-    """The connection that fetches an answer from its own reply queue."""
+    """A connection that fetches answers from its own reply queue."""
 
     def hand_answer(self, ticket: bytes, answer: Answer) -> None: ...
 
@@ -63,7 +63,7 @@ class Box:
             self._size -= gone.size
 
     def arm(self, message_id: bytes, consumer: AnswerConsumer) -> None:
-        """Fetch the answer with this id, now or when it comes."""
+        """Fetch the answer with this id, now or when it arrives."""
         answer = self.maybe_take(message_id)
         if answer is not None:
             consumer.hand_answer(message_id, answer)
@@ -90,11 +90,11 @@ class Replies:
         self._owned: dict[Peer, dict[bytes, None]] = {}
 
     def __len__(self) -> int:
-        """Requests that were handed out and are not answered."""
+        """Number of requests that were handed out and not answered."""
         return len(self._names)
 
     def open_box(self, name: bytes, owner: Peer) -> Box:
-        """The reply queue of this name; a new one belongs to `owner`."""
+        """Return the reply queue of this name, created for `owner` if needed."""
         box = self._boxes.get(name)
         if box is None:
             box = self._boxes[name] = Box(owner)
@@ -109,7 +109,7 @@ class Replies:
         return self._boxes.get(name)
 
     def expect(self, reply_to: bytes, message_id: bytes, request: Pending) -> None:
-        """The request was handed to a service under these two names. It may have been given back by another before."""
+        """Note that a request was handed to a service under these names; replaces the names of an earlier delivery."""
         self._remove(request)
         name = (reply_to, message_id)
         if request.open:
@@ -122,7 +122,7 @@ class Replies:
         return message_id is not None and (reply_to, message_id) in self._open
 
     def maybe_take(self, reply_to: bytes, message_id: bytes) -> Pending | None:
-        """The request that this answer is for."""
+        """Remove and return the request that this answer is for, if any."""
         waiting = self._open.get((reply_to, message_id))
         if waiting is None:
             return None
@@ -131,11 +131,11 @@ class Replies:
         return request
 
     def maybe_ended(self, reply_to: bytes, message_id: bytes) -> Pending | None:
-        """The last request of these names that is over."""
+        """Return the last finished request of these names, if it is remembered."""
         return self._ended.get((reply_to, message_id))
 
     def forget(self, request: Pending) -> None:
-        """The request is over."""
+        """Note that a request has finished."""
         name = self._remove(request)
         if name is not None:
             self._end(name, request)
@@ -156,6 +156,6 @@ class Replies:
             self._ended.popitem(last=False)
 
     def close_boxes(self, owner: Peer) -> None:
-        """The connection is gone, and its reply queues with it."""
+        """Remove the reply queues of a closed connection."""
         for name in self._owned.pop(owner, ()):
             del self._boxes[name]

@@ -1,8 +1,8 @@
-"""Who gets what: subscriptions by pattern, and the route of each topic.
+"""Routing: subscriptions by pattern, and the route of each topic.
 
-Publish subscriptions and request subscriptions are two tables. A route is computed from them on a topic's first message
-and kept until a subscription that could change it comes or goes: an exact name touches the routes of the topics that
-are known by it, a wildcard all.
+Publish and request subscriptions are two tables. A route is computed from them on a topic's first message and cached
+until a subscription that could affect it is added or removed: an exact name affects the topics known by it, a wildcard
+all topics.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from raceway.broker.topics import Topic
 from raceway.model.intents import PatternRow, SubscriberRow, SubscriptionKind
 from raceway.model.topics import PatternTrie, fold, has_wildcard, matches
 
-# Topics are named by peers, so the number of kept routes is bounded; a route that fell out is computed again.
+# Topics are named by peers, so the cache is bounded; evicted routes are computed again.
 KEPT_ROUTES = 65_536
 
 
@@ -23,12 +23,11 @@ Copies: TypeAlias = tuple[tuple[Encoder, tuple[Subscriber, ...]], ...]
 
 
 class Route:
-    """Where messages of one topic go.
+    """Destinations of one topic.
 
-    `copies`: for each encoder the peers that want publishes. `responders`: candidates for a request, all of the highest
-    priority; one peer stands once, however many of its patterns match. `by_name`: the same without those whom a caller
-    of their own wire would have found by what its message says. `unspelled`: subscribers left out because their wire
-    cannot say the name.
+    `copies`: subscribers of publishes by encoder. `responders`: candidates for a request, all of the highest priority,
+    each once, however many of its patterns match. `by_name`: candidates without those that callers of their own wire
+    find by content. `unspelled`: number of subscribers left out because their wire cannot express the name.
     """
 
     __slots__ = ("by_name", "copies", "responders", "unspelled")
@@ -41,21 +40,21 @@ class Route:
 
 class Routing:
     def __init__(self) -> None:
-        # In the one only subscribers, in the other only responders.
+        # Subscribers in the one, responders in the other.
         self._tries: dict[SubscriptionKind, PatternTrie[Any]] = {"publish": PatternTrie(), "request": PatternTrie()}
         self._routes: dict[str, Route] = {}
         # Topics known by another name than their own (partitions, aliases), by that name.
         self._known_as: dict[str, set[str]] = {}
 
     def subscribe(self, peer: Party, kind: SubscriptionKind, pattern: str, priority: float) -> None:
-        """A repeat keeps one entry and replaces the priority."""
+        """Add a subscription. A repeat only replaces the priority."""
         pattern = fold(pattern)
         peer.subscriptions[kind, pattern] = priority
         self._tries[kind].add(pattern, peer)
         self._forget(pattern)
 
     def unsubscribe(self, peer: Party, kind: SubscriptionKind, pattern: str) -> bool:
-        """False when there was no such subscription. Wildcards are not expanded: the exact pattern is meant."""
+        """Remove a subscription to exactly this pattern. Return False if there was none."""
         pattern = fold(pattern)
         if peer.subscriptions.pop((kind, pattern), None) is None:
             return False
@@ -91,26 +90,26 @@ class Routing:
         return Route(_by_encoder(able), _highest(priorities), _highest(by_name), len(wanting) - len(able))
 
     def _exact(self, name: str) -> list[Subscriber]:
-        """Who named this very topic, not a pattern that happens to match it."""
+        """Return subscribers of exactly this topic name, not of patterns that match it."""
         return [peer for peer in self._tries["publish"].find(name) if ("publish", name) in peer.subscriptions]
 
     def reaches(self, patterns: Collection[str], topic: Topic) -> bool:
-        """Would publishes of the topic go to somebody with these subscriptions? Patterns are in folded form."""
+        """Return whether publishes of the topic match one of these patterns, which are in folded form."""
         public = topic.public
         if not public:
             return False
         return any(matches(pattern, public) for pattern in patterns) or topic.folded in patterns
 
     def subscribers(self, name: str) -> tuple[Subscriber, ...]:
-        """Who wants publishes of this name, each peer once. Also for the broker's own streams, which are no topics."""
+        """Return the subscribers of this name, each once. Also used for the broker's own streams."""
         return tuple(dict.fromkeys(self._tries["publish"].find(name)))
 
     def responders(self, name: str) -> tuple[Responder, ...]:
-        """Those of the highest priority."""
+        """Return the responders of the highest priority."""
         return _highest(self._priorities(name))
 
     def all_responders(self, name: str) -> tuple[Responder, ...]:
-        """Everybody who would answer, those of the highest priority first."""
+        """Return all responders, highest priority first."""
         priorities = self._priorities(name)
         return tuple(sorted(priorities, key=lambda peer: -priorities[peer]))
 
@@ -124,7 +123,7 @@ class Routing:
         }
 
     def forget_routes(self) -> None:
-        """Something changed that subscriptions do not show: all routes are computed again."""
+        """Clear all cached routes, after a change other than of subscriptions."""
         self._routes.clear()
 
     def _forget(self, pattern: str) -> None:
@@ -137,7 +136,7 @@ class Routing:
                 self._routes.pop(topic, None)
 
     def renamed(self, topic: Topic) -> None:
-        """The name by which other wires know the topic has changed."""
+        """Clear the cached route of a topic whose public name has changed."""
         self._routes.pop(topic.folded, None)
 
 
@@ -154,7 +153,7 @@ def _by_encoder(subscribers: Iterable[Subscriber]) -> Copies:
 
 
 def patterns(peers: Iterable[Peer]) -> tuple[PatternRow, ...]:
-    """All patterns with their subscribers, sorted by pattern, then kind; responders highest priority first."""
+    """Return all patterns with their subscribers, sorted by pattern and kind; responders by descending priority."""
     found: dict[tuple[str, SubscriptionKind], list[SubscriberRow]] = {}
     for peer in peers:
         for (kind, pattern), priority in peer.subscriptions.items():

@@ -1,4 +1,4 @@
-"""Rows of a batch under the topics they name: spans of equal names, and the run an encoder is given."""
+"""Rows of a batch by topic: spans of equal names, and the runs that encoders receive."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from raceway.model.hashing import fnv1a64
 
 Refused = list[tuple[int, int, RacewayError]]
 
-# On zbus the name is that of a queue; `zbus.topic` is what a message there says of itself.
+# On zbus the name is that of a queue; `zbus.topic` is an attribute of the message.
 _SPELLINGS = {ZBUS: "zbus.mq"}
 
 
@@ -34,12 +34,12 @@ class Run(NamedTuple):
 
 
 def spelling_key(wire: bytes) -> str:
-    """The attribute that keeps a sender's spelling of a name, where it is not the canonical one."""
+    """Return the attribute that stores a sender's non-canonical spelling of a name."""
     return _SPELLINGS.get(wire) or f"{wire.decode()}.topic"
 
 
 def name_rows(batch: Batch, topics: TopicTable, folds_case: bool, maker: str = "") -> tuple[list[Span], Refused]:
-    """The topic of each stretch of rows, found or made; and the rows whose topic cannot be."""
+    """Find or create the topic of each stretch of rows. Return the spans, and the rows whose topic is refused."""
     spans: list[Span] = []
     refused: Refused = []
     for sent, start, stop in stretches(batch.topic, batch.count):
@@ -51,14 +51,14 @@ def name_rows(batch: Batch, topics: TopicTable, folds_case: bool, maker: str = "
 
 
 def keep_named(batch: Batch, spans: list[Span], wire: bytes) -> tuple[Batch, list[Span]]:
-    """The batch under canonical names, without rows that have none; spans of what is left."""
+    """Return the rows of these spans under canonical names, with other spellings as attributes, and their spans."""
     batch, spans = keep_rows(batch, spans)
     _keep_spelling(batch, spans, wire)
     return batch, spans
 
 
 def keep_rows(batch: Batch, spans: list[Span]) -> tuple[Batch, list[Span]]:
-    """The rows of these spans, under the names of their topics; the spans, closed up."""
+    """Return the rows of these spans under the names of their topics, and their spans in the new batch."""
     if len(spans) == 1 and spans[0].start == 0 and spans[0].stop == batch.count:  # almost every batch
         batch.topic = spans[0].topic.encoded
         return batch, spans
@@ -74,7 +74,7 @@ def keep_rows(batch: Batch, spans: list[Span]) -> tuple[Batch, list[Span]]:
 
 
 def without(spans: list[Span], gone: Container[int]) -> list[Span]:
-    """What is left of the spans when these rows go."""
+    """Return the spans without these rows."""
     left: list[Span] = []
     for topic, sent, start, stop in spans:
         begin = start
@@ -90,7 +90,7 @@ def refused_rows(refused: Refused) -> set[int]:
 
 
 def over_partitions(spans: list[Span], batch: Batch, producer: bytes) -> list[Span]:
-    """Rows that were sent to a base go to the partition of their routing key, else of their sender."""
+    """Assign rows of a partitioned topic to partitions, by routing key or by sender."""
     if not any(span.topic.partitions for span in spans):
         return spans
     parted: list[Span] = []
@@ -113,9 +113,9 @@ def over_partitions(spans: list[Span], batch: Batch, producer: bytes) -> list[Sp
 
 
 def stretches(sent: Column[bytes], count: int) -> Iterator[tuple[bytes, int, int]]:
-    """(name, start, stop) of each stretch of equal names; one for the whole batch if its topic is a scalar."""
+    """Yield (name, start, stop) of each stretch of equal names; one for the whole batch if its topic is a scalar."""
     if type(sent) is not list:
-        assert isinstance(sent, bytes), "codecs always say the topic"
+        assert isinstance(sent, bytes), "codecs always set the topic"
         yield sent, 0, count
         return
     start, name = 0, sent[0]
@@ -137,7 +137,7 @@ def _closed_up(spans: list[Span]) -> list[Span]:
 
 
 def _keep_spelling(batch: Batch, spans: list[Span], wire: bytes) -> None:
-    """A spelling that the canonical name loses is kept as an attribute, for the way back to the same wire."""
+    """Store non-canonical spellings as attributes, to be restored on the same wire."""
     for span in spans:
         if span.sent != span.topic.encoded:
             break

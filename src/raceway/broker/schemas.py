@@ -1,11 +1,11 @@
-"""Topics and their schemas: what a topic is bound to, and the door at which its contract holds.
+"""Bindings of topics to schemas, and the check of messages against them.
 
 A topic has at most one subject. The first producer that names one binds it; an administrator may change it. A topic
-whose policy is `none` carries no contract, so its messages cost nothing here.
+with policy `none` has no contract, so its messages cost nothing here.
 
-Refused messages are not stored under their topic. Their payloads become rows of `raceway.rejected`, with attributes
-that say where they were meant to go and why they did not. A message that breaks a rule and is let through (`warn`) has
-the rule in the column `error` of its row, so that readers of the journal count what the metric counts.
+Refused messages are not stored under their topic. They become rows of `raceway.rejected`, with the topic and the reason
+as attributes. A message that breaks a rule and is accepted (`warn`) has the rule in the column `error` of its row, so
+that readers of the journal count the same as the metric.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = structlog.get_logger("raceway.schemas")
 
 BINDINGS = "topic_schemas"
 REJECTED = "raceway.rejected"
-# Attributes hold a sentence, not the value it is about.
+# Longest reason in attributes and logs: it may quote the payload.
 REASON_CHARACTERS = 1000
 
 Store = Callable[[Batch, list[Span], Done | None, bytes | None], None]
@@ -68,14 +68,14 @@ class Schemas(Registry):
         return iter(self._bindings)
 
     def configure(self, topic: Topic, subject: str | None, policy: str, validate_payload: bool) -> None:
-        """An administrator says what holds for the topic. Raises SchemaInvalidError, UnknownSchemaError."""
+        """Set subject and policy of a topic. Raises SchemaInvalidError, UnknownSchemaError."""
         wanted = policy_of(policy)
         if subject is not None:
             self.latest(subject)
         self._keep(topic, Binding(subject, wanted, validate_payload))
 
     def update_policy(self, topic: Topic, policy: str, validate_payload: bool) -> None:
-        """Raises SchemaInvalidError, or SchemaReferenceError if the topic has no subject."""
+        """Set the policy of a topic. Raises SchemaInvalidError, or SchemaReferenceError if the topic has no subject."""
         wanted = policy_of(policy)
         binding = self._bindings.get(topic.name, NO_BINDING)
         if binding.subject is None:
@@ -85,7 +85,7 @@ class Schemas(Registry):
     def check_reference(
         self, topic: Topic | None, subject: str, *, version: int | None = None, min_version: int | None = None
     ) -> None:
-        """May a producer that names this subject attach to the topic? Changes nothing. Raises SchemaReferenceError."""
+        """Check that a producer with this subject may attach to the topic. Raises SchemaReferenceError."""
         try:
             latest = self.latest(subject)
             if version is not None:
@@ -93,19 +93,19 @@ class Schemas(Registry):
         except UnknownSchemaError as error:
             raise SchemaReferenceError(f"{error}: register it first") from error
         if min_version is not None and latest.version < min_version:
-            raise SchemaReferenceError(f"subject {subject!r} is at version {latest.version}, {min_version} is wanted")
+            raise SchemaReferenceError(f"subject {subject!r} is at version {latest.version}, {min_version} is required")
         bound = None if topic is None else self.topic_schema(topic).subject
         if topic is not None and bound is not None and bound != subject:
             raise SchemaReferenceError(f"topic {topic.name!r} has schema subject {bound!r}, not {subject!r}")
 
     def bind(self, topic: Topic, subject: str) -> None:
-        """A producer attached that names this subject: the first one binds the topic. Its policy stays what it was."""
+        """Bind the topic to the subject of its first producer that names one. The policy stays."""
         binding = self._bindings.get(topic.name, NO_BINDING)
         if binding.subject is None:
             self._keep(topic, msgspec.structs.replace(binding, subject=subject))
 
     def forget(self, topic: Topic) -> None:
-        """The topic is bound to nothing any more."""
+        """Remove the binding of a topic."""
         if topic.name in self._bindings:
             self._bus.set_state(BINDINGS, topic.name, None)
             del self._bindings[topic.name]
@@ -126,11 +126,11 @@ class Schemas(Registry):
 
 
 class _Judged(NamedTuple):
-    """What is to be done with rows of a batch, by their numbers.
+    """Decisions on the rows of a batch, by row number.
 
-    broken     refused: the topic and why
-    tolerated  let through although a rule is broken: the rule
-    named      the subject and version that a row was compared with, where it named none itself
+    broken     refused: the topic and the error
+    tolerated  accepted although a rule is broken: the rule
+    named      the subject and version that a row was validated against, if it named none itself
     """
 
     broken: dict[int, tuple[Topic, SchemaRefusedError]]
@@ -139,9 +139,9 @@ class _Judged(NamedTuple):
 
 
 class SchemaDoor:
-    """Where contracts hold: every publish and every request comes by, on whatever wire it came. Answers do not.
+    """Check of all publishes and requests, of any wire, against the contracts of their topics. Answers are not checked.
 
-    `store` publishes what the bus itself has to say.
+    `store` publishes messages of the bus itself.
     """
 
     def __init__(self, bus: Bus, store: Store) -> None:
@@ -151,9 +151,9 @@ class SchemaDoor:
         self.violations: Counter[tuple[str, str]] = Counter()
 
     def admit(self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused) -> list[Span]:
-        """The spans without rows that a contract refuses. Costs one look at each span where there is none.
+        """Return the spans without rows that a contract refuses. Costs one check per span without a contract.
 
-        Raises UnavailableError before anything is done if refused rows cannot be put down.
+        Raises UnavailableError before any change if refused rows cannot be stored.
         """
         for span in spans:
             if span.topic.contract is not None:
@@ -197,7 +197,7 @@ class SchemaDoor:
                     self._warn(topic, contract, peer, error)
 
     def _warn(self, topic: Topic, contract: Contract, peer: Peer, error: SchemaRefusedError) -> None:
-        """Not more often than set: a topic may bring thousands a second."""
+        """Log a tolerated violation, at most once per `warn_s` and topic."""
         now = self._bus.loop.time()
         if contract.logged_at is not None and now - contract.logged_at < self._bus.settings.schemas.warn_s:
             contract.unlogged += 1
@@ -239,7 +239,7 @@ def _facts(topic: str, error: SchemaRefusedError, wire: str, producer: str) -> d
 
 
 def _name_schemas(batch: Batch, named: dict[int, tuple[int, int]]) -> None:
-    """Rows that were compared with a version they did not name carry its name from here on."""
+    """Set schema id and version of rows that were validated against a version they did not name."""
     if not named:
         return
     one = next(iter(named.values()))

@@ -1,7 +1,8 @@
-"""Who may do what: roles, bindings, and the question that every door asks.
+"""Authentication and authorization: tokens, roles, bindings, permission checks.
 
-With security off nothing is asked. With it on everything is denied that no binding allows; super admins, named in the
-configuration, may do all, and are how the first binding is made. Roles and bindings are kept in the journal's state.
+With security off nothing is checked. With security on everything is denied that no binding allows; super admins, named
+in the configuration, may do everything and create the first bindings. Roles and bindings are stored in the journal's
+state.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ from raceway.model.security import (
 from raceway.model.topics import namespace_of
 
 ROLES, BINDINGS = "roles", "bindings"
-# Answers that are remembered, because topics are named by peers.
+# Size of the caches of decisions: topics are named by peers.
 REMEMBERED = 65_536
 
 
 class Security:
-    """`keep` remembers something small in the journal: section, key, value."""
+    """Roles, bindings and permission checks. `keep` stores a value in the journal's state: section, key, value."""
 
     def __init__(self, settings: config.Security, state: State, keep: Callable[[str, str, Any | None], None]) -> None:
         self._keep = keep
@@ -59,27 +60,27 @@ class Security:
         self._bindings = {name: msgspec.convert(value, Binding) for name, value in state.section(BINDINGS).items()}
         self._known: dict[tuple[Principal, Permission, str | None], bool] = {}
         self._somewhere: dict[tuple[Principal, Permission], bool] = {}
-        # Called after each change: what it took away ends at once.
+        # Called after each change of roles or bindings, to end what is no longer allowed.
         self.changed: Callable[[], None] = lambda: None
 
     def identify(self, authorization: str | None, wire: str, address: str) -> Principal:
-        """Who shows this token; without one, nobody known. Raises UnauthenticatedError for one that is not good.
+        """Return the principal of a token; anonymous without one or with security off.
 
-        `address` is the host it comes from. With security off nobody looks.
+        `address` is the host it comes from. Raises UnauthenticatedError for an invalid token.
         """
         if not authorization or not self.enabled:
             return Principal(ANONYMOUS, wire)
         try:
             proof = self._tokens.proof(authorization)
         except UnauthenticatedError:
-            self.guesses.fail((address, *claimed(authorization)))  # of tokens; codes have keys of their own
+            self.guesses.fail((address, *claimed(authorization)))  # shared secrets are counted under keys of their own
             raise
         return self._tokens.unexpired(authorization, proof)
 
     def is_administrator(self, given: bytes, codes: Iterable[str], address: str) -> bool:
-        """Is this one of the codes that open administration, as far as there are any? Looked at in constant time.
+        """Return whether this is one of the administrator's tokens, compared in constant time. Failures are counted.
 
-        Raises TooManyFailuresError while the address must wait; a wrong one counts.
+        Raises TooManyFailuresError while the address must wait.
         """
         known = [code.encode() for code in codes if code]
         if not given or not known:
@@ -91,20 +92,20 @@ class Security:
         self.guesses.fail((key,))
         return False
 
-    # ---- the question ------------------------------------------------------------------------------------------------
+    # ---- permissions -------------------------------------------------------------------------------------------------
 
     def check(self, principal: Principal, permission: Permission, topic: str | None = None) -> None:
-        """Raises ForbiddenError. `topic` is a canonical name; None asks for the whole cluster."""
+        """Check a permission on a topic (canonical name), or on the whole cluster if None. Raises ForbiddenError."""
         if self.enabled and not self.allows(principal, permission, topic):
             raise ForbiddenError(str(principal), f"{permission} on {'the cluster' if topic is None else topic}")
 
     def check_namespace(self, principal: Principal, permission: Permission, namespace: str) -> None:
-        """Raises ForbiddenError."""
+        """Check a permission in a namespace. Raises ForbiddenError."""
         if self.enabled and not self._allows_at(principal, permission, {("cluster", ""), ("namespace", namespace)}):
             raise ForbiddenError(str(principal), f"{permission} in namespace {namespace}")
 
     def admit(self, principal: Principal, permission: Permission, spans: list[Span], refused: Refused) -> list[Span]:
-        """Spans of topics on which that is allowed; the others' rows are refused."""
+        """Return the spans of topics with the permission, and add the rows of the others to `refused`."""
         if not self.enabled:
             return spans
         admitted = []
@@ -129,7 +130,7 @@ class Security:
         return allowed
 
     def allows_somewhere(self, principal: Principal, permission: Permission) -> bool:
-        """Is that allowed on the cluster, in any namespace, or on any topic? Asked before any work is done."""
+        """Return whether the permission is granted on the cluster, any namespace or any topic. A cheap first check."""
         key = (principal, permission)
         allowed = self._somewhere.get(key)
         if allowed is None:
@@ -151,7 +152,7 @@ class Security:
         )
 
     def is_super_admin(self, principal: Principal) -> bool:
-        """A name alone in the configuration means a user or service account of that name, never somebody unknown."""
+        """Return whether this is a super admin. A bare name in the configuration never means an anonymous principal."""
         if principal is OWNER or str(principal) in self._super_admins:
             return True
         return principal.type in ("user", "service_account") and principal.name in self._super_admins
@@ -159,15 +160,15 @@ class Security:
     # ---- roles -------------------------------------------------------------------------------------------------------
 
     def put_role(self, name: str, permissions: Iterable[str]) -> Role:
-        """Make a role, or give an existing one these permissions. Raises InvalidValueError."""
+        """Create a role, or replace the permissions of an existing one. Raises InvalidValueError."""
         if not name or len(name) > 255:
-            raise InvalidValueError("the name of a role", "it must have 1 to 255 characters")
+            raise InvalidValueError("the name of a role", "must have 1 to 255 characters")
         by_fold = {permission.lower(): permission for permission in PERMISSIONS}
         wanted = []
         for permission in permissions:
             known = by_fold.get(permission.replace("_", "").lower())
             if known is None:
-                raise InvalidValueError(f"permission {permission!r}", f"known are {', '.join(PERMISSIONS)}")
+                raise InvalidValueError(f"permission {permission!r}", f"must be one of {', '.join(PERMISSIONS)}")
             wanted.append(known)
         role = msgspec.convert({"name": name, "permissions": sorted(set(wanted))}, Role)
         self._roles[name] = role
@@ -175,7 +176,7 @@ class Security:
         return role
 
     def role(self, name: str) -> Role:
-        """Raises UnknownRoleError."""
+        """Return a role. Raises UnknownRoleError."""
         if name not in self._roles:
             raise UnknownRoleError(name)
         return self._roles[name]
@@ -184,7 +185,7 @@ class Security:
         return [self._roles[name] for name in sorted(self._roles)]
 
     def delete_role(self, name: str) -> None:
-        """Raises UnknownRoleError, or InUseError while it is bound."""
+        """Delete a role. Raises UnknownRoleError, or InUseError while it is bound."""
         self.role(name)
         bound = next((binding.id for binding in self._bindings.values() if binding.role == name), None)
         if bound is not None:
@@ -195,15 +196,17 @@ class Security:
     # ---- bindings ----------------------------------------------------------------------------------------------------
 
     def bind(self, principal: Principal, role: str, scope: str, resource: str = "") -> Binding:
-        """Give a role to a principal; a repeat gives the binding there is. Raises UnknownRoleError, InvalidValueError.
+        """Bind a role to a principal; return the existing binding if there is one.
 
-        `resource` is the namespace, or the canonical name of the topic, in normal form.
+        `resource` is the namespace, or the canonical name of the topic. Raises UnknownRoleError, InvalidValueError.
         """
         self.role(role)
         if principal.type not in PRINCIPAL_TYPES or not principal.name:
-            raise InvalidValueError(f"principal {str(principal)!r}", f"its type is one of {', '.join(PRINCIPAL_TYPES)}")
+            raise InvalidValueError(
+                f"principal {str(principal)!r}", f"type must be one of {', '.join(PRINCIPAL_TYPES)}"
+            )
         if scope not in SCOPES or bool(resource) == (scope == "cluster"):
-            raise InvalidValueError("the scope", "it is cluster without, or namespace or topic with a resource")
+            raise InvalidValueError("the scope", "must be cluster without a resource, or namespace or topic with one")
         wanted = Binding("", *principal, role, scope, resource)
         for binding in self._bindings.values():
             if msgspec.structs.replace(binding, id="") == wanted:
@@ -214,7 +217,7 @@ class Security:
         return binding
 
     def binding(self, binding_id: str) -> Binding:
-        """Raises UnknownBindingError."""
+        """Return a binding. Raises UnknownBindingError."""
         if binding_id not in self._bindings:
             raise UnknownBindingError(binding_id)
         return self._bindings[binding_id]
@@ -223,7 +226,7 @@ class Security:
         return list(self._bindings.values())
 
     def unbind(self, binding_id: str) -> None:
-        """Raises UnknownBindingError."""
+        """Delete a binding. Raises UnknownBindingError."""
         self.binding(binding_id)
         del self._bindings[binding_id]
         self._put(BINDINGS, binding_id, None)

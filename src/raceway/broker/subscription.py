@@ -1,4 +1,4 @@
-"""What every subscription is: a name on a topic, its consumers, and messages handed to them after the commit."""
+"""Base of all subscriptions: a name on a topic, its consumers, and delivery after the commit."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from raceway.broker.topics import Topic
 from raceway.model.envelope import Batch
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
 
-# Of a message beside its payload, attributes and names: numbers, tags, lengths.
+# Estimated size of a message on the wire besides payload, attributes and names.
 MESSAGE_BYTES = 256
 
 
 class Feed(Protocol):
-    """The topic's end, as its subscriptions see it: rows before `end` are committed."""
+    """The committed end of a topic: rows before `end` are committed."""
 
     topic: Topic
     end: int
@@ -26,7 +26,7 @@ class Feed(Protocol):
 
 
 class Host(Protocol):
-    """What subscriptions need of the table they stand in."""
+    """The methods of the table that subscriptions use."""
 
     @property
     def recent(self) -> RecentRows: ...
@@ -36,7 +36,7 @@ class Host(Protocol):
     def credits(self) -> Credits: ...
     @property
     def behind_bytes(self) -> int:
-        """How far a live subscription may be behind before publishers wait for it."""
+        """Bytes that a live subscription may be behind before publishers wait for it."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -47,20 +47,20 @@ class Host(Protocol):
         """Call its `tick` at this time."""
 
     def note_absence(self, subscription: Subscription) -> None:
-        """A consumer of it has no stream: it, or all of the subscription, may have to go some day."""
+        """Note that a consumer has no stream, to start its expiry."""
 
     def note_move(self, subscription: Subscription) -> None:
-        """Its cursor may have moved: keep it at the end of the turn."""
+        """Note that the cursor may have moved, to be stored at the end of the turn."""
 
     def pump_later(self, subscription: Subscription) -> None:
-        """Call its `pump` in a further turn."""
+        """Call its `pump` in the next turn."""
 
     def dispatch_rate(self, topic: Topic) -> int:
-        """Deliveries a second that one subscription of the topic may make; 0: no limit."""
+        """Return the limit of deliveries a second for one subscription of the topic; 0 means none."""
 
 
 class Handout:
-    """Rows chosen for consumers, gathered so that each is handed one delivery per batch."""
+    """Rows chosen for consumers, collected so that each gets one delivery per batch."""
 
     def __init__(self, topic: Topic, subscription: bytes) -> None:
         self._topic, self._subscription = topic, subscription
@@ -96,11 +96,11 @@ class Subscription(ABC):
 
     @property
     def is_reading(self) -> bool:
-        """Is anybody there for rows that come in now?"""
+        """Whether there are active consumers."""
         return bool(self.consumers.active)
 
     def open_stream(self, consumer: Consumer, sink: Sink) -> None:
-        """The newest stream of a consumer counts; an older one ends."""
+        """Attach a stream to a consumer. An older stream of the consumer ends."""
         older, consumer.sink = consumer.sink, sink
         consumer.expected_ms = 0.0
         if older is not None:
@@ -109,7 +109,7 @@ class Subscription(ABC):
         self.settle()
 
     def close_stream(self, consumer: Consumer, sink: Sink, *, lost: bool = False) -> None:
-        """May be repeated, and come after a newer one was opened. `lost`: nobody said goodbye."""
+        """Detach a stream. Idempotent; ignored if a newer stream was opened. `lost`: the connection broke."""
         if consumer.sink is sink:
             consumer.sink = None
             consumer.left_ms = self._host.now_ms()
@@ -117,7 +117,7 @@ class Subscription(ABC):
             self.settle()
 
     def settle(self) -> None:
-        """Consumers came or went, or time passed: who is active now, and what becomes of what the others had?"""
+        """Recompute the active consumers, take back the messages of those that are no longer active, and deliver."""
         before = self.consumers.active
         for consumer in self.consumers.settle(self._host.now_ms()):
             self.give_back(consumer)
@@ -129,7 +129,7 @@ class Subscription(ABC):
         self.pump()
 
     def rooms(self) -> dict[Consumer, int]:
-        """Active consumers that would take something, and how many bytes."""
+        """Return the active consumers with room, and how many bytes each accepts."""
         found: dict[Consumer, int] = {}
         for consumer in self.consumers.active:
             if consumer.sink is not None and (room := consumer.sink.room()) > 0:
@@ -137,7 +137,7 @@ class Subscription(ABC):
         return found
 
     def next_in_turn(self, rooms: dict[Consumer, int]) -> Consumer:
-        """Round robin over those that have room; there must be one."""
+        """Return the next consumer with room, round robin. There must be one."""
         active = self.consumers.active
         while True:
             self._turn = (self._turn + 1) % len(active)
@@ -146,36 +146,36 @@ class Subscription(ABC):
 
     @abstractmethod
     def give_back(self, consumer: Consumer) -> None:
-        """What it holds and has not acknowledged is to be delivered again."""
+        """Take back the unacknowledged messages of a consumer, to be delivered again."""
 
-    def joined(self) -> None:  # noqa: B027 - most wait for its stream
-        """A consumer has subscribed."""
+    def joined(self) -> None:  # noqa: B027 - optional hook
+        """Handle that a consumer has subscribed."""
 
-    def regrouped(self) -> None:  # noqa: B027 - most need not know
-        """Other consumers are active than before."""
+    def regrouped(self) -> None:  # noqa: B027 - optional hook
+        """Handle a change of the active consumers."""
 
     @abstractmethod
     def grown(self, piece: Piece | None) -> None:
-        """Rows were committed; here they are if `is_reading`."""
+        """Handle committed rows, which `piece` contains if `is_reading`."""
 
     @abstractmethod
     def rewind(self, offset: int) -> None:
-        """Rows from this offset on were not stored after all."""
+        """Handle that rows from this offset on could not be stored."""
 
     @abstractmethod
     def pump(self) -> None:
-        """Hand out what can be."""
+        """Deliver what can be delivered now."""
 
     @abstractmethod
     def tick(self) -> None:
-        """A time that was asked for has come."""
+        """Handle the time requested with `Host.wake`."""
 
     @abstractmethod
     def status(self) -> SubscriptionStatus: ...
 
 
 def message_size(batch: Batch, row: int) -> int:
-    """About what a message takes on a wire."""
+    """Return the estimated size of a message on the wire."""
     payloads, attributes = batch.payload, batch.attributes
     assert type(payloads) is list
     size = len(payloads[row]) + MESSAGE_BYTES  # type: ignore[arg-type]  # every row has one
@@ -183,8 +183,8 @@ def message_size(batch: Batch, row: int) -> int:
 
 
 def maybe_oversize(batch: Batch, row: int, size: int, largest: int) -> int | None:
-    """What a message takes at most, if that is over `largest`: attributes grow by their tags and lengths."""
-    if 2 * size <= largest:  # almost every one
+    """Return the maximum encoded size of a message if it exceeds `largest`, otherwise None."""
+    if 2 * size <= largest:  # almost always
         return None
     exact = size + len(batch.item("attributes", row) or b"")
     exact += sum(len(batch.item(name, row) or b"") for name in ("producer", "routing_key", "topic"))

@@ -1,7 +1,7 @@
-"""What administrators set for subscriptions: failure policies, and how many messages may be out.
+"""Settings of subscriptions by administrators: failure policies, and limits of messages in flight.
 
-Settings belong to a name on a topic, whether there is a subscription of that name or not: one that is made later has
-them from its first message on. They go with the subscription, and with the topic.
+Settings belong to a name on a topic, whether the subscription exists or not: one created later has them from its first
+message on. They are removed with the subscription and with the topic.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ SETTINGS = "subscription_settings"
 
 
 class Given(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """What was set; without it the settings of the bus hold. `in_flight`: messages out to one consumer, no less."""
+    """Settings of one subscription; None means the default of the bus. `in_flight`: fixed number per consumer."""
 
     policy: FailurePolicy | None = None
     max_unacked: int | None = None
@@ -38,17 +38,17 @@ class SubscriptionSettings:
             self._given.setdefault(topic, {})[name] = msgspec.convert(value, Given)
 
     def adopt(self, topic: str, name: str, given: Given) -> None:
-        """Journals of earlier releases have them elsewhere. What was set since wins."""
+        """Take over settings from where earlier releases stored them, unless newer ones exist."""
         if given != NOTHING:
             self._given.setdefault(topic, {}).setdefault(name, given)
 
     def names(self, topic: str) -> list[str]:
-        """For whom something is set."""
+        """Return the names of subscriptions with settings."""
         return sorted(name for name, given in self._given.get(topic, {}).items() if given != NOTHING)
 
     @property
     def default(self) -> FailurePolicy:
-        """The policy of the bus."""
+        """The failure policy of subscriptions without their own."""
         return self._default
 
     def has_policy(self, topic: str, name: str) -> bool:
@@ -61,19 +61,19 @@ class SubscriptionSettings:
         return self._get(topic, name).max_unacked or self._max_unacked
 
     def first_in_flight(self, topic: str, name: str) -> int:
-        """How many are out to a consumer at first. Whoever set the window of the subscription has thought about it."""
+        """Return the first window of a consumer: an explicit limit of the subscription, or the default."""
         return self._get(topic, name).max_unacked or min(self._first_in_flight, self._max_unacked)
 
     def maybe_in_flight(self, topic: str, name: str) -> int | None:
         return self._get(topic, name).in_flight
 
     def set_policy(self, topic: str, name: str, policy: FailurePolicy) -> None:
-        """Raises InvalidValueError, NameReservedError."""
+        """Set the failure policy. Raises InvalidValueError, NameReservedError."""
         _check_policy(topic, policy)
         self._set(topic, name, policy=policy)
 
     def set_delivery(self, topic: str, name: str, policy: FailurePolicy | None, in_flight: int | None) -> None:
-        """Both or neither; None is what the settings of the bus say. Raises InvalidValueError, NameReservedError."""
+        """Set both together; None means the default of the bus. Raises InvalidValueError, NameReservedError."""
         if policy is not None:
             _check_policy(topic, policy)
         if in_flight is not None:
@@ -81,11 +81,11 @@ class SubscriptionSettings:
         self._set(topic, name, policy=policy, in_flight=in_flight)
 
     def set_max_unacked(self, topic: str, name: str, count: int) -> None:
-        """Raises InvalidValueError."""
+        """Set the limit of unacknowledged messages. Raises InvalidValueError."""
         self._set(topic, name, max_unacked=checked("max_unacked_messages", count))
 
     def set_in_flight(self, topic: str, name: str, count: int | None) -> None:
-        """None: as many as the consumer's acknowledgements say. Raises InvalidValueError."""
+        """Set the messages in flight per consumer; None adapts to acknowledgements. Raises InvalidValueError."""
         self._set(topic, name, in_flight=None if count is None else checked("in_flight", count))
 
     def forget(self, topic: str, name: str) -> None:
@@ -111,13 +111,13 @@ class SubscriptionSettings:
 def _check_policy(topic: str, policy: FailurePolicy) -> None:
     policy.check()
     if policy.dead_letter_topic == topic:
-        raise InvalidValueError("dead_letter_topic", "a topic cannot take its own dead letters")
+        raise InvalidValueError("dead_letter_topic", "must be a different topic")
     if policy.dead_letter_topic is not None:
         refuse_reserved(policy.dead_letter_topic)
 
 
 def checked(what: str, count: int) -> int:
-    """Raises InvalidValueError."""
+    """Return a valid count. Raises InvalidValueError."""
     if not 1 <= count <= MAX_UNACKED:
-        raise InvalidValueError(what, f"from 1 to {MAX_UNACKED}")
+        raise InvalidValueError(what, f"must be from 1 to {MAX_UNACKED}")
     return count

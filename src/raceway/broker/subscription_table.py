@@ -1,7 +1,7 @@
-"""All subscriptions and their consumers: made, found, restored, woken, and their cursors kept.
+"""All subscriptions and their consumers: creation, lookup, restore, timers, stored cursors.
 
-What a subscription is, who subscribed to it, and where its cursor stands are rows of the journal's state. A consumer's
-id outlives a restart: the usual client opens its stream again under the old id and asks nothing else.
+Subscriptions, consumers and cursors are stored in the journal's state. A consumer's id survives a restart: common
+clients reopen their stream under the old id without subscribing again.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ REMOVED = "the subscription was removed"
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """`policy` and `max_unacked` stand here in journals of earlier releases; see `subscription_settings`."""
+    """Stored subscription. `policy` and `max_unacked` are from earlier releases; see `subscription_settings`."""
 
     topic: str
     name: str
@@ -64,23 +64,23 @@ class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=Tr
 
 
 class Stream:
-    """One open stream of a consumer."""
+    """An open stream of a consumer."""
 
     def __init__(self, subscription: Subscription, consumer: Consumer, sink: Sink) -> None:
         self._subscription, self._consumer, self._sink = subscription, consumer, sink
 
     def resume(self) -> None:
-        """The sink has room again."""
+        """Continue delivering: the sink has room again."""
         if self._consumer.sink is self._sink:
             self._subscription.pump()
 
     def close(self, *, lost: bool = False) -> None:
-        """May be repeated. `lost`: the connection is gone, and nobody said goodbye."""
+        """Detach from the subscription. Idempotent. `lost`: the connection broke."""
         self._subscription.close_stream(self._consumer, self._sink, lost=lost)
 
 
 class SubscriptionTable:
-    """A `Host` of subscriptions."""
+    """The table of subscriptions: their `Host`."""
 
     def __init__(self, bus: Bus, records: TopicRecords, letters: Letters, settings: config.Subscriptions) -> None:
         self._bus, self._records, self._settings = bus, records, settings
@@ -100,10 +100,10 @@ class SubscriptionTable:
         self._paused = False
         self._restore()
 
-    # ---- making and finding ------------------------------------------------------------------------------------------
+    # ---- subscriptions -----------------------------------------------------------------------------------------------
 
     def find(self, topic: str, name: str) -> Subscription:
-        """Raises UnknownTopicError, UnknownSubscriptionError."""
+        """Return a subscription. Raises UnknownTopicError, UnknownSubscriptionError."""
         known = self._records.maybe_topic(topic)
         if known is None:
             raise UnknownTopicError(topic)
@@ -124,7 +124,7 @@ class SubscriptionTable:
         return len(self._kept)
 
     def make(self, wanted: ConsumerWanted, place: Place | None = None) -> bool:
-        """A subscription without consumers; false if there is one of the name. Raises UnknownTopicError, LimitError,
+        """Create a subscription without consumers. Return False if it exists. Raises UnknownTopicError, LimitError,
         InvalidValueError, UnavailableError."""
         topic = self._records.maybe_topic(wanted.topic)
         if topic is None:
@@ -138,10 +138,10 @@ class SubscriptionTable:
         return True
 
     def subscribe(self, wanted: ConsumerWanted, place: Place | None = None) -> ConsumerRow:
-        """Attach a consumer, making the subscription if it is new: it starts where it wants to, at the end unless said.
+        """Attach a consumer, and create the subscription if it is new, at `wanted.start` or at the end.
 
-        Whoever is known may come back also while the disk is full. Raises UnknownTopicError, ForbiddenError,
-        MismatchError, LimitError, InvalidValueError.
+        Known consumers may return while the disk is full. Raises UnknownTopicError, ForbiddenError, MismatchError,
+        LimitError, InvalidValueError.
         """
         topic = self._records.maybe_topic(wanted.topic)
         if topic is None:
@@ -162,7 +162,7 @@ class SubscriptionTable:
         return ConsumerRow(consumer.id, consumer.name)
 
     def _attach(self, subscription: Subscription, wanted: ConsumerWanted) -> Consumer:
-        """With no live stream of its name a consumer is who it was; else it is a new one, in the seat of the other."""
+        """Reuse a consumer of this name without a stream; otherwise create one, in the seat of the live one, if any."""
         consumers = subscription.consumers
         live = consumers.maybe_newest(wanted.name, live=True)
         known = consumers.maybe_newest(wanted.name, live=False)
@@ -181,7 +181,7 @@ class SubscriptionTable:
         return consumer
 
     def _check_room(self, topic: Topic, subscription: Subscription | None) -> None:
-        """May the topic have one subscription, or that subscription one consumer, more?"""
+        """Check the limits for one more subscription of the topic, or one more consumer. Raises LimitError."""
         policies, now_ms = self._records.policies(topic), self.now_ms()
         subscriptions = self.of_topic(topic).values()
         if subscription is None:
@@ -204,7 +204,7 @@ class SubscriptionTable:
                 return found
 
     def _expect(self, consumer_id: int, record: ConsumerRecord) -> Consumer:
-        """A consumer whose stream should come soon."""
+        """Create a consumer whose stream is expected soon."""
         consumer = Consumer.restored(consumer_id, record, self.now_ms())
         consumer.expected_ms = self.now_ms() + self._settings.arrival_s * 1000
         return consumer
@@ -226,7 +226,7 @@ class SubscriptionTable:
         return subscription
 
     def _beginning(self, feed: TopicFeed, wanted: ConsumerWanted, place: Place | None) -> dict[str, int]:
-        """The end counts also what is not committed yet: whoever wants what is to come does not want that."""
+        """Return the start position. The end includes uncommitted rows: they were published before."""
         journal, topic = self._bus.journal, feed.topic.name
         if wanted.start == LAST:
             return {"offset": journal.offsets(topic)[1]}
@@ -244,7 +244,7 @@ class SubscriptionTable:
         return feed
 
     def _build(self, feed: TopicFeed, record: SubscriptionRecord, kept: Mapping[str, Any]) -> Subscription:
-        """A subscription of its kind, in its place; `kept` says how far it has come."""
+        """Build a subscription of its type with its stored progress, and register it."""
         release_ms = self._settings.exclusive_release_s * 1000
         common = (feed, record.name, record.type, self, release_ms)
         subscription: Subscription
@@ -264,7 +264,7 @@ class SubscriptionTable:
         return subscription
 
     def _change_type(self, old: Subscription, kind: SubscriptionType) -> Subscription:
-        """Nobody is attached: what was delivered and not acknowledged comes again."""
+        """Change the type of a subscription without consumers. Unacknowledged messages are delivered again."""
         record = msgspec.structs.replace(self._kept[old], type=kind)
         self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
         del self._kept[old]
@@ -279,7 +279,7 @@ class SubscriptionTable:
     # ---- changing and removing ---------------------------------------------------------------------------------------
 
     def apply_settings(self, topic: str, name: str) -> None:
-        """Settings changed: they hold at once, if there is such a subscription."""
+        """Apply changed settings to the subscription, if it exists."""
         known = self._records.maybe_topic(topic)
         subscription = None if known is None else self.of_topic(known).get(name)
         if isinstance(subscription, DurableSubscription):
@@ -291,13 +291,13 @@ class SubscriptionTable:
             )
 
     def move(self, subscription: DurableSubscription, offset: int, requests: int) -> None:
-        """Go on from this offset, before which there are so many requests. Raises UnavailableError."""
+        """Continue at this offset; `requests` is the number of requests before it. Raises UnavailableError."""
         subscription.move(offset, requests)
         self._keep_cursor(subscription)
         self.pump_later(subscription)
 
     def remove(self, subscription: Subscription) -> None:
-        """It is no more, and neither are its consumers: streams that are open are told."""
+        """Remove a subscription and its consumers, and end their streams."""
         for consumer in list(subscription.consumers):
             self._forget(subscription, consumer)
         record = self._kept.pop(subscription)
@@ -330,20 +330,20 @@ class SubscriptionTable:
     # ---- streams and acknowledgements --------------------------------------------------------------------------------
 
     def open_stream(self, consumer_id: int, sink: Sink) -> Stream:
-        """Raises UnknownConsumerError."""
+        """Open a stream of a consumer. Raises UnknownConsumerError."""
         subscription, consumer = self.consumer(consumer_id)
         subscription.open_stream(consumer, sink)
         return Stream(subscription, consumer, sink)
 
     def consumer(self, consumer_id: int) -> tuple[Subscription, Consumer]:
-        """Raises UnknownConsumerError."""
+        """Return a consumer and its subscription. Raises UnknownConsumerError."""
         found = self._by_consumer.get(consumer_id)
         if found is None:
             raise UnknownConsumerError(str(consumer_id))
         return found
 
     def acknowledge(self, peer: Peer, intent: Acknowledge, done: Done | None) -> Taken:
-        """`done` follows when the cursors that moved are kept."""
+        """Acknowledge messages. `done` is called after the commit of the moved cursors."""
         refused: Refused = []
         touched: dict[DurableSubscription, None] = {}
         for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
@@ -385,7 +385,7 @@ class SubscriptionTable:
             self._dones.append(done)
         return Taken(tuple(refused))
 
-    # ---- for subscriptions -------------------------------------------------------------------------------------------
+    # ---- host --------------------------------------------------------------------------------------------------------
 
     def now_ms(self) -> float:
         return self._bus.loop.time() * 1000
@@ -408,13 +408,13 @@ class SubscriptionTable:
         return self._records.policies(topic).max_subscription_dispatch_rate or 0
 
     def pause(self) -> None:
-        """The bus stops: nothing more is handed out."""
+        """Stop delivering, for the shutdown."""
         self._paused = True
         for subscription in self:
             subscription.paused = True
 
     def flush(self) -> None:
-        """The end of a turn in which cursors moved: they are kept, then those who wait for that are told."""
+        """Store the cursors that moved in this turn, then notify the callers that wait for it."""
         moved, self._moved = self._moved, {}
         dones, self._dones = self._dones, []
         refusal: UnavailableError | None = None
@@ -472,13 +472,13 @@ def _check_names(wanted: ConsumerWanted) -> None:
     if wanted.in_flight is not None:
         checked("in_flight", wanted.in_flight)
     if len(wanted.filters) > MAX_FILTERS or any(len(glob) > MAX_NAME for glob in wanted.filters):
-        raise InvalidValueError("key_filters", f"at most {MAX_FILTERS} of {MAX_NAME} characters")
+        raise InvalidValueError("key_filters", f"must be at most {MAX_FILTERS} of at most {MAX_NAME} characters")
 
 
 def check_name(what: str, text: str) -> None:
-    """Raises InvalidValueError."""
+    """Check the length of a name. Raises InvalidValueError."""
     if not 0 < len(text) <= MAX_NAME:
-        raise InvalidValueError(what, f"from 1 to {MAX_NAME} characters")
+        raise InvalidValueError(what, f"must have 1 to {MAX_NAME} characters")
 
 
 def _check_limit(what: str, count: int, limit: int | None) -> None:
@@ -487,7 +487,7 @@ def _check_limit(what: str, count: int, limit: int | None) -> None:
 
 
 def _key(topic: str, name: str) -> str:
-    """The name of a topic has no colon."""
+    """Return the key of a subscription. Names of topics contain no colon."""
     return f"{topic}:{name}"
 
 

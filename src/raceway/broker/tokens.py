@@ -1,10 +1,10 @@
-"""Tokens: from the metadata `authorization` of a call to who is calling.
+"""Tokens: the principal of a call from its `authorization` header.
 
 A token is a JWT signed with HS256 and the shared secret of the configuration. `iss`, `exp`, `principal_type` and
-`principal_name` must be there; the issuer must be ours, and a token is good until `exp` and no longer, also when it was
-seen before. `exp` is a finite time, not too far from `iat`, or from now where there is none. `aud` must name us where
-we have a name; where we have none, a token that is for somebody else in particular is not for us (RFC 7519, 4.1.3).
-Everything else in a token or beside it, such as a header that claims to be another broker, is not looked at.
+`principal_name` are required; the issuer must be ours, and a token is valid until `exp`, which is checked on every use.
+`exp` must be a finite time within `token_life_s` of `iat`, or of now without one. `aud` must name the configured
+audience; without one, a token with an audience is refused (RFC 7519, 4.1.3). All other claims and headers are ignored,
+such as one that claims to be another broker.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from raceway.model.security import Principal
 
 ALGORITHM = "HS256"
 SCHEME = "bearer "
-# Types a token may name; nobody becomes anonymous by a token.
+# Principal types that a token may have: not anonymous.
 TOKEN_TYPES = ("service_account", "user", "broker_internal")
-# Tokens come from peers, so what is remembered of them is bounded.
+# Tokens come from peers, so the cache is bounded.
 REMEMBERED = 4096
-# Between the parts of a JSON Web Token.
+# RFC 7515, 7.1: header, payload and signature are separated by dots.
 JWT_DOTS = 2
-# Characters of a claimed principal that are kept: anybody may claim anything.
+# Length of a claimed principal that is kept: claims are not verified.
 CLAIMED = 300
 
 
 class Proof(NamedTuple):
-    """Who a token names, and until when (Unix seconds)."""
+    """The principal of a token, and when it expires (Unix seconds)."""
 
     principal: Principal
     expires: float
@@ -45,15 +45,15 @@ class TokenReader:
         self._known: dict[str, Proof] = {}
 
     def principal(self, authorization: str) -> Principal:
-        """Raises UnauthenticatedError."""
+        """Return the principal of a valid token. Raises UnauthenticatedError."""
         return self.unexpired(authorization, self.proof(authorization))
 
     def proof(self, authorization: str) -> Proof:
-        """What the token proves, whether it has ended or not. Raises UnauthenticatedError."""
+        """Verify a token, but not its expiry. Raises UnauthenticatedError."""
         return self._known.get(authorization) or self._verify(authorization)
 
     def unexpired(self, authorization: str, proof: Proof) -> Principal:
-        """Raises UnauthenticatedError."""
+        """Return the principal if the token has not expired. Raises UnauthenticatedError."""
         if proof.expires + self._settings.token_leeway_s <= self._clock_s():
             self._known.pop(authorization, None)
             raise UnauthenticatedError("the token has expired")
@@ -69,12 +69,12 @@ class TokenReader:
         return proof
 
     def _read(self, token: str) -> Proof:
-        import jwt  # loaded when the first token comes: 70 ms that a start need not spend
+        import jwt  # imported with the first token, because it takes 70 ms
 
         settings = self._settings
         required = ["iss", "exp", "aud"] if settings.token_audience else ["iss", "exp"]
         try:
-            # Whether it has expired is looked at here too, each time, by the clock we were given.
+            # Expiry is checked in `unexpired`, on every use and by our own clock.
             claims = jwt.decode(
                 token, settings.token_secret, algorithms=[ALGORITHM], issuer=settings.token_issuer,
                 audience=settings.token_audience or None, leeway=settings.token_leeway_s,
@@ -82,25 +82,25 @@ class TokenReader:
             )  # fmt: skip
         except jwt.InvalidTokenError as error:
             raise UnauthenticatedError(f"the token is not valid: {error}") from error
-        except (ValueError, OverflowError) as error:  # a time that no calendar has
-            raise UnauthenticatedError("the token is not valid: a claim is no time") from error
+        except (ValueError, OverflowError) as error:  # a number that is out of range for a date
+            raise UnauthenticatedError("the token is not valid: a claim is not a valid time") from error
         kind, name = claims.get("principal_type"), claims.get("principal_name")
         if kind not in TOKEN_TYPES or not isinstance(name, str) or not name:
-            raise UnauthenticatedError("the token does not say who it is for: principal_type and principal_name")
+            raise UnauthenticatedError("the token needs the claims principal_type and principal_name")
         return Proof(Principal(kind, name), self._end(claims))
 
     def _end(self, claims: dict[str, Any]) -> float:
-        """`exp`, if it is a time that may be. Raises UnauthenticatedError."""
+        """Return `exp` if it is valid and not too far away. Raises UnauthenticatedError."""
         expires, begins = _maybe_time(claims["exp"]), _maybe_time(claims.get("iat", self._clock_s()))
         if expires is None or begins is None:
-            raise UnauthenticatedError("the token is not valid: exp or iat is no time")
+            raise UnauthenticatedError("the token is not valid: exp or iat is not a valid time")
         if expires - begins > self._settings.token_life_s:
-            raise UnauthenticatedError(f"the token lives longer than {self._settings.token_life_s} s")
+            raise UnauthenticatedError(f"the token is valid for more than {self._settings.token_life_s} s")
         return expires
 
 
 def _maybe_time(value: Any) -> float | None:
-    """A NumericDate (RFC 7519, 2). JSON of Python knows NaN and Infinity, and numbers of any length."""
+    """Return a finite NumericDate (RFC 7519, 2). Python's JSON accepts NaN, Infinity and numbers of any length."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -110,12 +110,12 @@ def _maybe_time(value: Any) -> float | None:
 
 
 def is_signed(token: str) -> bool:
-    """Does this look like a JSON Web Token? Anything else is a code, or nonsense."""
+    """Return whether this looks like a JSON Web Token, as opposed to a shared secret."""
     return token.count(".") == JWT_DOTS
 
 
 def claimed(authorization: str) -> tuple[str, ...]:
-    """The principal that a token claims to be for, unproven; nothing if it does not say."""
+    """Return the principal that a token claims, unverified; empty if it names none."""
     try:
         part = authorization.split(".")[1]
         claims = msgspec.json.decode(urlsafe_b64decode(part + "=" * (-len(part) % 4)), type=_Claimed)

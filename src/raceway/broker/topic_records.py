@@ -1,12 +1,13 @@
-"""What is kept of topics and namespaces beside their rows: dispatch strategy, partitions, limits, deletion.
+"""Stored properties of topics and namespaces: dispatch strategy, partitions, limits, deletion.
 
-A topic born on another wire has no record. Its dispatch strategy is open: the first Danube producer settles it.
+A topic created on another wire has no record. Its dispatch strategy is open: the first Danube producer sets it.
 
-Partitions are topics called `<base>-part-<number>` that a Danube producer or an administrator made. A name is either a
-topic or the base of partitions, never both. An administrator fixes their number; producers make one after the other.
+Partitions are topics called `<base>-part-<number>`, created by a Danube producer or an administrator. A name is either
+a topic or the base of partitions, never both. An administrator fixes their number; producers create one after the
+other.
 
-A deleted topic's rows stay in the journal, so its record remembers the offset at which it ended: the name means nothing
-until a row behind that offset, or whoever makes it, brings it back.
+The rows of a deleted topic stay in the journal, so its record has the offset at which it ended: the topic does not
+exist until a row after that offset, or its creation, brings it back.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ NO_POLICIES = Policies()
 
 
 class TopicRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
-    """`base` is set on partitions, `fixed` is how many there are if that is settled; `deleted` is the next offset."""
+    """Stored topic. `base`: set on partitions; `fixed`: their number if it is fixed; `deleted`: end offset."""
 
     reliable: bool | None = None
     base: str = ""
@@ -58,7 +59,7 @@ NO_RECORD = TopicRecord()
 
 
 def partition_of(name: str) -> tuple[str, int] | None:
-    """The base and the number that the name of a partition has; None for any other name."""
+    """Return the base and number of a partition's name; None for any other name."""
     match = _partition_name(name)
     return None if match is None else (match[1], int(match[2]))
 
@@ -71,7 +72,7 @@ class TopicRecords:
         self._namespaces = {DEFAULT_NAMESPACE: NamespaceRecord(), SYSTEM_NAMESPACE: NamespaceRecord()}
         self._partitions: dict[str, dict[int, Topic]] = {}
         self._policies: dict[str, Policies] = {}
-        # Does any limit hold anywhere? As a rule none does, and publishes need not ask.
+        # Whether any publish limit exists. Usually none does, and publishes skip the check.
         self.is_limited = False
         state = bus.journal.state
         for name, value in state.section(NAMESPACES).items():
@@ -92,16 +93,16 @@ class TopicRecords:
     # ---- topics ------------------------------------------------------------------------------------------------------
 
     def maybe_topic(self, name: str) -> Topic | None:
-        """The topic of exactly this name that can be read from or written to: no base."""
+        """Return the topic of exactly this name, unless it is the base of partitions."""
         topic = self._bus.topics.maybe_exact(name)
         return None if topic is None or topic.partitions else topic
 
     def reliable(self, topic: Topic) -> bool | None:
-        """None: still open."""
+        """Return the dispatch strategy; None if it is not set yet."""
         return self._records.get(topic.name, NO_RECORD).reliable
 
     def check(self, name: str, reliable: bool) -> Topic | None:
-        """May the topic be made, or used, so? The topic if it is there. Changes nothing.
+        """Check that the topic may be created or used with this strategy. Return it if it exists.
 
         Raises NameReservedError, UnknownNamespaceError, TopicKindError, MismatchError.
         """
@@ -127,7 +128,7 @@ class TopicRecords:
         if plain is not None:
             raise TopicKindError(name, base)
         if number >= MAX_PARTITIONS:
-            raise InvalidValueError(name, f"a topic has {MAX_PARTITIONS} partitions at most")
+            raise InvalidValueError(name, f"a topic can have at most {MAX_PARTITIONS} partitions")
         siblings = self._partitions.get(base)
         if siblings and number not in siblings:
             fixed = self._records[next(iter(siblings.values())).name].fixed
@@ -135,13 +136,13 @@ class TopicRecords:
                 raise MismatchError(f"the number of partitions of {base!r}", str(fixed), f"more than {number}")
 
     def settle(self, name: str, reliable: bool, fixed: int = 0, maker: str = "") -> Topic:
-        """The topic with this dispatch strategy, made if it is new; `check` comes first. Raises errors of names."""
+        """Return the topic with this strategy, created if it is new, after `check`. Raises errors of names."""
         topics, found = self._bus.topics, partition_of(name)
         record = self._records.get(name, NO_RECORD)
         if record.reliable is not None:
             return topics.own(name)
         base = "" if found is None else found[0]
-        # The name of a base must be free in every spelling too.
+        # The base's name must be free too, in every spelling.
         young = [each for each in (base, name) if each and topics.maybe_exact(each) is None]
         made = [topics.named(each, maker) for each in young]
         made_ms = record.made_ms or self._bus.clock_us() // 1000
@@ -158,12 +159,12 @@ class TopicRecords:
         return topics.own(name)
 
     def partitions(self, name: str) -> tuple[Topic, ...]:
-        """By number; the topic itself if it has none; empty if there is no such topic."""
+        """Return the partitions by number; the topic itself if it has none; empty if it is unknown."""
         topic = self._bus.topics.maybe_exact(name)
         return () if topic is None else topic.partitions or (topic,)
 
     def delete(self, topic: Topic) -> None:
-        """The topic means nothing any more; its rows stay."""
+        """Delete a topic. Its rows stay in the journal."""
         record = self._records.pop(topic.name, NO_RECORD)
         self._policies.pop(topic.name, None)
         end = self._bus.journal.offsets(topic.name)[1]
@@ -175,7 +176,7 @@ class TopicRecords:
             self._leave_base(topic, record.base)
 
     def in_namespace(self, namespace: str) -> Iterator[Topic]:
-        """Topics of a namespace, bases left out."""
+        """Yield the topics of a namespace, without bases."""
         for topic in self._bus.topics:
             if not topic.partitions and namespace_of(topic.name) == namespace:
                 yield topic
@@ -210,14 +211,14 @@ class TopicRecords:
         return tuple(self._namespaces)
 
     def create_namespace(self, name: str) -> None:
-        """Raises TopicKindError if it is there, NameReservedError."""
+        """Create a namespace. Raises TopicKindError if it exists, NameReservedError."""
         if name in self._namespaces:
             raise TopicKindError(name, name)
         refuse_reserved(f"/{name}/")
         self._keep_namespace(name, NamespaceRecord(made_ms=self._bus.clock_us() // 1000))
 
     def delete_namespace(self, name: str) -> None:
-        """Raises UnknownNamespaceError, or InUseError unless it is empty."""
+        """Delete a namespace. Raises UnknownNamespaceError, or InUseError unless it is empty."""
         self._find_namespace(name)
         if name in (DEFAULT_NAMESPACE, SYSTEM_NAMESPACE):
             raise InUseError(f"namespace {name!r}", "the broker itself")
@@ -228,11 +229,11 @@ class TopicRecords:
         self._note_limits()
 
     def namespace_policies(self, name: str) -> Policies:
-        """What holds in a namespace. Raises UnknownNamespaceError."""
+        """Return the effective policies of a namespace. Raises UnknownNamespaceError."""
         return self._find_namespace(name).policies.within(self._widest)
 
     def policies(self, topic: Topic) -> Policies:
-        """What holds for a topic."""
+        """Return the effective policies of a topic."""
         found = self._policies.get(topic.name)
         if found is None:
             own = self._records.get(topic.name, NO_RECORD).policies
@@ -241,13 +242,13 @@ class TopicRecords:
         return found
 
     def set_topic_policies(self, topic: Topic, policies: Policies) -> None:
-        """Raises InvalidValueError."""
+        """Set the policies of a topic. Raises InvalidValueError."""
         policies.check()
         self._keep(topic.name, msgspec.structs.replace(self._records.get(topic.name, NO_RECORD), policies=policies))
         self._note_limits()
 
     def set_namespace_policies(self, name: str, policies: Policies) -> None:
-        """Raises UnknownNamespaceError, InvalidValueError."""
+        """Set the policies of a namespace. Raises UnknownNamespaceError, InvalidValueError."""
         policies.check()
         self._keep_namespace(name, msgspec.structs.replace(self._find_namespace(name), policies=policies))
         self._note_limits()

@@ -1,11 +1,11 @@
-"""The topics that exist, and finding them by the names wires use.
+"""The table of topics, and their lookup by the names that wires use.
 
-A topic keeps the spelling of its first user, lower case if that was a wire that disregards case (MB). Other wires look
-a name up exactly; a name that differs from an existing one only in case is not made.
+A topic keeps the spelling of its first user, in lower case if that was a wire that ignores case (MB). Other wires look
+names up exactly; a name that differs from an existing one only in case is refused.
 
-A topic is `orders`, or `/shop/orders` in a namespace of its own: the latter no other wire can say, unless an alias is
-set for it. A name may also stand for partitions, which are topics called `orders-part-0`, `orders-part-1`, ...: other
-wires know the whole by the name of the base.
+A topic is `orders`, or `/shop/orders` in a namespace. The latter cannot be expressed on other wires, unless it has an
+alias. A name may also be the base of partitions, topics called `orders-part-0`, `orders-part-1`, ...: other wires use
+the name of the base for all of them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from raceway.broker.contracts import Contract
 from raceway.errors import BusyError, NameTakenError
 from raceway.model.topics import canonical_name, fold, refuse_reserved
 
-# Spellings seen on the wire, so that the usual name costs one lookup. Names come from peers, so the number is bounded.
+# Cached spellings, so that a common name costs one lookup. Names come from peers, so the cache is bounded.
 SPELLINGS = 65_536
 
 
 class Topic:
-    """A topic: its canonical name, as text, as bytes, and in the form that disregards case.
+    """A topic: its canonical name as text, as bytes, and case-folded.
 
-    `public` is the name under which other wires know it, empty if they do not: that of the base for a partition.
-    `spoken` is what a wire of plain names calls this very topic: its alias, else its name. `partitions` are those of a
-    base.
-    `contract` is what the topic's schema policy demands, None if nothing.
+    `public` is its name on other wires, empty if they cannot express it; for a partition that of the base. `spoken` is
+    the name of exactly this topic on a wire of plain names: its alias or its name. `partitions` are those of a base.
+    `contract` is the check required by the topic's schema policy, if any.
     """
 
     __slots__ = ("contract", "encoded", "folded", "name", "partitions", "public", "spoken")
@@ -35,7 +34,7 @@ class Topic:
         folded = fold(name)
         self.name = name
         self.encoded = name.encode()
-        self.folded = name if folded == name else folded  # there may be a million: nothing is kept twice
+        self.folded = name if folded == name else folded  # one object if equal: there may be a million topics
         self.public = alias if alias is not None else "" if name.startswith("/") else name
         self.spoken = alias.encode() if alias else self.encoded
         self.partitions: tuple[Topic, ...] = ()
@@ -43,7 +42,7 @@ class Topic:
 
 
 class TopicTable:
-    """`may_make` is asked for each new topic, with who makes it: the address of a peer, empty for the bus itself."""
+    """All topics. `may_make` is called for each new one with the address of its creator, empty for the bus itself."""
 
     def __init__(
         self,
@@ -62,7 +61,7 @@ class TopicTable:
             self.own(name)
 
     def spelled(self, sent: bytes, folds_case: bool, maker: str = "") -> Topic:
-        """The topic that a peer's spelling names, made if it is new.
+        """Return the topic of a peer's spelling, created if it is new.
 
         Raises NameInvalidError, NameReservedError, NameTakenError (only without `folds_case`) or BusyError.
         """
@@ -75,7 +74,7 @@ class TopicTable:
         return topic
 
     def own(self, name: str) -> Topic:
-        """A topic the journal already knows by its canonical name, made if it has no rows yet."""
+        """Return the topic of a canonical name that is the bus's own or in the journal, added without checks."""
         folded = fold(name)
         topic = self._by_fold.get(folded)
         if topic is None:
@@ -84,7 +83,7 @@ class TopicTable:
         return topic
 
     def named(self, name: str, maker: str = "") -> Topic:
-        """The topic of exactly this canonical name, whatever its namespace, made if it is new.
+        """Return the topic of exactly this canonical name, in any namespace, created if it is new.
 
         Raises NameReservedError, NameTakenError or BusyError.
         """
@@ -92,7 +91,7 @@ class TopicTable:
         return self._exact_or_made(name, maker)
 
     def forget(self, topic: Topic) -> None:
-        """It is no more; a further use makes it anew."""
+        """Remove a topic. A further use creates it again."""
         if self._by_fold.get(topic.folded) is topic:
             del self._by_fold[topic.folded]
             self._by_spelling.clear()
@@ -102,7 +101,7 @@ class TopicTable:
         return topic if topic is not None and topic.name == name else None
 
     def maybe_known_as(self, name: str) -> Topic | None:
-        """The topic that other wires know by exactly this name."""
+        """Return the topic that has exactly this name or alias on other wires."""
         return self.maybe_exact(self._aliases.get(fold(name), name))
 
     def maybe_get(self, name: str) -> Topic | None:
@@ -124,7 +123,7 @@ class TopicTable:
 
     def _made(self, name: str, maker: str) -> Topic:
         if len(self._by_fold) >= self._limit:
-            raise BusyError(f"there are {self._limit} topics already (broker.max_topics)")
+            raise BusyError(f"the limit of {self._limit} topics is reached (broker.max_topics)")
         if not self._may_make(maker):
             raise BusyError("too many new topics from this address (broker.topic_rate)")
         return self.own(name)

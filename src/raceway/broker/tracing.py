@@ -1,12 +1,12 @@
-"""Ids minted for delivery, the way back from them, and what joins messages into one trace.
+"""Masked ids of deliveries, and the chains of messages that form a trace.
 
-The broker never passes a client's id on to another client: what is delivered has a *masked* id. A service that sends
-messages of its own while it handles one names the masked id as their parent. Unmasking it gives the true parent, and
-with it the root of the whole chain, the correlation id.
+The broker never passes a client's id on to another client: delivered messages have a *masked* id. A service that sends
+messages while it handles one names the masked id as their parent. Unmasking returns the real parent, and with it the
+root of the whole chain, the correlation id.
 
-Masked ids are UUIDs of version 4. Those of requests are random throughout. Those of publishes share 24 random
-characters per batch, and their last twelve digits are the row: one table entry then leads back to a whole batch, and a
-minted id costs one concatenation. Nobody answers a publish, so nothing is gained by guessing such an id.
+Masked ids are UUIDs of version 4. Those of requests are completely random. Those of publishes share 24 random
+characters per batch, and their last twelve digits are the row: one table entry covers a whole batch, and creating an id
+is one concatenation. Publishes are not answered, so guessing such an id gains nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections import OrderedDict
 
 from raceway.model.envelope import Batch, Hop, encode_hops
 
-# How far back a parent can be named. Enough for minutes of chained calls; about 20 MB when full.
+# Rows whose masked ids are remembered. Enough for minutes of chained calls; about 20 MB when full.
 KEPT_ROWS = 100_000
 PREFIX_LENGTH = 24
 IDS_AT_ONCE = 64
@@ -28,7 +28,7 @@ _random_ids: list[bytes] = []
 
 
 def random_id() -> bytes:
-    """A random UUID of version 4. Made many at a time: the call for random bytes is the dear part."""
+    """Return a random UUID of version 4. Created in batches, because the call for random bytes is expensive."""
     if not _random_ids:
         digits = os.urandom(16 * IDS_AT_ONCE).hex()
         _random_ids.extend(_uuid4(digits[at : at + 32]) for at in range(0, len(digits), 32))
@@ -41,7 +41,7 @@ def _uuid4(digits: str) -> bytes:
 
 
 def mint_batch(count: int) -> list[bytes]:
-    """Ids for a batch of publishes: the same random prefix, and the row."""
+    """Return ids for a batch of publishes: a common random prefix, and the row."""
     while len(_suffixes) < count:
         _suffixes.append(b"%012x" % len(_suffixes))
     prefix = random_id()[:PREFIX_LENGTH]
@@ -49,7 +49,7 @@ def mint_batch(count: int) -> list[bytes]:
 
 
 def answer_hop(requester: str, responder: str, message_id: bytes, times_us: tuple[int, ...]) -> bytes:
-    """The hop of an answered request: accepted, handed over, answered, all by the broker's clock."""
+    """Encode the hop of an answered request: accepted, forwarded, answered, by the broker's clock."""
     hop = Hop(sid=requester, rid=responder, mid=message_id.decode(), tms=tuple([time // 1000 for time in times_us]))
     encoded = encode_hops((hop,))
     assert encoded is not None
@@ -57,7 +57,7 @@ def answer_hop(requester: str, responder: str, message_id: bytes, times_us: tupl
 
 
 class Chains:
-    """From a parent id, masked or not, to (true parent, root of the chain)."""
+    """Maps a parent id, masked or not, to (real parent, root of the chain)."""
 
     def __init__(self, kept_rows: int = KEPT_ROWS) -> None:
         self._kept_rows = kept_rows
@@ -66,7 +66,7 @@ class Chains:
         self._batch_rows = 0
 
     def remember(self, masked_id: bytes, message_id: bytes, correlation_id: bytes) -> None:
-        """A request that is handed over under a masked id."""
+        """Remember a message that is forwarded under a masked id."""
         self._single[masked_id] = (message_id, correlation_id)
         if len(self._single) > self._kept_rows:
             self._single.popitem(last=False)
@@ -74,7 +74,7 @@ class Chains:
     def remember_batch(
         self, masked_ids: list[bytes], message_ids: list[bytes | None], correlation_ids: list[bytes | None] | None
     ) -> None:
-        """Publishes whose masked ids came from one `mint_batch`."""
+        """Remember publishes whose masked ids came from one `mint_batch`."""
         self._batches[masked_ids[0][:PREFIX_LENGTH]] = (message_ids, correlation_ids)
         self._batch_rows += len(message_ids)
         while self._batch_rows > self._kept_rows and len(self._batches) > 1:
@@ -82,10 +82,10 @@ class Chains:
             self._batch_rows -= len(gone)
 
     def unmask_parents(self, batch: Batch) -> None:
-        """Parents of a batch become what they stand for, and lead to the roots of their chains. A sender that names the
-        root itself is believed.
+        """Replace the parents of a batch by the real ones, and set the roots of their chains. A root named by the
+        sender is kept.
 
-        A sender may also name an id of its own as parent, even one of the same batch: those are remembered in passing.
+        A sender may also name its own id as parent, even one of the same batch: those are remembered here.
         """
         if batch.parent_id is None:
             if batch.correlation_id is not None:
@@ -96,7 +96,7 @@ class Chains:
         for row in range(batch.count):
             named = batch.item("parent_id", row)
             parent, root = (None, None) if named is None else self.unmask(named)
-            root = batch.item("correlation_id", row) or root  # what a sender says itself counts
+            root = batch.item("correlation_id", row) or root  # a root named by the sender wins
             parents.append(parent)
             roots.append(root)
             message_id = batch.item("message_id", row)
@@ -106,15 +106,15 @@ class Chains:
         batch.parent_id, batch.correlation_id = parents, roots
 
     def _remember_roots(self, batch: Batch) -> None:
-        """Senders that say themselves to which chain a message belongs. Some wires hand on its own id, not a masked
-        one, and whoever names it as parent belongs there too."""
+        """Remember roots named by senders. Some wires deliver a message under its own id, and messages that name it as
+        parent belong to the same chain."""
         for message_id, root in zip(batch.column("message_id"), batch.column("correlation_id"), strict=True):
             if message_id is not None and root is not None:
                 self._single[message_id.lower()] = (message_id, root)
         self._trim_single()
 
     def unmask(self, parent_id: bytes) -> tuple[bytes, bytes]:
-        """An id never seen is its own parent and root: it may come from before a restart, or from elsewhere."""
+        """Return (real parent, root). An unknown id, for example from before a restart, is its own parent and root."""
         key = parent_id.lower()
         known = self._single.get(key) or self._maybe_in_batch(key)
         return known if known is not None else (parent_id, parent_id)
@@ -130,7 +130,7 @@ class Chains:
         message_ids, correlation_ids = batch
         try:
             row = int(key[PREFIX_LENGTH:], 16)
-        except ValueError:  # a wire that takes any text for an id
+        except ValueError:  # some wires accept any text as id
             return None
         message_id = message_ids[row] if 0 <= row < len(message_ids) else None
         if message_id is None:

@@ -1,8 +1,8 @@
-"""What the bus was to bring somewhere and could not: kept under `raceway.undeliverable`, for people and for redrive.
+"""Undeliverable messages: stored on `raceway.undeliverable`, for operators and for redrive.
 
-A row repeats the message; its attributes say where it belonged (`topic`), who did not take it (`receiver`), why
-(`reason`), and what attributes it had itself (`attributes`, as JSON). It is a publish of the bus's own, so whoever
-subscribed to that topic hears of it.
+A row repeats the message; its attributes are the original topic (`topic`), the destination (`receiver`), the reason
+(`reason`), and the message's own attributes as JSON (`attributes`). It is a publish of the bus itself, so subscribers
+of that topic receive it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from raceway.errors import UnavailableError
 from raceway.model.envelope import PUBLISH, Batch, encode_attributes
 
 UNDELIVERABLE = "raceway.undeliverable"
-# Attributes of a message, as one attribute of the row that tells what became of it.
+# The attribute that contains the attributes of the original message.
 OWN_ATTRIBUTES = "attributes"
 
 
 def kept_attributes(column: bytes | None) -> dict[str, str]:
-    """What a row about a message keeps of the message's attributes."""
+    """Return the message's own attributes as one attribute."""
     return {} if column is None else {OWN_ATTRIBUTES: column.decode()}
 
 
@@ -30,7 +30,7 @@ class Parking:
         self._bus = bus
 
     def park(self, batch: Batch, row: int, receiver: str, reason: str) -> None:
-        """Keep one row that `receiver` did not take. A journal that takes nothing takes this neither."""
+        """Store one row that `receiver` did not accept. Errors of an unwritable journal are ignored."""
         bus = self._bus
         bus.meter.counts["bus.undeliverable"] += 1
         topic = bus.topics.own(UNDELIVERABLE)

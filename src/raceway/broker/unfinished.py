@@ -1,11 +1,11 @@
-"""One budget for unfinished input: bytes of messages that have begun and not ended, on all connections together.
+"""One budget for unfinished input: bytes of incomplete messages on all connections together.
 
-Every wire bounds what one connection may send before a message is whole. That does not bound the process: connections
-are many, and a stranger need not say who it is before its first message is complete. So each connection tells here what
-it holds after each read. When all of them together hold too much, those that hold most are ended, the largest first.
+Every wire limits the incomplete messages of one connection. That does not limit the process: there are many
+connections, and a peer is not authenticated before its first message is complete. So each connection reports here after
+each read how much it buffers. When all together exceed the budget, connections are closed, the largest first.
 
-Memory that was freed in many small pieces stays with the C library, which may use it again. After a large amount was
-freed at once it is handed back to the system, so that an attack is over when it is over.
+Memory that is freed in many small pieces stays with the C library, which may reuse it. After a large amount was freed
+it is returned to the system, so that an attack leaves no large process behind.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import structlog
 
 log = structlog.get_logger("raceway.broker")
 
-# When the budget is exceeded this part of it is made free, so that a crowd of small holders is sorted once, not for
-# each read of each of them.
+# When the budget is exceeded this part of it is freed, so that many small holders are sorted once, not after each read
+# of each of them.
 HEADROOM = 16
-# So much freed without having become messages is worth a walk through the heap, a moment after.
+# Freed bytes after which the heap is trimmed, and the delay.
 TRIM_BYTES = 8 * 1024 * 1024
 TRIM_S = 0.5
 
@@ -30,14 +30,14 @@ class Holder(Protocol):
     """A connection with unfinished input."""
 
     def give_way(self) -> None:
-        """Refuse what is unfinished, in the wire's own words where that can be said, and end the connection.
+        """Refuse the unfinished message, with an error of the wire if it has one, and close the connection.
 
         `InputBudget.release` must have been called when this returns.
         """
 
 
 class InputBudget:
-    """`call_later` is the loop's; `counts` are the meter's."""
+    """Buffered input of all connections. `call_later` is the loop's; `counts` are the meter's."""
 
     def __init__(
         self, limit: int, call_later: Callable[[float, Callable[[], Any]], Any], counts: MutableMapping[str, int]
@@ -51,7 +51,7 @@ class InputBudget:
         self._trims = False
 
     def hold(self, holder: Holder, size: int) -> None:
-        """The connection holds that many bytes now. May end connections, this one among them."""
+        """Set how many bytes a connection buffers. May close connections, this one included."""
         self.total += size - self._held.get(holder, 0)
         if size:
             self._held[holder] = size
@@ -61,7 +61,7 @@ class InputBudget:
             self.relieve(self._limit - self._limit // HEADROOM)
 
     def release(self, holder: Holder) -> None:
-        """The connection has ended, and what it held is gone. May be repeated."""
+        """Forget a connection that was closed and has freed its input. Idempotent."""
         size = self._held.pop(holder, 0)
         self.total -= size
         self._freed += size
@@ -70,15 +70,15 @@ class InputBudget:
             self._call_later(TRIM_S, self._trim)
 
     def relieve_half(self) -> None:
-        """Memory has run out: end the largest connections, until half of it is free."""
+        """Close the largest connections until half of the buffered input is freed, after a MemoryError."""
         self.relieve(self.total // 2)
 
     def relieve(self, most: int) -> None:
-        """End connections, the largest first, until at most so much is held."""
+        """Close connections, the largest first, until at most `most` bytes are buffered."""
         for holder in sorted(self._held, key=self._held.__getitem__, reverse=True):
             if self.total <= most:
                 return
-            if holder in self._held:  # ending one may have ended another
+            if holder in self._held:  # closing one may have closed another
                 self._end(holder)
 
     def _end(self, holder: Holder) -> None:
@@ -86,7 +86,7 @@ class InputBudget:
         try:
             holder.give_way()
         except Exception:
-            log.exception("a connection could not be ended")
+            log.exception("closing a connection over the input budget failed")
         self.release(holder)
 
     def _trim(self) -> None:
@@ -95,7 +95,7 @@ class InputBudget:
 
 
 def _maybe_malloc_trim() -> Callable[[int], int] | None:
-    """glibc's, where the C library has it: others give memory back by themselves, or not at all."""
+    """Return glibc's `malloc_trim`, or None with other C libraries."""
     found: Callable[[int], int] | None = getattr(ctypes.CDLL(None), "malloc_trim", None)
     return found
 
@@ -104,6 +104,6 @@ _malloc_trim = _maybe_malloc_trim()
 
 
 def give_back_memory() -> None:
-    """Hand what is free in the heap back to the system."""
+    """Return free heap memory to the system, where that is supported."""
     if _malloc_trim is not None:
         _malloc_trim(0)

@@ -1,4 +1,4 @@
-"""How much of what was written to a connection its peer has not taken."""
+"""Output of a connection that its peer has not acknowledged."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import termios
 
 
 def unsent(transport: asyncio.WriteTransport) -> int:
-    """Bytes that wait here or in the kernel, which tells of room in large pieces only: this sees single bytes leave."""
+    """Return the bytes in the transport's buffer and in the kernel's."""
+    # The transport's buffer alone shrinks only in large steps; with the kernel's, progress of single bytes is seen.
     return transport.get_write_buffer_size() + _in_kernel(transport)
 
 
@@ -17,7 +18,8 @@ def _in_kernel(transport: asyncio.BaseTransport) -> int:
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return 0
+    # TIOCOUTQ (SIOCOUTQ): bytes in the send queue, including those sent and not acknowledged; see tcp(7).
     try:
         return int.from_bytes(fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, bytes(4)), sys.byteorder)
-    except OSError:  # a system without this call
+    except OSError:  # not supported on this system
         return 0

@@ -1,5 +1,5 @@
-"""Versions of schemas in memory, found by each of their names: subject and number, number of the definition, identity,
-and what refers to them."""
+"""Index of schema versions in memory: by subject and number, by number of the definition, by fingerprint, and by
+reference."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 
 from raceway.model.schemas import SchemaVersion
 
-# What a version takes beside its texts; nothing is free, or strangers would register nothing for ever.
+# Size counted per version besides its texts, so that many empty ones reach the limit too.
 OVERHEAD = 512
 
 
 class Versions:
-    """Those that are deleted, but not for good, are among them."""
+    """All versions, including deleted ones that are not deleted permanently."""
 
     def __init__(self) -> None:
         self._of_subject: dict[str, dict[int, SchemaVersion]] = {}
@@ -24,7 +24,7 @@ class Versions:
         self.size = 0
 
     def __iter__(self) -> Iterator[str]:
-        """Subjects."""
+        """Iterate over the subjects."""
         return iter(self._of_subject)
 
     def hold(self, version: SchemaVersion) -> None:
@@ -50,7 +50,7 @@ class Versions:
         self.size -= size_of(version)
 
     def of(self, subject: str, deleted: bool = False) -> dict[int, SchemaVersion]:
-        """By number. `deleted`: those that are, too."""
+        """Return versions by number. `deleted`: include deleted ones."""
         versions = self._of_subject.get(subject, {})
         if deleted or not any(version.deleted for version in versions.values()):
             return versions
@@ -60,12 +60,12 @@ class Versions:
         return self._by_registry_id.get(registry_id, ())
 
     def maybe_number(self, schema_type: str, fingerprints: tuple[str, ...]) -> int | None:
-        """Of a definition that is here under one of these."""
+        """Return the number of a definition with one of these fingerprints, if known."""
         known = (self._numbers.get((schema_type, each)) for each in fingerprints)
         return next((number for number in known if number is not None), None)
 
     def users(self, version: SchemaVersion) -> list[SchemaVersion]:
-        """Those whose definitions refer to this one."""
+        """Return the versions that refer to this one."""
         found = self._users.get((version.subject, version.version), ())
         return [self._of_subject[subject][number] for subject, number in sorted(found)]
 

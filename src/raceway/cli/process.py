@@ -119,11 +119,11 @@ async def _serve(
         urls = _urls(settings.listen, chosen)
         with _announced(settings.journal, urls):
             print("ready", flush=True)
-            log.info("ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
+            log.info("bus ready", **{door.replace("+", "_"): port for door, port in chosen.items()})
             async with beside(urls) if beside else contextlib.nullcontext():
                 await stop.wait()
     lifeline.notice()
-    log.info("stopping")
+    log.info("bus stopping")
     drain_s = settings.broker.drain_s
     await asyncio.gather(doors.drain(), services.drain(drain_s), returns.drain(drain_s))
     doors.close()
@@ -147,10 +147,10 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event,
     await doors.open()
     async with tracking(settings.listen, doors.administration, settings.dial.allow):
         print("ready", flush=True)
-        log.info("ready", tracker=tracker_port(settings.listen))
+        log.info("tracker ready", tracker=tracker_port(settings.listen))
         await stop.wait()
     lifeline.notice()
-    log.info("stopping")
+    log.info("tracker stopping")
     await doors.drain()
     doors.close()
     await asyncio.sleep(0)

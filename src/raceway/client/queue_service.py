@@ -75,7 +75,7 @@ class QueueService:
         except RemoteError as error:
             return _status(error.reported), error.text.encode()
         except Exception as error:  # the edge of foreign code
-            log.exception("the handler of %s failed", self.queue)
+            log.exception("handler of queue %s failed", self.queue)
             return 500, f"{type(error).__name__}: {error}".encode()
 
     async def close(self) -> None:

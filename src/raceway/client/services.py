@@ -55,7 +55,7 @@ async def answer_of(serving: Serving | None, message: Message) -> bytes:
     except RemoteError as error:
         return _failure(error.reported, error.text, error.details)
     except Exception as error:  # the edge of foreign code
-        log.exception("the handler of %s failed", message.topic)
+        log.exception("handler of topic %s failed", message.topic)
         return _failure("INTERNAL_ERROR", f"{type(error).__name__}: {error}")
 
 

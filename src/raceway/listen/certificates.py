@@ -1,8 +1,8 @@
-"""TLS of the bus's doors: its certificate, whose client certificates it takes, and both anew when their files change.
+"""TLS contexts of the listening ports: server certificate, key and client CAs, reloaded when their files change.
 
-A renewed certificate counts for connections that come from then on; those that are open stay as they are. Files that
-cannot be used are told loudly, and what was loaded before stays. Authorities of clients can be added in this way, not
-taken away: OpenSSL keeps those that it has.
+A renewed certificate applies to new connections; open ones keep theirs. Files that cannot be used are logged as an
+error, and the certificate that was loaded before stays in use. Client CAs can be added by a reload but not removed:
+OpenSSL keeps those it has loaded into a context.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from raceway.errors import ConfigError
 
 log = structlog.get_logger("raceway.listen")
 
-# What tells one version of a file from the next. Tools that renew replace it or write into it.
+# Inode, size and modification time: renewal tools either replace the file or write into it, so all three are compared.
 Version = tuple[int, int, int]
 
 
@@ -26,13 +26,14 @@ class Certificates:
         self._listen = listen
         self._contexts: list[ssl.SSLContext] = []
         self._versions = self._look()
-        # How often a renewed certificate was taken, and how often it could not be.
+        # Successful and failed reloads, for the metrics.
         self.renewed = self.failed = 0
 
     def context(self, *protocols: str) -> ssl.SSLContext:
-        """A context for one door that says it speaks these protocols. Raises ConfigError."""
+        """Create the context of one listening port, with these ALPN protocols. Raises ConfigError."""
         context = tls_context(self._listen)
         if protocols:
+            # RFC 9113, 3.2: HTTP/2 over TLS is negotiated with ALPN as "h2"; gRPC clients refuse a server without it.
             context.set_alpn_protocols(list(protocols))
         self._contexts.append(context)
         return context
@@ -42,10 +43,11 @@ class Certificates:
             self.reload()
 
     def reload(self) -> None:
-        """Read the files anew, for connections from now on."""
+        """Read the files again, for new connections. A failure is logged and counted, not raised."""
         self._versions = self._look()
         try:
-            tls_context(self._listen)  # certificate and key are tried together before any door has one of them
+            # Try the files on a throw-away context first, so that no port is left with a certificate without its key.
+            tls_context(self._listen)
             for context in self._contexts:
                 _load(context, self._listen)
         except (ConfigError, OSError, ssl.SSLError) as error:
@@ -61,8 +63,9 @@ class Certificates:
 
 
 def tls_context(listen: config.Listen) -> ssl.SSLContext:
-    """TLS 1.2 or newer. Raises ConfigError naming the file that cannot be used."""
+    """Create a server context for TLS 1.2 or newer. Raises ConfigError naming the file that cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    # RFC 8996 deprecates TLS 1.0 and 1.1; RFC 9113, 9.2, requires 1.2 or newer for HTTP/2.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     _load(context, listen)
     if listen.tls_client_ca:
@@ -71,7 +74,8 @@ def tls_context(listen: config.Listen) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, listen: config.Listen) -> None:
-    """Raises ConfigError."""
+    """Load certificate, key and client CAs into `context`. Raises ConfigError."""
+    # `load_cert_chain` raises an OSError that does not say which of the two files is missing.
     for key in ("tls_certificate", "tls_key", "tls_client_ca"):
         path = getattr(listen, key)
         if path and not os.access(path, os.R_OK):
@@ -79,12 +83,12 @@ def _load(context: ssl.SSLContext, listen: config.Listen) -> None:
     try:
         context.load_cert_chain(listen.tls_certificate, listen.tls_key)
     except ssl.SSLError as error:
-        raise ConfigError("listen.tls_certificate", f"certificate and key do not fit: {error.reason}") from error
+        raise ConfigError("listen.tls_certificate", f"certificate and key do not match: {error.reason}") from error
     if listen.tls_client_ca:
         try:
             context.load_verify_locations(listen.tls_client_ca)
         except ssl.SSLError as error:
-            raise ConfigError("listen.tls_client_ca", f"no certificates of authorities: {error.reason}") from error
+            raise ConfigError("listen.tls_client_ca", f"contains no usable CA certificates: {error.reason}") from error
 
 
 def _maybe_version(path: str) -> Version | None:

@@ -1,4 +1,4 @@
-"""The Danube wire: its services on the gRPC door.
+"""The Danube wire: its services on the gRPC server.
 
     DanubeGate ── Messages        SendMessage, ReceiveMessages, Ack, Nack: many at a time
                ── Clients         discovery, producers, consumers, health
@@ -7,8 +7,8 @@
                ── ClusterCalls    the cluster, of one broker
                ── SecurityCalls   roles and bindings
 
-Who calls is looked at before any of them: a token that is not good is refused, whatever is asked. What the caller may
-do is asked of the broker's `Security`, call by call. Nothing else of a call's metadata is trusted.
+The token of a call is verified before any service sees it: an invalid one is refused whatever the method. Permissions
+are checked by each call with the broker's `Security`. No other metadata of a call is trusted.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SERVICES = (
 
 
 class DanubeSession(GrpcSession):
-    # A message says which version of a schema it follows; on a topic that wants one, none is a fault.
+    # Messages name the schema version they follow; on a topic that requires a schema, a message without one is refused.
     names_schema: ClassVar[bool] = True
 
 

@@ -1,6 +1,6 @@
 """Administration over the Danube wire: the broker, its namespaces, topics and subscriptions.
 
-One broker is its own leader (`danube_cluster`), and what would move topics between brokers is not offered.
+A single broker is its own leader (`danube_cluster`); calls that move topics between brokers are not offered.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from raceway.listen.grpc import Methods
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, Policies, TopicRow
 from raceway.model.topics import danube_topic, parse_danube_topic, parse_namespace
 
-# The one broker's name.
+# There is one broker.
 BROKER_ID = "1"
 
 _policies_decoder = msgspec.json.Decoder(Policies)
@@ -202,7 +202,7 @@ class AdminCalls:
         return topic
 
     def _parts(self, caller: Caller, name: str) -> list[str]:
-        """The topic, or the partitions it stands for. Raises UnknownTopicError."""
+        """Return the topic itself, or its partitions if it is partitioned. Raises UnknownTopicError."""
         found = self._calls.broker.danube.partitions(self._topic(caller, name))
         if not found:
             raise UnknownTopicError(name)
@@ -221,7 +221,7 @@ class AdminCalls:
     def _set_failure_policy(self, caller: Caller, request: SetSubscriptionFailurePolicyRequest) -> SubscriptionResponse:
         policy = None if request.remove else read_failure_policy(request.failure_policy)
         if policy is not None and policy.dead_letter_topic is not None:
-            # What cannot be sent there cannot be put there in this way either.
+            # Otherwise dead letters would be a way to write to a topic without the permission.
             self._calls.check(caller, "Produce", policy.dead_letter_topic)
         for part in self._parts(caller, request.topic):
             if policy is None:
@@ -264,12 +264,12 @@ def _infos(rows: list[TopicRow]) -> TopicInfoListResponse:
 
 
 def _delivery(row: TopicRow) -> str:
-    """A topic that no Danube producer has settled yet is delivered reliably."""
+    """Return the delivery mode. A topic without a Danube producer so far counts as reliable."""
     return "NonReliable" if row.reliable is False else "Reliable"
 
 
 def _policies(text: str) -> Policies:
-    """Raises InvalidValueError."""
+    """Decode policies from JSON. Raises InvalidValueError."""
     try:
         return _policies_decoder.decode(text)
     except msgspec.DecodeError as error:

@@ -1,8 +1,7 @@
-"""Calls one at a time: bytes to a request, the request to whoever serves it, its answer or its error back.
+"""Unary calls of the Danube services: decode the request, call the handler, encode its answer or error.
 
-An answer that promises something lasting leaves after the commit of what it promises. While the disk is full nothing
-can be promised: such calls are refused at once, because clients wait without end. Producers and consumers that are
-known already may come back.
+Answers of calls that change durable state are sent after the commit. While the disk is full such calls are refused
+immediately, because clients would wait for ever; only producers and consumers that exist already may reconnect.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from raceway.model.security import ANONYMOUS, Permission, Principal
 WIRE = DANUBE.decode()
 NOBODY = Principal(ANONYMOUS, WIRE)
 
-# Calls that make nothing new if what they want is known; the broker refuses them if it is not.
+# Calls that create nothing if the producer or consumer exists; otherwise the broker itself refuses them on a full disk.
 RENEWING = {"CreateProducer", "Subscribe"}
-# A method's name to the class of its requests and whoever serves them.
+# Method name to the class of its requests and its handler.
 Handlers = Mapping[str, tuple[type[Message], Callable[["Caller", Any], Message]]]
-# A method's name to what must be done before it is served, if anything, for whoever calls it.
+# Work that another thread does before a call is handled; None if there is none.
 Prepare = Callable[[Principal, Any], "Future[None] | None"]
 Preparations = Mapping[str, Prepare]
 NOTHING: Preparations = {}
@@ -41,21 +40,21 @@ Take = Callable[[GrpcSession, list[Call]], None]
 
 
 class Shown(NamedTuple):
-    """The token of a call, and where the call comes from."""
+    """The authorization header of a call, and the host it comes from."""
 
     authorization: str
     host: str
 
 
 class Caller(NamedTuple):
-    """Who asks, and over which connection."""
+    """The principal of a call and its connection."""
 
     session: GrpcSession
     principal: Principal
 
 
 class Calls:
-    """What the services share."""
+    """Authentication, dispatch and error answers, shared by all Danube services."""
 
     def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
         self.broker = broker
@@ -64,17 +63,17 @@ class Calls:
         self._advertised = listen.danube.advertised or _maybe_reachable(listen.host, port)
         broker.danube.advertise(f"{self._scheme}://{self._advertised or host_port(listen.host, port)}")
 
-    # ---- who calls ---------------------------------------------------------------------------------------------------
+    # ---- callers -----------------------------------------------------------------------------------------------------
 
     def principal(self, head: CallHead) -> Principal:
-        """Raises UnauthenticatedError. A token's end is looked at anew each time."""
+        """Return the principal of a call; the token's expiry is checked each time. Raises UnauthenticatedError."""
         if not self.broker.security.enabled:
             return NOBODY
-        assert isinstance(head.memo, Shown), "every call passes `maybe_refusal` first"
+        assert isinstance(head.memo, Shown), "`maybe_refusal` must run first"
         return self.broker.security.identify(head.memo.authorization, WIRE, head.memo.host)
 
     def maybe_refusal(self, session: GrpcSession, head: CallHead) -> tuple[Status, str] | None:
-        """Before any service: is the token good?"""
+        """Return the refusal of a call with an invalid token, or None. Runs before any service."""
         try:
             if self.broker.security.enabled:
                 head.memo = Shown(head.get("authorization") or "", session.host)
@@ -84,11 +83,11 @@ class Calls:
         return None
 
     def check(self, caller: Caller, permission: Permission, topic: str | None = None) -> None:
-        """Raises ForbiddenError."""
+        """Check that the caller has a permission. Raises ForbiddenError."""
         self.broker.security.check(caller.principal, permission, topic)
 
     def by_principal(self, calls: list[Call]) -> Mapping[Principal, list[Call]]:
-        """Calls of one read, by who made them: almost always one."""
+        """Group the calls of one read by principal; almost always there is one."""
         if not self.broker.security.enabled:
             return {NOBODY: calls}
         found: dict[Principal, list[Call]] = {}
@@ -97,7 +96,7 @@ class Calls:
         return found
 
     def address(self, session: GrpcSession) -> str:
-        """The broker's own, as this connection should know it: never one that cannot be dialled."""
+        """Return the broker's address as this client can reach it: never a wildcard address."""
         if self._advertised:
             return f"{self._scheme}://{self._advertised}"
         host, port = session.transport.get_extra_info("sockname")[:2]
@@ -108,8 +107,8 @@ class Calls:
     def serve(
         self, methods: Methods, service: str, handlers: Handlers, lasting: set[str], prepared: Preparations = NOTHING
     ) -> None:
-        """Join a service's methods to the door; answers of the `lasting` ones wait for the commit, calls of the
-        `prepared` ones for work that another thread does first."""
+        """Register a service's methods. Answers of `lasting` methods wait for the commit, calls of `prepared` methods
+        for work that another thread does first."""
         for name, (kind, handler) in handlers.items():
             guarded = partial(self._change, handler) if name in lasting - RENEWING else handler
             take = partial(self._take, kind, guarded, name in lasting)
@@ -129,7 +128,7 @@ class Calls:
                 work.add_done_callback(partial(_serve_prepared, loop, partial(take, session, [call])))
 
     def _maybe_work(self, prepare: Prepare, kind: type[Message], call: Call) -> Future[None] | None:
-        """Whoever may not, or sends what cannot be read, is refused by `take`."""
+        """Start the preparation of a call. None for malformed or unauthenticated calls, which `take` refuses."""
         try:
             return prepare(self.principal(call[2]), kind.FromString(call[1]))
         except (DecodeError, UnauthenticatedError):
@@ -148,7 +147,7 @@ class Calls:
                 session.principal = self.principal(head)
                 answer = handler(Caller(session, session.principal), kind.FromString(data)).SerializeToString()
             except DecodeError:
-                session.refuse(stream, Status.INVALID_ARGUMENT, f"the bytes are no {kind.DESCRIPTOR.name}")
+                session.refuse(stream, Status.INVALID_ARGUMENT, f"malformed {kind.DESCRIPTOR.name}")
             except RacewayError as error:
                 self.refuse(session, stream, error)
             else:
@@ -167,12 +166,12 @@ class Calls:
 
 
 def _serve_prepared(loop: asyncio.AbstractEventLoop, serve: Callable[[], None], work: Future[None]) -> None:
-    """Called by the other thread when its work is done."""
+    """Continue a prepared call in the event loop. Runs in the thread that did the work."""
     loop.call_soon_threadsafe(serve)
 
 
 def _maybe_reachable(host: str, port: int) -> str:
-    """`host:port`, unless the host stands for all addresses of the machine."""
+    """Return `host:port`, or "" if the host is a wildcard address."""
     try:
         if ipaddress.ip_address(host).is_unspecified:
             return ""
@@ -182,7 +181,7 @@ def _maybe_reachable(host: str, port: int) -> str:
 
 
 def is_reliable(strategy: int) -> bool:
-    """What a dispatch strategy says. Raises InvalidValueError."""
+    """Return whether a dispatch strategy is reliable. Raises InvalidValueError."""
     if strategy not in (0, 1):
-        raise InvalidValueError("dispatch_strategy", f"there is no strategy {strategy}")
+        raise InvalidValueError("dispatch_strategy", f"unknown strategy {strategy}")
     return strategy == 1

@@ -1,4 +1,4 @@
-"""What a client asks before and beside its messages: where a topic is, a producer, a consumer, whether it is alive."""
+"""Calls of clients other than messages: topic lookup, creating producers and consumers, health checks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Clients:
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
         self._danube = calls.broker.danube
-        # Reads topics for subscriptions that begin somewhere else than at the end, one at a time.
+        # Finds the start offset of subscriptions that do not start at the end of a topic: one thread, one at a time.
         self._reader = ThreadPoolExecutor(1, "places")
         self._places: dict[tuple[str, str], Place] = {}
 
@@ -62,7 +62,7 @@ class Clients:
         )  # fmt: skip
 
     def _list_partitions(self, caller: Caller, request: TopicLookupRequest) -> TopicPartitionsResponse:
-        """A topic nobody made has none, and that is no error: so clients expect it."""
+        """Return the partitions of a topic. An unknown topic has none and is no error: clients rely on that."""
         topic = parse_danube_topic(request.topic)
         self._calls.check(caller, "Lookup", topic)
         return TopicPartitionsResponse(
@@ -76,7 +76,7 @@ class Clients:
         self._calls.check(caller, "Produce", topic)
         reliable = is_reliable(request.dispatch_strategy)
         if request.producer_access_mode not in (0, 1):
-            raise InvalidValueError("producer_access_mode", f"there is no mode {request.producer_access_mode}")
+            raise InvalidValueError("producer_access_mode", f"unknown mode {request.producer_access_mode}")
         wanted = ProducerWanted(
             topic=topic,
             name=request.producer_name,
@@ -91,9 +91,9 @@ class Clients:
         topic = parse_danube_topic(request.topic_name)
         self._calls.check(caller, "Consume", topic)
         if not 0 <= request.subscription_type < len(SUBSCRIPTION_TYPES):
-            raise InvalidValueError("subscription_type", f"there is no type {request.subscription_type}")
+            raise InvalidValueError("subscription_type", f"unknown type {request.subscription_type}")
         if request.create_topic and not self._danube.look_up(topic):
-            self._calls.check(caller, "Produce", topic)  # as a producer that makes a topic
+            self._calls.check(caller, "Produce", topic)  # the permission that a producer needs to create a topic
         wanted = ConsumerWanted(
             topic=topic,
             name=request.consumer_name,
@@ -108,7 +108,7 @@ class Clients:
         return ConsumerResponse(request_id=request.request_id, consumer_id=row.id, consumer_name=row.name)
 
     def _find_place(self, principal: Principal, request: ConsumerRequest) -> Future[None] | None:
-        """Look for it beside the loop, for whoever may read the topic; what is wrong with the call is told later."""
+        """Find the start offset in another thread, if the caller may read the topic. `_subscribe` reports errors."""
         broker = self._calls.broker
         try:
             topic, start = parse_danube_topic(request.topic_name), parse_start(request.start)
@@ -128,12 +128,12 @@ class Clients:
         elif request.client == HealthCheckRequest.Consumer:
             known = self._danube.is_consumer(request.id)
         else:
-            raise InvalidValueError("client", f"there is no client type {request.client}")
+            raise InvalidValueError("client", f"unknown client type {request.client}")
         return HealthCheckResponse(status=HealthCheckResponse.OK if known else HealthCheckResponse.CLOSE)
 
 
 def _schema(reference: SchemaReference) -> dict[str, Any]:
-    """Without a version the latest is meant, whatever it is."""
+    """Return the schema fields of `ProducerWanted`. Without a version the latest is meant."""
     kind = reference.WhichOneof("version_ref")
     return {
         "subject": reference.subject,

@@ -1,6 +1,7 @@
-"""What Danube's administration asks about the cluster, answered for the one broker that there is.
+"""Danube's cluster administration, answered for a cluster of one broker.
 
-It leads, it votes, it has all topics, and nothing can be moved. There is no transport of Raft, so its address is empty.
+The broker is leader and only voter and has all topics, so there is nothing to move. There is no Raft transport, so its
+address is empty.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from raceway.listen.danube_calls import Caller, Calls, Handlers
 from raceway.listen.grpc import Methods
 
 NODE_ID = int(BROKER_ID)
-# Terms count elections, and there has been none but the first.
+# The Raft term counts elections; a single broker has had one.
 TERM = 1
 
 
@@ -37,7 +38,7 @@ class ClusterCalls:
         self._calls.serve(methods, "danube_admin.BrokerAdmin", balance, lasting=set())
 
     def _status(self, caller: Caller, request: Empty) -> ClusterStatusResponse:
-        """The log is the journal: what was applied last is its newest position."""
+        """Return the cluster's status. The journal stands for the Raft log: `last_applied` is its last position."""
         self._calls.check(caller, "ManageCluster")
         applied = max(self._calls.broker.journal.next_sequence - 1, 0)
         return ClusterStatusResponse(
@@ -45,7 +46,7 @@ class ClusterCalls:
         )
 
     def _balance(self, caller: Caller, request: ClusterBalanceRequest) -> ClusterBalanceResponse:
-        """Load is the number of topics, as in Danube's strategy `fair`."""
+        """Return the load of the broker: its number of topics, as in Danube's strategy `fair`."""
         self._calls.check(caller, "ManageBroker")
         topics = len(self._calls.broker.danube_admin.topics())
         broker = BrokerLoadInfo(broker_id=NODE_ID, load=topics, topic_count=topics)
@@ -55,6 +56,6 @@ class ClusterCalls:
         )  # fmt: skip
 
     def _rebalance(self, caller: Caller, request: RebalanceRequest) -> RebalanceResponse:
-        """One broker is in balance, whatever it holds: there is nothing to move."""
+        """Succeed without doing anything: one broker is always balanced."""
         self._calls.check(caller, "ManageCluster")
         return RebalanceResponse(success=True)

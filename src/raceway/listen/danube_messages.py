@@ -1,8 +1,8 @@
-"""Messages of the Danube wire, in both directions, and what becomes of them: as many at a time as one read brought.
+"""Sending, receiving and acknowledging messages over the Danube wire.
 
-Sends and acknowledgements of a read are one batch each; their answers leave together when the journal has committed
-them. A receiving stream is a sink of its consumer: the broker asks for room before it gives, so a slow client is given
-nothing and its messages wait in the journal.
+The sends and the acknowledgements of one socket read are one batch each, answered together after the commit. A
+`ReceiveMessages` stream is a sink of its consumer: the broker asks for room before it delivers, so messages for a slow
+client wait in the journal.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from raceway.model.intents import Acknowledge, Return, Send, Sent, Taken
 from raceway.model.security import Principal
 from raceway.model.topics import parse_danube_topic
 
-# What clients take at most, and what may come around a message: names, offset, the broker's address.
+# gRPC clients accept 4 MiB by default; 8 KiB are left for the fields around a payload (names, offset, address).
 LARGEST_DELIVERY = 4 * 1024 * 1024 - 8 * 1024
 
 N = TypeVar("N", AckRequest, NackRequest)
 
 
 class _Named(NamedTuple, Generic[N]):
-    """Requests about one message each, the streams they came on, and their topics."""
+    """Acknowledgements or negative acknowledgements, with their streams and topics."""
 
     streams: list[int]
     requests: list[N]
@@ -47,7 +47,7 @@ class _Named(NamedTuple, Generic[N]):
         self.topics.append(topic)
 
     def places(self) -> tuple[list[str], list[str], list[int]]:
-        """Topics, subscriptions and offsets."""
+        """Return the columns topic, subscription and offset."""
         subscriptions = [request.subscription_name for request in self.requests]
         return self.topics, subscriptions, [min(each.msg_id.topic_offset, LARGEST) for each in self.requests]
 
@@ -109,7 +109,7 @@ class Messages:
             self._settle(session, Return(*named.places(), delays, reasons), named)
 
     def _read(self, session: GrpcSession, calls: list[Call], kind: type[N]) -> _Named[N]:
-        """Requests that say which message they mean, and may."""
+        """Decode requests; refuse those without a message id or without permission."""
         named = _Named[N]([], [], [])
         for stream, data, _ in calls:
             try:
@@ -119,7 +119,7 @@ class Messages:
                 topic = parse_danube_topic(request.msg_id.topic_name)
                 self._broker.security.check(session.principal, "Consume", topic)
             except DecodeError:
-                self._calls.refuse(session, stream, MalformedError(f"the bytes are no {kind.DESCRIPTOR.name}"))
+                self._calls.refuse(session, stream, MalformedError(f"malformed {kind.DESCRIPTOR.name}"))
             except RacewayError as error:
                 self._calls.refuse(session, stream, error)
             else:
@@ -150,23 +150,23 @@ class Messages:
                 topic = self._broker.danube.consumer_topic(consumer_id)
                 self._calls.check(Caller(session, self._calls.principal(head)), "Consume", topic)
             except DecodeError:
-                self._calls.refuse(session, stream, MalformedError("the bytes are no ReceiveRequest"))
+                self._calls.refuse(session, stream, MalformedError("malformed ReceiveRequest"))
             except RacewayError as error:
-                # Clients ask again at once, and again: this is what slows them down.
+                # Clients retry without a pause: the delay is what slows them down.
                 self._calls.refuse(session, stream, error, after_s=self._calls.settings.refusal_ms / 1000)
             else:
                 Receiver(self._calls, session, stream, self._calls.principal(head)).open(consumer_id)
 
 
 class Waiting:
-    """Calls of one batch that wait for the commit: called by the journal, perhaps before the outcome is known."""
+    """Calls of one batch that wait for the commit. The journal may call back before `perform` has returned."""
 
     __slots__ = ("_calls", "_committed", "_error", "_open", "_request_ids", "_session", "_settled", "_streams")
 
     def __init__(self, calls: Calls, session: GrpcSession, streams: list[int], request_ids: list[int]) -> None:
         self._calls, self._session = calls, session
         self._streams, self._request_ids = streams, request_ids
-        # Rows that are neither answered nor refused; None while that is all of them.
+        # Rows that are neither answered nor refused; None means all of them.
         self._open: set[int] | None = None
         self._settled = self._committed = False
         self._error: RacewayError | None = None
@@ -176,11 +176,11 @@ class Waiting:
             self._calls.refuse(self._session, self._streams[row], error)
 
     def answer(self, rows: Iterable[int]) -> None:
-        """Now, whatever becomes of the others."""
+        """Answer these rows now, without waiting for the commit."""
         self._answer(self._leave_out(rows))
 
     def settle(self) -> None:
-        """Every row that had to be dealt with by itself was."""
+        """Note that `perform` has returned and its refusals were sent: only the commit is outstanding."""
         self._settled = True
         if self._committed:
             self._end()
@@ -202,17 +202,17 @@ class Waiting:
         if self._error is None:
             self._answer(rows)
         else:
-            # Some of it may have reached the disk: not to be repeated without thought.
+            # INTERNAL, not UNAVAILABLE: part of the batch may be on disk, so clients must not retry automatically.
             self._session.refuse_many([self._streams[row] for row in rows], Status.INTERNAL, str(self._error))
 
     def _answer(self, rows: Iterable[int]) -> None:
-        """All three kinds of answers hold the request's id as their only field."""
+        """Send the answers: all three message types have the request id (field 1) as their only field."""
         streams, request_ids = self._streams, self._request_ids
         self._session.answer_many([(streams[row], b"\x08" + varint(request_ids[row])) for row in rows])
 
 
 class Receiver:
-    """One open `ReceiveMessages`: a sink of the broker above, a stream of the door below."""
+    """An open `ReceiveMessages` call: connects a sink of the broker with a gRPC server stream."""
 
     largest = LARGEST_DELIVERY
 
@@ -226,7 +226,7 @@ class Receiver:
         self._session = session
 
     def open(self, consumer_id: int) -> None:
-        """Raises nothing: the consumer was there a moment ago."""
+        """Attach to the consumer; end the stream with an error if it has been removed in the meantime."""
         try:
             self._above = self._calls.broker.danube.open_stream(consumer_id, self)
         except UnknownConsumerError as error:
@@ -237,7 +237,7 @@ class Receiver:
 
     def take(self, delivery: Delivery) -> None:
         try:
-            # Again with each batch: a binding may have gone since the stream was opened.
+            # Checked for each batch: a binding may have been deleted since the stream was opened.
             self._calls.broker.security.check(self._principal, "Consume", delivery.topic.name)
         except ForbiddenError as error:
             self._leave(error)
@@ -247,7 +247,7 @@ class Receiver:
         self._below.send(self._deliverer.encode(delivery.batch, delivery.rows))
 
     def end(self, error: RacewayError | None) -> None:
-        """None: a newer stream has taken this one's place."""
+        """End the stream. `error` is None if a newer stream has replaced this one."""
         if error is None:
             self._below.end()
             return
@@ -255,7 +255,7 @@ class Receiver:
         self._calls.broker.loop.call_later(delay_s, partial(self._below.end, status_of(error), str(error)))
 
     def _leave(self, error: RacewayError) -> None:
-        """Messages that were to be written go back to their subscription."""
+        """Detach from the consumer and end the stream. Undelivered messages return to their subscription."""
         above, self._above = self._above, None
         if above is not None:
             self._calls.broker.loop.call_soon(above.close)

@@ -1,7 +1,7 @@
-"""The schema registry as Danube's clients see it: eleven calls, each one verb of the bus's registry.
+"""The schema registry over the Danube wire: eleven calls, each one operation of the bus's registry.
 
-Whoever may look a topic up may read schemas; whoever changes them needs `ManageSchema`. A subject belongs to no
-namespace, so both are asked for the whole cluster; a topic's settings are asked for that topic.
+Reading schemas needs `Lookup`, changing them `ManageSchema`. Subjects belong to no namespace, so both permissions are
+checked for the whole cluster; for a topic's settings they are checked for that topic.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class RegistryCalls:
         return self._maybe_read(principal, request.schema_type, request.new_schema_definition)
 
     def _maybe_read(self, principal: Principal, schema_type: str, definition: bytes) -> Future[None] | None:
-        """A large definition is read beside the loop, for those who may have it read."""
+        """Start to parse a large definition in another thread, if the caller has the permission."""
         security = self._calls.broker.security
         wanted: tuple[Permission, ...] = ("ManageSchema", "Lookup")
         if security.enabled and not any(security.allows(principal, each, None) for each in wanted):
@@ -149,7 +149,7 @@ class RegistryCalls:
         )  # fmt: skip
 
     def _schema(self, version: SchemaVersion) -> GetSchemaResponse:
-        """The definition is the one that was registered, byte for byte."""
+        """Encode a version. The definition is returned byte for byte as it was registered."""
         return GetSchemaResponse(
             schema_id=version.schema_id, version=version.version, subject=version.subject,
             schema_type=version.schema_type, schema_definition=version.definition, description=version.description,
@@ -158,7 +158,7 @@ class RegistryCalls:
         )  # fmt: skip
 
     def _may_read(self, caller: Caller) -> None:
-        """Raises ForbiddenError. Whoever may change schemas may read them too."""
+        """Check that the caller may read schemas: `Lookup` or `ManageSchema`. Raises ForbiddenError."""
         try:
             self._calls.check(caller, "Lookup")
         except ForbiddenError:
@@ -190,7 +190,7 @@ class RegistryCalls:
         )  # fmt: skip
 
     def _topics(self, caller: Caller, name: str) -> list[Topic]:
-        """The topic, or the partitions it stands for. Raises UnknownTopicError."""
+        """Return the topic itself, or its partitions if it is partitioned. Raises UnknownTopicError."""
         canonical = parse_danube_topic(name)
         self._calls.check(caller, "ManageSchema", canonical)
         names = self._calls.broker.danube.partitions(canonical)

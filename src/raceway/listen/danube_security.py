@@ -1,4 +1,4 @@
-"""Roles and bindings over the Danube wire: who may do what is managed by those who may manage the cluster."""
+"""Roles and bindings over the Danube wire. All calls need `ManageCluster`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SecurityCalls:
         self._calls.serve(methods, "danube_admin.SecurityAdmin", handlers, LASTING)
 
     def _create_role(self, caller: Caller, request: Role) -> SecurityResponse:
-        """A repeat gives the role these permissions and no others."""
+        """Create a role, or replace the permissions of an existing one."""
         self._calls.check(caller, "ManageCluster")
         self._security.put_role(request.name, request.permissions)
         return SecurityResponse(success=True)
@@ -73,7 +73,7 @@ class SecurityCalls:
         return _shown(self._security.binding(request.id))
 
     def _list_bindings(self, caller: Caller, request: BindingListRequest) -> BindingListResponse:
-        """Those of exactly this scope."""
+        """Return the bindings of exactly this scope and resource."""
         self._calls.check(caller, "ManageCluster")
         scope = request.scope.lower()
         wanted = (scope, _resource(scope, request.resource))
@@ -91,7 +91,7 @@ class SecurityCalls:
 
 
 def _resource(scope: str, sent: str) -> str:
-    """As the bus knows it. Raises NameInvalidError."""
+    """Return the canonical name of a resource. Raises NameInvalidError."""
     if scope == "topic" and sent:
         return parse_danube_topic(sent)
     return parse_namespace(sent) if scope == "namespace" and sent else sent

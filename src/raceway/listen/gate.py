@@ -1,4 +1,4 @@
-"""All connections of one wire: who is there, when nobody is read from, and the sweep for silent and stalled ones."""
+"""All connections of one wire: the set of sessions, pausing input, the periodic sweep for idle and stalled peers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from raceway.broker.broker import Broker
 
 
 class Guest(Protocol):
-    """What a gate needs of a session."""
+    """The methods of a session that a gate calls."""
 
     def pause(self) -> None: ...
     def resume(self) -> None: ...
@@ -22,7 +22,7 @@ S = TypeVar("S", bound=Guest)
 
 
 class Gate(Generic[S]):
-    """`max_connections`: 0 is no limit."""
+    """The open connections of one wire. `max_connections` of 0 means no limit."""
 
     def __init__(
         self, broker: Broker, listen: config.Listen, time: Callable[[], float], max_connections: int = 0
@@ -35,40 +35,47 @@ class Gate(Generic[S]):
         self.paused = False
 
     def has_room(self) -> bool:
-        """May one more peer come in? One that may not is counted."""
+        """Return whether one more connection is allowed. A rejected one is counted."""
         if self._max_connections and len(self.sessions) >= self._max_connections:
             self.broker.meter.counts["connection.rejected"] += 1
             return False
         return True
 
     def is_ours(self, host: bytes | None, origin: bytes | None, fetch_site: bytes | None) -> bool:
-        """Pages of other sites, and names that are not ours, are refused; programs say nothing of either."""
+        """Return whether a request may come from here: False for pages of other sites and for foreign host names.
+
+        Protects against cross-site requests and DNS rebinding. Programs that are not browsers send neither header.
+        """
+        # RFC 9110, 7.2: Host names the server the client wanted. A rebound DNS name shows up here as a foreign host.
         hosts = (self.listen.host, *self.listen.hosts)
         addresses = [f"//{host.decode('latin-1')}"] if host is not None else []
+        # RFC 6454, 7: a browser names the site of the page that makes the request.
         addresses += [origin.decode("latin-1")] if origin is not None else []
         return fetch_site != b"cross-site" and all(config.names_us(address, hosts) for address in addresses)
 
     def pause(self, paused: bool) -> None:
-        """The journal is behind, or has caught up: nobody is read from meanwhile."""
+        """Stop or restart reading from all sessions. The journal asks for it when its write queue is long."""
         self.paused = paused
         for session in list(self.sessions):
             if paused:
                 session.pause()
             else:
+                # A peer that could not be read from must not be closed as idle.
                 session.hear()
                 session.resume()
 
     def output_mark(self) -> int:
-        """How much may wait for one connection: its share of what may wait for all."""
+        """Return the output limit of one connection: its share of the limit for all, at least 1 MiB."""
+        # Divided evenly, so that many slow connections together stay within the limit.
         share = self.listen.output_total_bytes // max(1, len(self.sessions))
         return min(self.listen.output_bytes, max(share, config.MIB))
 
     def drain(self) -> None:
-        """The bus is about to stop. Wires that can say so, do."""
+        """Announce the shutdown to peers, on wires that have a message for it. A no-op here."""
 
     def sweep(self) -> None:
-        """An end for peers silent too long and for messages that never end; what else a wire does now and then."""
-        if self.paused:  # nobody is read from, so nobody can be blamed for silence
+        """Call `sweep` of every session: close idle and stalled peers, send heartbeats."""
+        if self.paused:  # input is paused, so silence is not the peers' fault
             return
         now = self.time()
         for session in list(self.sessions):

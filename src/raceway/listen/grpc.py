@@ -1,10 +1,10 @@
-"""The gRPC door: calls of the codec to whoever serves them, and their answers back.
+"""The gRPC server: dispatches calls of the codec to their handlers and writes the answers.
 
-All calls of one method that a read brought are handed over together, so that a thousand publishes become one batch.
-Handlers do not wait: they answer at once or later, by the number of the stream. Streams that are gone by then, because
-the peer gave them up, their time ran out or the connection died, swallow their answers.
+All calls of one method in one socket read are passed to the handler together, so that a thousand publishes become one
+batch. Handlers do not block: they answer immediately or later, by stream id. Answers to streams that have ended in the
+meantime (reset by the peer, deadline exceeded, connection lost) are discarded.
 
-A server stream has one pump, its owner's: it looks at `room`, sends, and is told when there is room again.
+The owner of a server stream does its own pumping: it checks `room`, sends, and is called back when there is room again.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ log = structlog.get_logger("raceway.listen")
 
 __all__ = ["Call", "CallHead", "GrpcGate", "GrpcSession", "GrpcTcp", "Intake", "Methods", "ServerStream", "Status"]
 
+# Opaque data of our PING frames, 8 octets (RFC 9113, 6.7).
 KEEPALIVE = b"raceway!"
-# When a peer has been counted out: how many answers more than the output limit may wait for windows it does not open.
+# A peer is closed when this multiple of the output limit waits for flow-control windows that it does not open.
 WAITING_LIMIT = 2
 
 Handler = Callable[["GrpcSession", list[Call]], None]
@@ -44,49 +45,50 @@ Verdict = tuple[Status, str]
 
 
 class Intake(Protocol):
-    """Who takes the requests of a call that is a stream in both directions."""
+    """Receiver of the requests of one bidirectional call."""
 
     def take(self, message: bytes) -> None: ...
     def finish(self) -> None:
-        """The peer has asked everything; it still listens."""
+        """Handle the end of the requests (half-close): the peer still reads answers."""
 
     def close(self) -> None:
-        """The call is over, by no doing of ours."""
+        """Handle the end of a call that the peer cancelled, or whose connection or deadline ended it."""
 
 
 StreamHandler = Callable[["GrpcSession", int, CallHead], Intake]
 
 
 class Methods:
-    """Who serves what, by path. Complete before the door opens."""
+    """Handlers by path. Must be complete before the port opens."""
 
     def __init__(self) -> None:
         self.handlers: dict[str, Handler] = {}
         self.stream_handlers: dict[str, StreamHandler] = {}
         self.kinds: dict[bytes, bool] = {}
+        # Called when the shutdown starts.
         self.drains: list[Callable[[], None]] = []
 
     def unary(self, path: str, handler: Handler) -> None:
-        """One request, one answer."""
+        """Register a method with one request and one answer."""
         self.handlers[path] = handler
         self.kinds[path.encode()] = False
 
     def server_stream(self, path: str, handler: Handler) -> None:
-        """One request, many answers: the handler opens a stream for each call, or refuses it."""
+        """Register a method with one request and many answers: its handler opens a stream per call, or refuses it."""
         self.unary(path, handler)
 
     def bidi(self, path: str, handler: StreamHandler) -> None:
-        """Many requests, many answers."""
+        """Register a method with many requests and many answers."""
         self.stream_handlers[path] = handler
         self.kinds[path.encode()] = True
 
     def at_drain(self, call: Callable[[], None]) -> None:
-        """Have this called when the bus is about to stop."""
+        """Register a callback for the start of the shutdown."""
         self.drains.append(call)
 
 
 class GrpcGate(Gate["GrpcSession"]):
-    """All connections of the gRPC door. `authorize`, if set, is asked once for each head of a read: None lets it in."""
+    """All gRPC connections. `authorize`, if set, is called once per distinct head of a read; None means allowed."""
 
     def __init__(
         self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop, methods: Methods
@@ -95,6 +97,7 @@ class GrpcGate(Gate["GrpcSession"]):
         self.settings = settings = listen.grpc
         self.methods = methods
         self.authorize: Callable[[GrpcSession, CallHead], Verdict | None] | None = None
+        # Per network, not per connection: see `may_reset`.
         self._resets = Buckets(loop.time)
         self.limits = GrpcLimits(
             message_bytes=settings.message_limit,
@@ -107,13 +110,16 @@ class GrpcGate(Gate["GrpcSession"]):
         )
 
     def may_reset(self, network: str) -> bool:
-        """May one more stream of this address be given up? A new connection is no new beginning."""
+        """Return whether the rate limit of stream resets of this network allows one more."""
+        # "Rapid reset" (CVE-2023-44487; RFC 9113, 10.5): a client that opens and resets streams without end. Counted
+        # across connections, because reconnecting is cheap.
         return self._resets.take(network, self.settings.reset_rate, self.settings.reset_burst)
 
     def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> GrpcSession:
         return GrpcSession(self, transport, codec)
 
     def drain(self) -> None:
+        # Health first: watchers must hear of the shutdown before the GOAWAY.
         for call in self.methods.drains:
             call()
         for session in list(self.sessions):
@@ -121,6 +127,8 @@ class GrpcGate(Gate["GrpcSession"]):
 
 
 class GrpcTcp(StreamProtocol):
+    """gRPC over TCP or TLS."""
+
     def __init__(self, gate: GrpcGate) -> None:
         self._codec = GrpcConnection(gate.limits, gate.methods.kinds)
         super().__init__(gate, self._codec)
@@ -132,14 +140,16 @@ class GrpcTcp(StreamProtocol):
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
         session = self._session
+        # The codec stops after a number of unusual frames, so that one peer cannot hold up the loop with them.
         if self._codec.http2.halted and session is not None and session.open:
             session.pause()
             session.broker.turn.call_soon(self._go_on)
 
     def _go_on(self) -> None:
-        """Others have had their turn: the rest of what was read."""
+        """Process the rest of the last read, after other connections had their turn."""
         if self._session is not None and self._session.open:
             self._session.resume()
+            # The codec has the rest of the last read in its buffer.
             self.data_received(b"")
 
     def drop_input(self) -> None:
@@ -158,9 +168,9 @@ class GrpcTcp(StreamProtocol):
 
 
 class ServerStream:
-    """An answer of many messages, as its owner sees it.
+    """An answer of many messages, as the handler sees it.
 
-    `on_closed` is called once, when the stream ends by no doing of the owner.
+    `on_closed` is called once if the stream ends other than by `end`: cancelled, deadline exceeded, connection lost.
     """
 
     __slots__ = ("_session", "id", "on_closed", "on_room")
@@ -178,9 +188,7 @@ class ServerStream:
 
     @property
     def room(self) -> int:
-        """How many bytes may still be handed over; one large message may exceed it. Look before you send: whoever finds
-        none is told by `on_room` when there is some again.
-        """
+        """Bytes that may be sent now; one large message may exceed it. If 0 or less, `on_room` is called later."""
         return self._session.room(self.id) if self.open else 0
 
     def send(self, messages: Sequence[bytes]) -> None:
@@ -188,12 +196,14 @@ class ServerStream:
             self._session.send(self.id, messages)
 
     def end(self, status: Status = Status.OK, text: str = "") -> None:
-        """After everything that was sent. `on_closed` is not called for this."""
+        """End the stream with trailers after all pending messages. Does not call `on_closed`."""
         if self.open:
             self._session.end(self.id, status, text)
 
 
 class GrpcSession(Session):
+    """An HTTP/2 connection with its calls and streams."""
+
     wire: ClassVar[bytes] = DANUBE
 
     def __init__(self, gate: GrpcGate, transport: asyncio.Transport, codec: GrpcConnection) -> None:
@@ -204,16 +214,17 @@ class GrpcSession(Session):
         self.streams: dict[int, ServerStream] = {}
         self._codec = codec
         self._intakes: dict[int, Intake] = {}
-        # Streams that have no room: because of what they let wait themselves, or because of the connection, in turn.
+        # Streams without room: over their own limit, or (in order of waiting) because of the connection's limit.
         self._full: set[int] = set()
         self._held: OrderedDict[int, None] = OrderedDict()
         self._output_full = False
-        self._written = 0  # in this turn
+        self._written = 0  # bytes in this turn
+        # Size of the transport's buffer at the last sweep: a change shows that the peer reads.
         self._buffered = 0
         self._deadlines: TimerWheel[int] = TimerWheel()
         self._ticks = False
         self._swept = gate.time()
-        # The connection is gone, and whoever had streams on it did not end them first.
+        # The connection was lost while streams were open: deliveries in flight may not have arrived.
         self.lost = False
         self._asked: float | None = None
         self.handlers = {Arrivals: self._arrived}
@@ -224,11 +235,12 @@ class GrpcSession(Session):
     def start(self) -> None:
         super().start()
         self._codec.start(self.write)
-        self._began = self._gate.time()  # a peer that never says anything is stalled too
+        self._began = self._gate.time()  # without even the preface (RFC 9113, 3.4) a peer counts as stalled
 
     def stop(self, reason: str) -> None:
         if self.open:
             self.lost = True
+            # Taken out first: callbacks may look at `streams`, and must not find streams of a closed connection.
             streams, self.streams = self.streams, {}
             intakes, self._intakes = self._intakes, {}
             self._full.clear()
@@ -247,29 +259,30 @@ class GrpcSession(Session):
         super().refuse_unfinished(error)
 
     def say_goodbye(self) -> None:
-        """No new calls; what is open may go on."""
-        self._codec.http2.go_away("the bus stops")
+        """Send GOAWAY: no new calls are accepted, open ones may finish (RFC 9113, 6.8)."""
+        self._codec.http2.go_away("server is shutting down")
 
     def close(self, reason: str) -> None:
         if self.open:
+            # UNAVAILABLE: clients may retry on another connection.
             for number in list(self.streams):
                 self._codec.end(number, Status.UNAVAILABLE, reason)
-            if self._codec.fault is None:
+            if self._codec.fault is None:  # otherwise the codec has sent GOAWAY with the error code already
                 self._codec.http2.go_away(reason)
             self.flush()
         self.stop(reason)
         self.transport.close()
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        """Calls of this wire never become requests of the bus."""
+        """Never called: calls of this wire do not become requests of the bus."""
 
     def fail(self, request: Pending, error: RacewayError) -> None:
-        """As `answer`."""
+        """Never called, like `answer`."""
 
-    # ---- what the peer does ------------------------------------------------------------------------------------------
+    # ---- input -------------------------------------------------------------------------------------------------------
 
     def _arrived(self, arrivals: Arrivals) -> None:
-        # Streams that were open and are given up go first: a call of the same read may be about what they held.
+        # Reset streams first: a call of the same read may concern messages that were in flight on them.
         for note in arrivals.notes:
             if type(note) is Gone and note.stream in self.streams:
                 self._gone(note)
@@ -282,15 +295,16 @@ class GrpcSession(Session):
         if fault is not None and self.open:
             self.broker.count_error(self)
             self.broker.meter.counts["connection.failed"] += 1
-            log.warning("broken", peer=self.id, address=self.address, reason=fault.reason)
+            log.warning("http2 connection error", peer=self.id, address=self.address, reason=fault.reason)
             self.close(fault.reason)
 
     def _dispatch(self, calls: list[Call]) -> None:
-        """Calls to their handlers: all of one method at once, methods in the order of their first calls."""
+        """Pass calls to their handlers: all of one method together, methods in the order of their first calls."""
         groups: dict[str, list[Call]] = {}
         group, last = list[Call](), None
         for call in calls:
             head = call[2]
+            # The codec shares one head between calls with identical header blocks: authorize it once.
             if head is not last:
                 last = head
                 verdict = self._verdict(head)
@@ -311,14 +325,15 @@ class GrpcSession(Session):
         try:
             return authorize(self, head)
         except Exception:
-            log.exception("nobody can be let in", peer=self.id)
+            log.exception("authorization callback failed", peer=self.id)
             return Status.INTERNAL, "internal error"
 
     def _handle(self, path: str, calls: list[Call]) -> None:
         try:
             self.gate.methods.handlers[path](self, calls)
         except Exception:
-            log.exception("a call failed", method=path, peer=self.id)
+            # One of the calls may be at fault; which one is not known, so all of them fail.
+            log.exception("gRPC handler failed", method=path, peer=self.id)
             self.refuse_many([call[0] for call in calls], Status.INTERNAL, "internal error")
 
     def _opened(self, note: Opened) -> None:
@@ -347,7 +362,7 @@ class GrpcSession(Session):
         self._leave(note.stream)
 
     def _leave(self, number: int) -> None:
-        """This call is over, by no doing of whoever serves it."""
+        """Forget a call that ended other than by its handler, and tell the handler."""
         intake = self._intakes.pop(number, None)
         stream = self.streams.pop(number, None)
         self._forget_room(number)
@@ -357,22 +372,24 @@ class GrpcSession(Session):
             self._tell(stream.on_closed)
 
     def _tell(self, call: Callable[[], None], stream: int | None = None) -> None:
-        """Somebody else's code: its faults are not the connection's, but they end the call."""
+        """Run a handler's callback. An exception is logged and ends the call, not the connection."""
         try:
             call()
         except Exception:
-            log.exception("a call failed", peer=self.id)
+            log.exception("gRPC stream callback failed", peer=self.id)
             if stream is not None:
                 self.refuse(stream, Status.INTERNAL, "internal error")
 
     # ---- deadlines ---------------------------------------------------------------------------------------------------
 
     def _expect(self, stream: int, timeout_s: float) -> None:
+        # `grpc-timeout` runs from the arrival of the headers. The client keeps its own timer; ours frees the stream.
         now_ms = self._gate.time() * 1000
         if not self._ticks:
             self._ticks = True
             self.broker.loop.call_later(TICK_MS / 1000, self._expire)
         self._deadlines.add(now_ms + timeout_s * 1000, now_ms, stream)
+        # Answered calls stay in the wheel until their deadline: long ones would pile up.
         if len(self._deadlines) > 2 * self.gate.settings.max_streams:
             self._deadlines.retain(self._codec.http2.streams)
 
@@ -390,17 +407,18 @@ class GrpcSession(Session):
     # ---- answers -----------------------------------------------------------------------------------------------------
 
     def answer_many(self, answers: Iterable[tuple[int, bytes]]) -> None:
-        """(stream, message) each, with status OK."""
+        """Answer unary calls, each given as (stream, message), with status OK."""
         self._codec.answer_many(answers)
 
     def refuse(self, stream: int, status: Status, text: str, *, after_s: float = 0.0) -> None:
-        """An answer that is only a status; after a while if the peer would ask again at once. Ends open streams too."""
-        if after_s:
+        """End a call with an error status, after `after_s` seconds. Works for unanswered calls and open streams."""
+        if after_s:  # clients that retry without a pause are slowed down
             self.broker.loop.call_later(after_s, partial(self.refuse, stream, status, text))
             return
         if not self.open:
             return
         self.broker.count_error(self)
+        # A stream whose response headers were sent ends with trailers; any other gets a Trailers-Only response.
         if stream in self.streams:
             self._codec.end(stream, status, text)
         else:
@@ -412,16 +430,17 @@ class GrpcSession(Session):
             self.refuse(stream, status, text)
 
     def open_stream(self, stream: int, on_closed: Callable[[], None], on_room: Callable[[], None]) -> ServerStream:
-        """Begin to answer with many messages. If the peer has given up by now, `on_closed` follows."""
+        """Start an answer of many messages. If the peer has reset the stream already, `on_closed` is called soon."""
         opened = self.streams[stream] = ServerStream(self, stream, on_closed, on_room)
         if stream in self._codec.http2.streams:
             self._codec.open(stream)
         else:
+            # Later, not now: the caller does not have the stream yet.
             self.broker.turn.call_soon(partial(self._leave, stream))
         return opened
 
     def room(self, stream: int) -> int:
-        """How many bytes may be handed over for one stream. Whoever finds none is told when there is some again."""
+        """Return how many bytes may be sent on one stream. If 0 or less, its `on_room` is called when that changes."""
         stream_room, connection_room = self._stream_room(stream), self._connection_room()
         if stream_room <= 0:
             self._full.add(stream)
@@ -437,7 +456,7 @@ class GrpcSession(Session):
         return self.gate.settings.stream_bytes - self._codec.out.waits(stream)
 
     def _connection_room(self) -> int:
-        """What may wait for all windows together, and in this turn for the socket."""
+        """Return what may be queued for all flow-control windows together, and in this turn for the socket."""
         if self._output_full:
             return 0
         return min(self._output_bytes - self._codec.out.waiting, HIGH_WATER - self._written)
@@ -453,7 +472,7 @@ class GrpcSession(Session):
         self._codec.end(stream, status, text)
 
     def fill(self) -> None:
-        """The socket takes no more for now."""
+        """Note that the transport's write buffer is full."""
         self._output_full = True
 
     def drained(self) -> None:
@@ -461,7 +480,9 @@ class GrpcSession(Session):
         self._tell_room()
 
     def _tell_room(self) -> None:
-        """Whoever has waited longest goes first, until the connection has no more room."""
+        """Call `on_room` of waiting streams, the longest-waiting first, until the connection has no more room."""
+        # RFC 9113, 5.2.1: windows exist per stream and per connection; a stream needs room in both.
+        # Streams whose queued bytes were sent since the last call.
         for number in self._codec.out.take_moved():
             if number in self._full and self._stream_room(number) > 0:
                 self._full.discard(number)
@@ -482,27 +503,29 @@ class GrpcSession(Session):
         self._tell_room()
         waiting = self._codec.out.waiting
         if waiting > WAITING_LIMIT * self._output_bytes and self.open:
-            self.cut("too slow", "bus.slow_closed", waiting=waiting)
+            self.cut("output limit exceeded", "bus.slow_closed", waiting=waiting)
 
-    # ---- time passes -------------------------------------------------------------------------------------------------
+    # ---- timers ------------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
         settings = self.gate.settings
+        # Refills the budget of control frames, which bounds floods of them (RFC 9113, 10.5).
         self._codec.http2.relax(int(settings.flood_rate * (now - self._swept)) + 1)
         self._swept = now
         self._notice_reading()
         if self.cut_stuck(now):
             return
         if self.is_stalled(now):
-            self.cut("unfinished message", "bus.stalled_closed")
+            self.cut("message not completed in time", "bus.stalled_closed")
         elif self._asked is not None and (now - self._asked) * 1000 >= settings.keepalive_timeout_ms:
-            self.cut("no answer to a ping", "bus.silent_closed")
+            self.cut("no answer to PING", "bus.silent_closed")
         elif self._asked is None and self.silence_ms(now) >= settings.keepalive_ms:
+            # RFC 9113, 6.7: the peer must answer a PING; any other frame of it counts as well (`hear`).
             self._asked = now
             self._codec.http2.ping(KEEPALIVE)
 
     def _notice_reading(self) -> None:
-        """While much waits for the peer we do not hear it; but as long as it takes bytes it lives."""
+        """Reset the idle timer while the peer reads our output: its answer to a PING may be behind paused input."""
         buffered, self._buffered = self._buffered, self.transport.get_write_buffer_size()
         if self._output_full and buffered != self._buffered:
             self.hear()

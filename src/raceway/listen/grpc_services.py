@@ -1,4 +1,4 @@
-"""Two services that every gRPC server is expected to have: health, and reflection of its own descriptors."""
+"""Two standard gRPC services: health checking (`grpc.health.v1`) and server reflection (`v1` and `v1alpha`)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from raceway.codec.grpc_head import CallHead, Status
 from raceway.listen.grpc import Call, GrpcSession, Methods, ServerStream
 
 HEALTH = "grpc.health.v1.Health"
-# The second is what older tools ask for; its messages are the same.
+# Older tools call v1alpha; its messages are the same.
 REFLECTIONS = ("grpc.reflection.v1.ServerReflection", "grpc.reflection.v1alpha.ServerReflection")
 
 _SERVING, _NOT_SERVING, _UNKNOWN = (
@@ -26,7 +26,7 @@ _SERVING, _NOT_SERVING, _UNKNOWN = (
 
 
 class HealthBoard:
-    """Which services are well, and who watches them. The name "" stands for the whole server."""
+    """Health of each service, and the open Watch streams. The name "" stands for the whole server."""
 
     def __init__(self) -> None:
         self._well: dict[str, bool] = {}
@@ -46,7 +46,7 @@ class HealthBoard:
         return service in self._well
 
     def state(self, service: str) -> bytes:
-        """The answer to be given, encoded."""
+        """Return the encoded HealthCheckResponse of a service."""
         well = self._well.get(service)
         return _UNKNOWN if well is None else _SERVING if well else _NOT_SERVING
 
@@ -63,7 +63,7 @@ class HealthBoard:
 
 
 class _Watcher:
-    """One Watch stream. Who is behind hears the latest state only."""
+    """A Watch stream. A slow reader gets the latest state only."""
 
     def __init__(self, session: GrpcSession, stream: int, on_closed: Callable[[], None]) -> None:
         self._stream: ServerStream = session.open_stream(stream, on_closed, self._has_room)
@@ -82,16 +82,17 @@ class _Watcher:
 
 
 def add_health(methods: Methods, board: HealthBoard) -> None:
-    """`grpc.health.v1.Health`. When the bus is about to stop it says so."""
+    """Register `grpc.health.v1.Health`. All services become NOT_SERVING when the shutdown starts."""
 
     def check(session: GrpcSession, calls: list[Call]) -> None:
         for stream, service in _services(session, calls):
             if board.is_known(service):
                 session.answer_many([(stream, board.state(service))])
             else:
-                session.refuse(stream, Status.NOT_FOUND, f"there is no service {service}")
+                session.refuse(stream, Status.NOT_FOUND, f"unknown service {service}")
 
     def watch(session: GrpcSession, calls: list[Call]) -> None:
+        # Health checking protocol: Watch of an unknown service answers SERVICE_UNKNOWN and stays open; Check fails.
         for stream, service in _services(session, calls):
             board.watch(service, session, stream)
 
@@ -101,25 +102,25 @@ def add_health(methods: Methods, board: HealthBoard) -> None:
 
 
 def _services(session: GrpcSession, calls: list[Call]) -> list[tuple[int, str]]:
-    """Which service each call asks about; those that cannot be read are refused."""
+    """Decode the service name of each call; refuse malformed calls."""
     found = []
     for stream, message, _ in calls:
         try:
             found.append((stream, HealthCheckRequest.FromString(message).service))
         except DecodeError:
-            session.refuse(stream, Status.INVALID_ARGUMENT, "the bytes are no HealthCheckRequest")
+            session.refuse(stream, Status.INVALID_ARGUMENT, "malformed HealthCheckRequest")
     return found
 
 
 class DescriptorFiles(Protocol):
-    """Where reflection finds descriptors: serialized FileDescriptorProtos."""
+    """Source of descriptors for reflection: serialized FileDescriptorProtos."""
 
     def file_by_name(self, name: str) -> bytes | None: ...
     def file_containing(self, symbol: str) -> bytes | None: ...
 
 
 class PoolFiles:
-    """The files of a descriptor pool, and the one of reflection under its older name too."""
+    """The files of a descriptor pool, plus the reflection file under its v1alpha name."""
 
     def __init__(self, pool: DescriptorPool) -> None:
         self._pool = pool
@@ -136,13 +137,13 @@ class PoolFiles:
         return self._maybe_file(self._pool.FindFileContainingSymbol, symbol) or self._maybe_file(self._method, symbol)
 
     def _method(self, symbol: str) -> object:
-        """The pool finds services, but none of their methods. Raises KeyError."""
+        """Return the file of a method's service: the pool does not find methods by name. Raises KeyError."""
         service, _, name = symbol.rpartition(".")
         return self._pool.FindServiceByName(service).methods_by_name[name].containing_service.file
 
     def _maybe_file(self, find: Callable[[str], object], name: str) -> bytes | None:
         try:
-            return bytes(find(name).serialized_pb)  # type: ignore[attr-defined]  # of a file's descriptor
+            return bytes(find(name).serialized_pb)  # type: ignore[attr-defined]  # both finders return a FileDescriptor
         except (KeyError, UnicodeError):
             return None
 
@@ -169,9 +170,9 @@ def add_reflection(methods: Methods, services: Callable[[], list[str]], files: D
 
 
 class _Reflection:
-    """One conversation: questions in, answers out, in order. Who reads no answers is asked no more questions of."""
+    """A ServerReflectionInfo call: answers requests in order. Refused if the peer does not read its answers."""
 
-    # Questions that may wait while the peer does not read; then it is refused.
+    # Requests that may wait while the peer does not read answers.
     WAITING = 100
 
     def __init__(
@@ -186,7 +187,7 @@ class _Reflection:
     def take(self, message: bytes) -> None:
         self._questions.append(message)
         if len(self._questions) > self.WAITING:
-            self._stream.end(Status.RESOURCE_EXHAUSTED, "more questions than answers were read")
+            self._stream.end(Status.RESOURCE_EXHAUSTED, "too many unread answers")
         self._go_on()
 
     def finish(self) -> None:
@@ -201,7 +202,7 @@ class _Reflection:
             try:
                 question = ServerReflectionRequest.FromString(self._questions.popleft())
             except DecodeError:
-                self._stream.end(Status.INVALID_ARGUMENT, "the bytes are no ServerReflectionRequest")
+                self._stream.end(Status.INVALID_ARGUMENT, "malformed ServerReflectionRequest")
                 return
             self._stream.send([self._answer(question).SerializeToString()])
         if self._finished and not self._questions:
@@ -222,13 +223,13 @@ class _Reflection:
             )
             self._describe(answer, found)
         elif kind in ("file_containing_extension", "all_extension_numbers_of_type"):
-            self._refuse(answer, Status.NOT_FOUND, "there are no extensions")
+            self._refuse(answer, Status.NOT_FOUND, "no extensions are defined")
         else:
-            self._refuse(answer, Status.UNIMPLEMENTED, "a question of a kind that is not known here")
+            self._refuse(answer, Status.UNIMPLEMENTED, "unknown kind of reflection request")
         return answer
 
     def _describe(self, answer: ServerReflectionResponse, file: bytes | None) -> None:
-        """The file and everything it needs, so that nobody has to ask again."""
+        """Add the file and all its transitive dependencies to the answer."""
         if file is None:
             self._refuse(answer, Status.NOT_FOUND, "no such file or symbol")
             return

@@ -1,7 +1,7 @@
-"""The MB wire's sessions: events of the codec to the broker, and back.
+"""Sessions of the MB wire: pass events of the codec to the broker, and answers and copies back.
 
-A session reads nothing and frames nothing itself: `tcp.py` and `websocket.py` feed it events and give it the function
-that puts a message into a frame. What it does is the same on both.
+A session neither reads nor frames: `tcp.py` and `websocket.py` feed it events and give it the function that frames a
+message. It behaves the same on both transports.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from raceway.model.intents import Done, Publish, Request, Respond, Taken
 from raceway.model.topics import fold, is_mb_topic
 
 FOREIGN_VERSION = b"1.0.0"
-# What an answer takes that tells of a publish nobody wanted.
+# Estimated size of an error reply to a publish without subscribers.
 UNASKED_BYTES = 256
 
 
 def publish_encoder(frame: Frame) -> Encoder:
-    """Copies of a run for subscribers behind this kind of frame."""
+    """Return the encoder of published runs for this kind of frame."""
 
     def encode(run: Run) -> bytes:
         batch, (_, sent, start, stop) = run.batch, run.span
@@ -43,9 +43,9 @@ def publish_encoder(frame: Frame) -> Encoder:
         if stop - start < batch.count:
             ids, payloads = ids[start:stop], payloads[start:stop]
         if type(version) is not list:
-            return mb.deliveries(sent, version or FOREIGN_VERSION, ids, payloads, frame)  # type: ignore[arg-type]  # no row is without
+            return mb.deliveries(sent, version or FOREIGN_VERSION, ids, payloads, frame)  # type: ignore[arg-type]  # every row has an id
         return b"".join(
-            mb.deliveries(sent, version[start + row] or FOREIGN_VERSION, [ids[row]], [payloads[row]], frame)  # type: ignore[list-item]  # the same
+            mb.deliveries(sent, version[start + row] or FOREIGN_VERSION, [ids[row]], [payloads[row]], frame)  # type: ignore[list-item]  # every row has an id
             for row in range(stop - start)
         )
 
@@ -53,7 +53,7 @@ def publish_encoder(frame: Frame) -> Encoder:
 
 
 class MbGate(Gate["MbSession"]):
-    """All MB connections of this process, whatever their transport."""
+    """All MB connections, over TCP and WebSocket."""
 
     def __init__(self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(broker, listen, loop.time, listen.mb.max_connections)
@@ -83,10 +83,10 @@ class MbSession(Session, LivePeer):
         self._close = close
         self._asked = False
         self._is_fed = False
-        # Bytes of answers of this turn that nobody asked for, about.
+        # Estimated bytes of unsolicited error replies in this turn.
         self._unasked = 0
         self._catch_up: CatchUp | None = None
-        # What it is subscribed to at the place where its catch-up reads.
+        # Its subscriptions at the position its catch-up has reached.
         self._wanted: set[str] = set()
         self._forbidden: set[str] = set()
         self.handlers = {
@@ -113,7 +113,7 @@ class MbSession(Session, LivePeer):
         self.stop(reason)
         self._close()
 
-    # ---- life --------------------------------------------------------------------------------------------------------
+    # ---- heartbeats --------------------------------------------------------------------------------------------------
 
     def sweep(self, now: float) -> None:
         if self.cut_stuck(now):
@@ -122,9 +122,9 @@ class MbSession(Session, LivePeer):
         if silence_ms >= settings.deregister_ms:
             self.broker.meter.counts["bus.silent_closed"] += 1
             self.flush()
-            self.close("silent")
+            self.close("no sign of life")
         elif self.is_stalled(now):
-            self.cut("unfinished message", "bus.stalled_closed")
+            self.cut("message not completed in time", "bus.stalled_closed")
         elif silence_ms >= settings.heartbeat_ms and not self._asked:
             self._asked = True
             fresh_id = random_id()
@@ -135,7 +135,7 @@ class MbSession(Session, LivePeer):
         self._asked = False
 
     def is_sign_of_life(self, event: Any) -> bool:
-        """A message whose header is bad is none."""
+        """Return whether the event resets the idle timer: a message with a malformed header does not."""
         return type(event) is not Refused or event.head is not None
 
     def refuse_unfinished(self, error: BusyError) -> None:
@@ -143,12 +143,12 @@ class MbSession(Session, LivePeer):
         super().refuse_unfinished(error)
 
     def _oversized(self, event: mb.Oversized) -> None:
-        """No message: the sender's idea of where frames begin cannot be trusted any more."""
+        """Close without an error reply: after an oversized frame the start of the next one is unknown."""
         self.broker.count_error(self)
         self.flush()
         self.close("frame too large")
 
-    # ---- what the peer says ------------------------------------------------------------------------------------------
+    # ---- from the peer -----------------------------------------------------------------------------------------------
 
     def _respond(self, intent: Respond) -> None:
         batch = intent.batch
@@ -194,19 +194,19 @@ class MbSession(Session, LivePeer):
         self._say(lambda frame: mb_system.system_reply(event.head, outcome, frame, event.show_all))
 
     def _heartbeat_answer(self, event: mb.HeartbeatAnswer) -> None:
-        """Being heard is all it is for."""
+        """Audit the answer to a heartbeat. The idle timer was reset by receiving it."""
         if self.broker.audited:
             self.broker.audit(mb_audit.audit_received(event.head, event.payload, self.id, self.broker.clock_us()))
 
     def _admitted(self, batch: Batch) -> Batch:
-        """The rows within the rates that are set; the others are refused one by one."""
+        """Return the rows within the rate limits; refuse the others one by one."""
         sent = Sent.of(batch)
         admitted = [row for row in range(batch.count) if self.gate.rates.admits(self.id, sent.head(row).topic.decode())]
         over = set(range(batch.count)).difference(admitted)
         self.refuse_rows(sent, sorted(over), BusyError("Rate limit exceeded"))
         return batch.keep(admitted) if over else batch
 
-    # ---- what the broker says ----------------------------------------------------------------------------------------
+    # ---- from the broker ---------------------------------------------------------------------------------------------
 
     def spells(self, name: str) -> bool:
         return is_mb_topic(name)
@@ -253,7 +253,7 @@ class MbSession(Session, LivePeer):
             self._say(lambda frame: mb_system.log_record(level, message, time_us, extra, frame))
 
     def _may_add(self) -> bool:
-        """What the bus says of itself is kept nowhere: a peer that is full misses it, and that is counted."""
+        """Return whether a system message may be written. A full peer misses it, which is counted."""
         if self.is_full:
             self.broker.meter.counts["bus.answers_dropped"] += 1
         return not self.is_full
@@ -299,9 +299,9 @@ class MbSession(Session, LivePeer):
         self._change(lambda: self._wanted.discard(fold(pattern)))
 
     def _change(self, apply: Callable[[], None]) -> None:
-        """Subscriptions change for what is accepted from now on; the catch-up is not there yet."""
+        """Apply a change of subscriptions when the catch-up reaches the current position; now if there is none."""
         if self._catch_up is not None and not self._catch_up.change(apply):
-            self.cut("too many changes of subscriptions while it catches up", "bus.slow_closed")
+            self.cut("too many subscription changes during catch-up", "bus.slow_closed")
 
     def has_room(self) -> bool:
         return self.open and not self._is_full
@@ -332,7 +332,7 @@ class MbSession(Session, LivePeer):
                 self._refuse(mb.refusal_of(error, sent.head(row)))
 
     def _tell_unrouted(self, refused: Refused) -> None:
-        """The answer to a publish that wants none: dropped and counted if the peer lets such answers wait."""
+        """Send the error reply to a publish without an id; drop and count it if the peer does not read such replies."""
         if self.transport.get_write_buffer_size() + self._unasked > self._least_mark // 2:
             self.broker.count_error(self)
             self.broker.meter.counts["bus.answers_dropped"] += 1
@@ -346,7 +346,7 @@ class MbSession(Session, LivePeer):
 
     def _refuse(self, refused: Refused) -> None:
         self.broker.count_error(self)
-        # A publish that nobody wants is not worth a log record: it is no fault of anybody's.
+        # A publish without subscribers is no fault, so it is not logged.
         quiet = refused.code == "NO_ROUTE_FOUND" and refused.head is not None and refused.head.action == b"publish"
         self._reply(refused, None if quiet else "error")
 
@@ -364,7 +364,7 @@ class MbSession(Session, LivePeer):
                 self._audit_sent(one)
 
     def _say(self, encode: Callable[[Frame], bytes]) -> None:
-        """One message of the broker's to this peer, and its audit record if somebody reads those."""
+        """Write one message of the broker to this peer, and its audit record if the audit has subscribers."""
         self.write(encode(self.frame))
         if self.broker.audited:
             self._audit_sent(encode(_bare))
@@ -380,7 +380,7 @@ class MbSession(Session, LivePeer):
             self.broker.audit(mb_audit.audit_received(head, batch.item("payload", row), self.id, now))
 
     def _audit_sent(self, message: bytes) -> None:
-        """`message` is what this peer was sent, without its frame."""
+        """Write the audit record of an unframed message that was sent to this peer."""
         header, _, payload = message.partition(b"\n")
         action, topic, version, message_id = (*header.split(b":"), None)[:4]
         head = Head(action or b"", topic or b"", version or b"", message_id)
@@ -390,7 +390,7 @@ class MbSession(Session, LivePeer):
 
 
 def _bare(length: int) -> bytes:
-    """No frame at all: the message by itself, for the audit."""
+    """Frame nothing: messages in audit records have no frame."""
     return b""
 
 
@@ -398,7 +398,7 @@ _bare_encoder = publish_encoder(_bare)
 
 
 class Sent(NamedTuple):
-    """Headers of a batch as the peer sent them, kept for replies: the broker puts canonical names in their place."""
+    """Headers of a batch as the peer sent them, kept for replies: the broker replaces them with canonical names."""
 
     kind: bytes
     topic: Column[bytes]
@@ -418,9 +418,9 @@ class Sent(NamedTuple):
 
 
 class Acknowledgement:
-    """What waits for a commit: publishes with an id. Called by the journal when their rows are safe, or cannot be.
+    """Acknowledges the publishes of a batch after their commit, or refuses them if the commit failed.
 
-    Rows without an id want no answer; rows that were refused have theirs.
+    Rows without an id get no answer; rows that were refused have had theirs (`leave_out`).
     """
 
     __slots__ = ("_left_out", "_sent", "_session")
@@ -440,7 +440,7 @@ class Acknowledgement:
         ids = sent.message_id
         assert ids is not None
         if self._left_out is None and all(ids) and error is None:
-            session.acknowledge(sent, ids)  # type: ignore[arg-type]  # all of them are there
+            session.acknowledge(sent, ids)  # type: ignore[arg-type]  # none is None
             return
         rows = [row for row in range(len(ids)) if ids[row] and row not in (self._left_out or ())]
         if error is not None:
@@ -449,4 +449,4 @@ class Acknowledgement:
             heads = [sent.head(row) for row in rows]
             topic: list[bytes | None] = [head.topic for head in heads]
             version: list[bytes | None] = [head.version for head in heads]
-            session.acknowledge(Sent(sent.kind, topic, version, None), [ids[row] for row in rows])  # type: ignore[misc]  # the same
+            session.acknowledge(Sent(sent.kind, topic, version, None), [ids[row] for row in rows])  # type: ignore[misc]  # none is None

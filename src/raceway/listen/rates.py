@@ -1,6 +1,6 @@
-"""Messages a second, where a limit is set: a token bucket per service, per topic, and per both.
+"""Rate limits of the MB wire: a token bucket per service, per topic, and per service and topic.
 
-A bucket holds one second's worth, so a burst of that size passes. Nothing is counted while no limit is set.
+A bucket holds the tokens of one second, so a burst of that size passes. Nothing is counted while no limit is set.
 """
 
 from __future__ import annotations

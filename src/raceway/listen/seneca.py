@@ -1,6 +1,6 @@
-"""The Seneca wire's gate: a received document becomes a request or a publish of the bus.
+"""The Seneca wire: received documents become requests or publishes of the bus.
 
-Where an attached pin matches, its services answer the call; else whoever answers its topic on another wire.
+If the pin of an attached service matches, that service answers the call; otherwise a responder on another wire does.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from raceway.model.envelope import SENECA, Batch
 from raceway.model.intents import AskAll, Asked, Outcome, Publish, Request, Taken
 from raceway.model.patterns import PinTable
 
-# Calls that are handed on together at most: while the next are read, others can begin with them.
+# Largest batch of calls: services can start on it while the next calls are read.
 AT_ONCE = 24
 ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 ID_LENGTH = 12
 
 
 def fresh_id() -> str:
-    """As Seneca's own: twelve letters and digits."""
+    """Return a random id like Seneca's own: twelve letters and digits."""
     number = secrets.randbits(63)  # 36 ** 12 is a little over 2 ** 62
     letters = []
     for _ in range(ID_LENGTH):
@@ -45,25 +45,25 @@ def fresh_id() -> str:
 
 
 def instance_id(address: str) -> str:
-    """Who we are in hops: random letters, start in milliseconds, address, process, tag."""
+    """Return the id of this bus in hops: random letters, start time in ms, address, process id, tag."""
     return f"{fresh_id()}/{time.time_ns() // 1_000_000}/{address}/{os.getpid()}/raceway"
 
 
 class NoReturns:
-    """The return path of a bus that connects to nobody."""
+    """Return path of a bus that makes no outgoing connections: allows no address."""
 
     def allows(self, urn: str) -> bool:
         return False
 
     def note_refusal(self, urn: str) -> None:
-        """Nothing is ever allowed, so it is no news."""
+        """Do nothing: every address is refused, so it is not worth a log line."""
 
     def send(self, urn: str, document: bytes, call_id: str) -> None:
-        raise AssertionError("nothing is allowed")
+        raise AssertionError("no return path is allowed")
 
 
 class SenecaSession(Session):
-    """One connection. Calls ask; it only carries them, and their answers."""
+    """A connection. Its calls are the peers of the broker; the connection only carries them."""
 
     wire: ClassVar[bytes] = SENECA
 
@@ -73,7 +73,7 @@ class SenecaSession(Session):
 
     @abstractmethod
     def is_waited_for(self) -> bool:
-        """Is an answer still to come?"""
+        """Return whether answers are outstanding."""
 
     def close(self, reason: str) -> None:
         self.stop(reason)
@@ -84,21 +84,21 @@ class SenecaSession(Session):
         if self.cut_stuck(now):
             return
         if self.is_stalled(now):
-            self.cut("unfinished message", "bus.stalled_closed")
+            self.cut("message not completed in time", "bus.stalled_closed")
         elif idle_ms and not self.is_waited_for() and self.silence_ms(now) >= idle_ms:
             self.broker.meter.counts["bus.silent_closed"] += 1
             self.flush()
-            self.close("silent")
+            self.close("idle")
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        raise AssertionError("it asks nothing")
+        raise AssertionError("a Seneca connection makes no requests; its calls do")
 
     def fail(self, request: Pending, error: RacewayError) -> None:
-        raise AssertionError("it asks nothing")
+        raise AssertionError("a Seneca connection makes no requests; its calls do")
 
 
 class SenecaGate(Gate[SenecaSession]):
-    """All Seneca connections. `pins` are those of attached services; `returns` brings late answers to their callers."""
+    """All Seneca connections. `pins` are those of attached services; `returns` sends late answers to their callers."""
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class SenecaGate(Gate[SenecaSession]):
             settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: loop.time() * 1000
         )
         self._names = Names(pins)
-        # By topic and by who answers: pins may share a topic.
+        # Calls of this turn by topic and responder: pins may share a topic.
         self._asking: dict[tuple[bytes, Any], list[SenecaCall]] = {}
         self._call_later = loop.call_later
 
@@ -128,7 +128,7 @@ class SenecaGate(Gate[SenecaSession]):
         self.broker.count_error(call)
 
     def take(self, call: SenecaCall) -> None:
-        """A call has come in. It will be told what became of it."""
+        """Handle a received call; its answer or error is written to the call."""
         if self.repeats.is_repeat(call):
             self.broker.meter.counts["bus.repeated"] += 1
             return
@@ -144,9 +144,9 @@ class SenecaGate(Gate[SenecaSession]):
         if not sent.sync:
             batch = batch_of(sent, named.topic, call.pattern)
             batch.source = [sent]
-            # A topic that nobody listens on just now is no fault: the message is kept.
+            # A topic without subscribers is no error: the message is stored.
             _check(self.broker.perform(call, Publish(batch), call.committed), NoRouteError)
-            batch.source = None  # all have looked at it, and some keep the batch
+            batch.source = None  # no longer needed; subscribers may keep the batch
         elif sent.multiple:
             self._ask_all(call, named)
         else:
@@ -171,7 +171,7 @@ class SenecaGate(Gate[SenecaSession]):
             call.let_go()
 
     def _ask(self) -> None:
-        """Calls that came together, and are of one topic and one pin, are one batch."""
+        """Send the gathered calls to the broker: one batch per topic and pin."""
         asking, self._asking = self._asking, {}
         for (topic, group), calls in asking.items():
             try:
@@ -197,12 +197,12 @@ class SenecaGate(Gate[SenecaSession]):
 
 
 def _returns(sent: Call) -> bool:
-    """Does it name where its answer may go?"""
+    """Return whether the call names a return path."""
     return sent.reply_to is not None and sent.dialect is SEED
 
 
 def _check(outcome: Outcome, but: type[RacewayError] | None = None) -> None:
-    """Raises why the rows of a batch, which are of one topic, were refused."""
+    """Raise the error for which rows of a batch were refused, unless it is a `but`."""
     assert isinstance(outcome, Taken)
     for _, _, error in outcome.refused:
         if but is None or not isinstance(error, but):

@@ -1,14 +1,14 @@
 """One call of a Seneca client, as the broker sees it.
 
-Who asks is whom the document names, not the connection: a connection carries calls of many instances, and a chain is
-traced by their ids. So each call is a peer of its own. Its way:
+The caller is the instance that the document names, not the connection: a connection carries calls of many instances,
+and a chain is traced by their ids. So each call is a peer of its own. Its states:
 
     asked ──answer──> told, in the dialect it came in
       │
       └──held too long, and it names a return path──> accepted (202) ──answer──> sent there
 
-A call with `multiple` gathers the answers of everybody who was asked and is told them together; with a return path each
-is sent there as it comes.
+A call with `multiple` collects the answers of all responders and gets them together; with a return path each is sent
+there as it arrives.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, Unre
 from raceway.listen.seneca_repeats import Repeats, Settled
 from raceway.model.envelope import SENECA, Batch, decode_hops, encode_json
 
-# Their answers tell the whole history.
+# Dialects whose answers contain all hops.
 _WITH_HOPS = (SEED, SEED_LINE)
 
 
 class Door(Protocol):
-    """The connection a call came by."""
+    """The connection of a call."""
 
     id: str
     network: str
@@ -45,19 +45,19 @@ class Door(Protocol):
 
 
 class ReturnPath(Protocol):
-    """Brings answers to addresses that callers name."""
+    """Sends answers to addresses that callers name."""
 
     def allows(self, urn: str) -> bool:
-        """May the bus connect there?"""
+        """Return whether the bus may connect to this address."""
 
     def note_refusal(self, urn: str) -> None:
-        """An address was to be used and is not allowed."""
+        """Log that a call named an address that is not allowed."""
 
     def send(self, urn: str, document: bytes, call_id: str) -> None: ...
 
 
 class Desk(Protocol):
-    """What all calls share."""
+    """The parts of the gate that calls use."""
 
     instance: str
     repeats: Repeats
@@ -68,19 +68,19 @@ class Desk(Protocol):
 
 
 def no_copies(run: Run) -> bytes:
-    """Connections of this wire do not subscribe: services are attached."""
+    """Encode nothing: connections of this wire do not subscribe, services are attached."""
     return b""
 
 
 class SenecaCall(Peer):
-    """`place` is the door's own: where in its output the answer goes. `pattern`: what it matches, if that is known."""
+    """A call. `place` belongs to the connection: the answer's position in its output. `pattern`: what matched."""
 
     wire: ClassVar[bytes] = SENECA
     reads_source: ClassVar[bool] = True
 
     pattern: str | None = None
     pattern_keys: Collection[str] = ()
-    # Does its answer, or do its answers, go to the return path?
+    # Whether answers go to the return path.
     is_returning = False
     _expected = 1
     _gathered: tuple[tuple[Outcome, Stamp], ...] = ()
@@ -95,11 +95,11 @@ class SenecaCall(Peer):
         self._desk, self._door = desk, door
 
     def judged(self, topic: Topic, payload: bytes) -> bytes:
-        """Keys that say where a message goes are no part of what a schema describes."""
+        """Return the document without its routing keys: schemas describe only the rest."""
         members = self.sent.members
         return encode_json({name: value for name, value in members.items() if name not in self.pattern_keys})
 
-    # ---- what the broker says ----------------------------------------------------------------------------------------
+    # ---- from the broker ---------------------------------------------------------------------------------------------
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         reply: Reply | None = batch.item("source", row)
@@ -108,7 +108,7 @@ class SenecaCall(Peer):
         self._gather((outcome_of(batch, row), self._stamp_of(request, batch, row, reply)))
 
     def _stamp_of(self, request: Pending, batch: Batch, row: int, reply: Reply | None) -> Stamp:
-        """`reply` is that of a service of this wire."""
+        """Return the stamp of an answer. `reply` is that of a service of this wire, if it was one."""
         if reply is not None and reply.received_ms is not None and reply.answered_ms is not None:
             return Stamp(reply.rid or request.responder_id, reply.received_ms, reply.answered_ms, self.pattern)
         batch.complete()
@@ -118,7 +118,7 @@ class SenecaCall(Peer):
         return Stamp(rid, received_ms, answered_ms, self.pattern)
 
     def _maybe_times(self, column: bytes | None) -> tuple[int, int] | None:
-        """When the responder got the call and answered it, by its own clock, if it says so."""
+        """Return when the responder received and answered the call by its own clock, if its hops say so."""
         hops = decode_hops(column)
         own = maybe_own(hops, self.sent.mid)
         times = () if own is None else hops[own].tms[1:3]
@@ -134,11 +134,11 @@ class SenecaCall(Peer):
             self.refuse(error)
 
     def expect(self, count: int) -> None:
-        """So many were asked, each of whom answers or fails."""
+        """Set how many responders were asked, each of which answers or fails."""
         self._expected = count
 
     def committed(self, error: RacewayError | None) -> None:
-        """A message that wants no answer is stored, or could not be."""
+        """Accept an asynchronous message after its commit, or refuse it if the commit failed."""
         if error is not None:
             self.refuse(error)
         elif not self._is_settled:
@@ -146,7 +146,7 @@ class SenecaCall(Peer):
             self.accept()
 
     def refuse(self, error: RacewayError) -> None:
-        """Nothing came of it, and no service said so."""
+        """End the call with an error of the bus; repeats of it are tried again."""
         self._is_settled = True
         if not isinstance(error, NoRouteError):
             self._desk.count_error(self)
@@ -154,10 +154,10 @@ class SenecaCall(Peer):
         self._desk.repeats.forget(self, failed)
         self._tell(failed)
 
-    # ---- what the caller is told -------------------------------------------------------------------------------------
+    # ---- to the caller -----------------------------------------------------------------------------------------------
 
     def let_go(self) -> None:
-        """It is not held any longer: the answer will come by the return path, if that may be used."""
+        """Stop holding the call: answer 202 and use the return path, if its address is allowed."""
         urn = self.sent.reply_to
         if self._is_settled or urn is None:
             return
@@ -171,7 +171,7 @@ class SenecaCall(Peer):
         self._door.accept(self, self._own_stamp())
 
     def tell_again(self, settled: Settled) -> None:
-        """This call repeats another one: the same result, but times of its own."""
+        """Answer this repeat with the result of the first call, but with its own times."""
         if settled.accepted:
             self.accept()
             return
@@ -211,7 +211,7 @@ class SenecaCall(Peer):
         self._desk.returns.send(self.sent.reply_to, response_document(self.sent, outcome, stamp), self.key)
 
     def _own_stamp(self) -> Stamp:
-        """The bus itself answers."""
+        """Return the stamp of an answer by the bus itself."""
         return self._stamp(self._desk.instance)
 
     def _stamp(self, rid: str) -> Stamp:

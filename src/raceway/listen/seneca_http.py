@@ -1,7 +1,7 @@
 """Seneca over HTTP: `POST /act`, in the four dialects that share the port.
 
-Answers leave in the order of their requests, however many a client sends ahead. Connections stay open for minutes: a
-Node client does not notice in time that an idle one was closed, and its call fails.
+Answers are sent in the order of their requests, also with pipelining (RFC 9112, 9.3.2). Idle connections stay open for
+minutes: a Node client does not notice in time that one was closed, and its next call fails.
 """
 
 from __future__ import annotations
@@ -31,17 +31,17 @@ from raceway.listen.tcp import StreamProtocol
 
 PATH = b"/act"
 METHODS = {b"POST", b"PUT", b"PATCH", b"DELETE", b"GET"}
-# Requests that one client may send ahead of their answers; then it is not read from.
+# Unanswered requests of one client (pipelining); above this it is not read from.
 MAX_AHEAD = 100
-# After a refusal that ends the connection: how long to read on what the client is still sending. Closing at once would
-# take the refusal away from under its eyes (TCP: data that nobody reads resets the connection).
+# How long to keep reading after a refusal that ends the connection. Closing with unread input would make TCP send RST,
+# and the client might lose the refusal (RFC 9112, 9.6).
 LAST_WORDS_S = 2.0
-# `Host` values that were found to be ours: the usual one costs one look.
+# Cached `Host` values that passed the check.
 KNOWN_HOSTS = 100
 
 
 class Place:
-    """Where the answer to one request goes: behind those to the requests before it."""
+    """Slot of one request's answer in the output order. `closes`: close the connection after it."""
 
     __slots__ = ("closes", "data")
 
@@ -51,7 +51,7 @@ class Place:
 
 
 class SenecaHttpGate:
-    """What the sessions of this door share beside the wire's gate."""
+    """State that all sessions over HTTP share besides the wire's gate."""
 
     def __init__(self, wire: SenecaGate) -> None:
         self.wire = wire
@@ -83,7 +83,7 @@ class SenecaHttp(StreamProtocol):
             super().data_received(data)
 
     def eof_received(self) -> bool:
-        """A client that has said all may still listen: it is closed when it has its answers."""
+        """Handle a half-close (RFC 9293, 3.6.1): close when all requests are answered."""
         if self._session is None or self._session.is_tls:
             return False
         self._session.end_when_answered()
@@ -97,7 +97,7 @@ class SenecaHttpSession(SenecaSession):
         super().__init__(door.wire, transport, pending)
         self._is_welcome = door.is_welcome
         self._places: deque[Place] = deque()
-        # Nothing more is read: what follows would not be answered.
+        # RFC 9112, 9.6: no requests are processed after one that closes the connection.
         self.is_over = self._is_ending = False
         self.handlers = {
             Request: self._request,
@@ -124,10 +124,11 @@ class SenecaHttpSession(SenecaSession):
             self.gate.take(received)
 
     def _maybe_call(self, request: Request) -> SenecaCall | HttpAnswer:
+        # In this order: a page of another site is refused before its message is decoded.
         if request.path != PATH:
-            return _refusal(404, "not_found", "there is nothing at this address; messages go to /act")
+            return _refusal(404, "not_found", "unknown path; send messages to /act")
         if request.method not in METHODS:
-            return _refusal(405, "method_not_allowed", "POST a message, or GET it as a query")
+            return _refusal(405, "method_not_allowed", "method not allowed: use POST, or GET with the message as query")
         if not self._is_welcome(request.headers):
             return _refusal(403, "forbidden", "requests from other sites are refused")
         sent = read_http(request.headers, request.body, fresh_id, request.query)
@@ -143,13 +144,13 @@ class SenecaHttpSession(SenecaSession):
         return place
 
     def _continue(self) -> None:
-        """Behind the answers that are still to come: before them it would be taken for one of theirs."""
+        """Send 100 Continue (RFC 9110, 10.1.1) after outstanding answers: before them it would belong to the first."""
         if not self.is_over:
             self._next_place(closes=False).data = CONTINUE_BYTES
             self._write_places()
 
     def _break(self, refusal: HttpRefusal) -> None:
-        """Where the next request begins is not known any more."""
+        """Refuse malformed HTTP and close: the start of the next request is unknown (RFC 9112, 2.2)."""
         if self.is_over:
             return
         self.is_over = True
@@ -184,11 +185,11 @@ class SenecaHttpSession(SenecaSession):
         if not self.open:
             return
         place.data = http_bytes(answer, place.closes)
-        self.hear()  # an answer may be followed by the next call: silence begins with it
+        self.hear()  # the idle time starts with the last answer
         self._write_places()
 
     def _write_places(self) -> None:
-        """Whatever is ready and has nothing before it."""
+        """Write all answers that are ready and have no outstanding answer before them."""
         places = self._places
         while places and (data := places[0].data) is not None:
             closes = places.popleft().closes
@@ -200,7 +201,7 @@ class SenecaHttpSession(SenecaSession):
                 return
 
     def _end(self) -> None:
-        """Everything was said. A client that still sends must be able to read it."""
+        """Close after the last answer. If the client is still sending, half-close first so that it can read it."""
         self.flush()
         can_wait = self.transport.can_write_eof() and not self.transport.is_closing() and not self._is_ending
         if self._pending() and can_wait:

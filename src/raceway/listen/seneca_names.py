@@ -1,11 +1,11 @@
-"""Under which topic a document goes, and who answers it.
+"""The topic of a document, and its responders.
 
-Attached pins are looked at first, by the rule of Seneca's own router; the pin that wins says the topic, and its
-services alone answer: topics of pins may overlap, and a topic says less than the document. Without one the topic is
-made of the keys that commonly name an action. A pin that has this topic is meant only if the document matches it.
+Attached pins are matched first, by the rule of Seneca's own router. The matching pin determines the topic, and only its
+services answer: topics of pins may overlap, and a topic is less specific than a document. Without a matching pin the
+topic is built from the keys that commonly name an action. A pin that has this topic applies only if the document
+matches it.
 
-Callers repeat themselves: what a pin made of certain values it makes of them again, so the last findings are kept by
-the values of all keys that any pin looks at, as they came.
+Results are cached by the raw values of all keys that occur in any pin.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from raceway.codec.seneca import Call
 from raceway.errors import NoRouteError
 from raceway.model.patterns import INTERNAL_KEYS, KEY_ORDER, PinTable, canonical_text, is_internal, maybe_topic
 
-# Values come from callers, so what is kept is bounded.
+# Values come from callers, so the cache is bounded.
 KEPT, KEPT_KEYS, KEPT_BYTES = 4096, 16, 256
 
 
 class Named(NamedTuple):
-    """`pattern` is the one that matched, `keys` are those that say where a message goes. `group` is what the
-    table of pins has under the one that won, None if none did."""
+    """Topic and responders of a document. `pattern` is the one that matched, `keys` are the routing keys, `group` is
+    the matching pin's entry in the table of pins, None without a match."""
 
     topic: bytes
     pattern: str
@@ -39,7 +39,7 @@ class Names:
         self._kept: dict[tuple[bytes | None, ...], Named] = {}
 
     def of(self, sent: Call) -> Named:
-        """Raises NoRouteError if nothing names a topic, and the errors of names."""
+        """Return the topic and responders of a call. Raises NoRouteError without a topic, and NameInvalidError."""
         if self._changes != self._pins.changes:
             self._forget()
         get = sent.members.get

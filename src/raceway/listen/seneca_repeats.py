@@ -1,8 +1,7 @@
-"""Calls of the last moments by their id, so that a repeat is not asked again.
+"""Recent calls by id, so that a repeated call is not executed twice.
 
-A caller whose connection broke may send the same message once more. Within the window it gets what the first one got;
-while that is still being worked on, it waits for it. Results that no service gave (nobody there, too late, too busy)
-are not kept: the next attempt may fare better.
+A caller whose connection broke may send the same message again. Within the window it gets the result of the first
+call, or waits for it. Errors of the bus (no responder, timeout, busy) are not kept: the next attempt may succeed.
 """
 
 from __future__ import annotations
@@ -17,8 +16,8 @@ from raceway.codec.seneca import Outcome, Result, Stamp
 
 
 class Settled(msgspec.Struct, frozen=True, gc=False):
-    """What became of a call: its answers, or `accepted` if it was one that wants none. Without `by_services` the one
-    answer is the bus's own: nobody could be asked, or nobody answered."""
+    """Result of a call: its answers, or `accepted` if it was asynchronous. Without `by_services` the only answer is an
+    error of the bus."""
 
     answers: tuple[tuple[Outcome, Stamp], ...] = ()
     accepted: bool = False
@@ -30,7 +29,7 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
 
 class Caller(Protocol):
-    """A call that waits to be told."""
+    """A call that waits for its result."""
 
     key: str
 
@@ -38,8 +37,8 @@ class Caller(Protocol):
 
 
 class _Entry(msgspec.Struct, gc=False):
-    """`first` and those who wait are let go with the result: an entry stays long, and a call holds its document. There
-    are many entries, so the garbage collector is not to look at them; no ring of references goes through one."""
+    """A call within the window. `first` and `waiting` are cleared with the result, because a call holds its document.
+    Not tracked by the garbage collector (`gc=False`): entries are many and part of no reference cycle."""
 
     first: Caller | None
     begun_ms: float
@@ -48,21 +47,21 @@ class _Entry(msgspec.Struct, gc=False):
 
 
 class Repeats:
-    """`monotonic_ms` comes from the loop."""
+    """Results of recent calls, bounded by age, count and bytes. `monotonic_ms` is the loop's clock."""
 
     def __init__(self, window_ms: int, max_ids: int, max_bytes: int, monotonic_ms: Callable[[], float]) -> None:
         self._window_ms, self._max_ids, self._max_bytes = window_ms, max_ids, max_bytes
         self._monotonic_ms = monotonic_ms
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
         self._size = 0
-        # So long no entry is too old.
+        # No entry expires before this time.
         self._fresh_until = 0.0
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def is_repeat(self, caller: Caller) -> bool:
-        """If so it has been told, or will be. If not it is the first, and must come to `settle` or `forget`."""
+        """Return True for a repeat, which is answered here. A first call must reach `settle` or `forget` later."""
         now, entries = self._monotonic_ms(), self._entries
         if now >= self._fresh_until or len(entries) >= self._max_ids or self._size > self._max_bytes:
             self._drop_old(now)
@@ -77,7 +76,7 @@ class Repeats:
         return True
 
     def settle(self, caller: Caller, settled: Settled) -> None:
-        """The first call has its result: so have those that wait for it."""
+        """Store the result of the first call and answer the repeats that wait for it."""
         entry = self._maybe_own(caller)
         if entry is not None:
             entry.settled, entry.first = settled, None
@@ -85,7 +84,7 @@ class Repeats:
             self._tell(entry, settled)
 
     def forget(self, caller: Caller, settled: Settled) -> None:
-        """The same, but the next one of this id is asked anew."""
+        """Answer the repeats that wait, but do not keep the result: the next call with this id is executed."""
         entry = self._maybe_own(caller)
         if entry is not None:
             del self._entries[caller.key]
@@ -101,7 +100,7 @@ class Repeats:
             caller.tell_again(settled)
 
     def _drop_old(self, now: float) -> None:
-        """Entries lie in order of age."""
+        """Drop expired entries, and the oldest ones above the limits. Entries are in order of age."""
         entries = self._entries
         while entries:
             key = next(iter(entries))
@@ -118,6 +117,6 @@ class Repeats:
                 self._size -= entry.settled.size
 
     def _reopen(self, key: str, entry: _Entry, now: float) -> None:
-        """Somebody still waits: it counts as new."""
+        """Restart the window of an entry that callers still wait for."""
         entry.begun_ms = now
         self._entries.move_to_end(key)

@@ -1,4 +1,4 @@
-"""Seneca over TCP: one JSON document per line, both ways, many calls in flight, answers as they come."""
+"""Seneca over TCP: one JSON document per line in both directions, many calls in flight, answers in any order."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from raceway.listen.seneca import SenecaGate, SenecaSession, fresh_id
 from raceway.listen.seneca_calls import SenecaCall
 from raceway.listen.tcp import StreamProtocol
 
-# Calls of one connection that wait for their answer; then it is not read from. A Node client keeps 1,111 at most.
+# Unanswered calls of one connection; above this it is not read from. A Node client has 1,111 at most.
 MAX_IN_FLIGHT = 4000
 
 
 class Overflow(NamedTuple):
-    """A line does not end."""
+    """Event: a line exceeds the limit."""
 
 
 class Lines:
-    """The receiving half, as a stream of events."""
+    """Receiver that splits input into lines."""
 
     def __init__(self, limit: int) -> None:
         self._receiver = LineReceiver(limit)
@@ -57,7 +57,7 @@ class SenecaTcp(StreamProtocol):
         return SenecaTcpSession(self._seneca_gate, transport, self.pending)
 
     def eof_received(self) -> bool:
-        """A client that has said all may still listen: it is closed when it has its answers."""
+        """Handle a half-close (RFC 9293, 3.6.1): close when all calls are answered."""
         if self._session is None or self._session.is_tls:
             return False
         self._session.end_when_answered()
@@ -110,7 +110,7 @@ class SenecaTcpSession(SenecaSession):
         self._put(several_line(call.sent, list(answers), stamp))
 
     def accept(self, call: SenecaCall, stamp: Stamp) -> None:
-        """Nothing is said to a message that wants no answer."""
+        """Write nothing: asynchronous messages get no answer on this transport."""
         self._put(None)
 
     def end_when_answered(self) -> None:
@@ -121,7 +121,7 @@ class SenecaTcpSession(SenecaSession):
         if not self.open:
             return
         self._in_flight -= 1
-        self.hear()  # an answer may be followed by the next call: silence begins with it
+        self.hear()  # the idle time starts with the last answer
         if line is not None:
             self.write(line)
         if self._in_flight == MAX_IN_FLIGHT - 1:
@@ -131,4 +131,4 @@ class SenecaTcpSession(SenecaSession):
     def _maybe_end(self) -> None:
         if self._is_ending and not self._in_flight:
             self.flush()
-            self.close("ended by peer")
+            self.close("closed by peer")

@@ -1,4 +1,4 @@
-"""All doors of one bus: open them, let the peers finish, close. In that order, top to bottom."""
+"""All listening ports of one bus: open, drain, close."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from raceway.model.patterns import PinTable
 
 log = structlog.get_logger("raceway.listen")
 
-# Offsets from `port_base`. The tracker's port stays closed unless one is asked for, those of TLS without a certificate.
+# Offsets from `port_base`. The tracker's port opens only if it is configured, the TLS ports only with a certificate.
 MB_TCP, MB_WEBSOCKET, DANUBE, ZBUS, SENECA_HTTP, SENECA_TCP, CONSOLE, TRACKER, MB_TLS, MB_WSS = range(10)
 
 
 def ports(listen: config.Listen) -> dict[str, int]:
-    """Door to port: from `port_base`, else each wire's own default. Danube has one door, with or without TLS."""
+    """Return port numbers by name: from `port_base`, or each wire's default. Danube has one, with or without TLS."""
     base, mb, zbus, seneca = listen.port_base, listen.mb, listen.zbus, listen.seneca
     found = {
         "mb": base + MB_TCP if base else mb.tcp_port,
@@ -66,9 +66,9 @@ def tracker_port(listen: config.Listen) -> int:
 
 
 class Doors:
-    """`pins` are those of attached Seneca services, `returns` is how late answers reach their callers.
+    """The listening ports. `pins` are those of attached Seneca services, `returns` sends late answers to their callers.
 
-    With `tracker_only` there is one door, the tracker's, and no queue behind it.
+    With `tracker_only` only the tracker's port opens, and no queues are served.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Doors:
         return self._zbus.administration
 
     async def open(self) -> None:
-        """Open every door, or raise ConfigError naming the port that cannot be had."""
+        """Open all ports. Raises ConfigError naming the port that cannot be opened."""
         if self._listen.zbus.tracker:
             await self._open_tcp(partial(ZbusTcp, self._zbus), tracker_port(self._listen), None)
         if not self._tracker_only:
@@ -119,7 +119,7 @@ class Doors:
         chosen = self._ports
         await self._open_tcp(partial(MbTcp, self._mb), chosen["mb"], None)
         await self._open_websocket(chosen["mb+ws"], None)
-        # Clients of gRPC do not go on unless TLS says that HTTP/2 is spoken.
+        # RFC 9113, 3.2: over TLS, gRPC clients require "h2" to be negotiated with ALPN.
         secure = self.certificates.context("h2") if self.certificates else None
         await self._open_tcp(partial(GrpcTcp, self._danube), chosen[danube_door(self._listen)], secure)
         await self._open_tcp(partial(ZbusTcp, self._zbus), chosen["zbus"], None)
@@ -131,7 +131,7 @@ class Doors:
             await self._open_websocket(chosen["mb+wss"], context)
 
     async def drain(self) -> None:
-        """Take nobody new; let open requests be answered and output leave, for `drain_s` at most; then close."""
+        """Stop accepting connections; wait up to `drain_s` for open requests and pending output."""
         for server in self._servers:
             server.close()
         self._broker.draining = True
@@ -141,10 +141,10 @@ class Doors:
         self._broker.danube.pause()
         try:
             async with asyncio.timeout(self._broker.settings.drain_s):
-                while self._is_busy():  # noqa: ASYNC110 - two things are waited for, neither knows of the other
+                while self._is_busy():  # noqa: ASYNC110 - journal and sessions have no common event to wait for
                     await asyncio.sleep(0.01)
         except TimeoutError:
-            log.warning("drain ended by its limit", open_requests=self._broker.correlation.expiring)
+            log.warning("drain timed out", open_requests=self._broker.correlation.expiring)
 
     def _is_busy(self) -> bool:
         journal = self._broker.journal
@@ -153,14 +153,14 @@ class Doors:
         return not all(session.idle() for session in self._sessions())
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         for timer in self._sweep_timers.values():
             timer.cancel()
         for session in self._sessions():
             session.flush()
-        self._broker.queues.flush()  # cursors behind everything that has left
+        self._broker.queues.flush()  # store cursors after everything that was delivered
         for session in self._sessions():
-            session.close("the bus stops")
+            session.close("server is shutting down")
 
     def _sessions(self) -> list[Session]:
         return [session for gate in self._gates for session in gate.sessions]

@@ -1,11 +1,12 @@
-"""One connection: what all wires share. Output gathered per turn and bounded, flow control, an orderly end.
+"""One connection, the part that all wires share: batched and bounded output, flow control, orderly close.
 
-Output. `write` only adds to a list; the broker's turn calls `flush` once, which makes one socket write. The loop's
-transport keeps what the kernel does not take. A peer that lets more than its high-water mark wait is *full*: whoever
-feeds it is not read from until it has drained (`broker/credits.py`). One that takes nothing for `stall_s` is closed.
+Output. `write` only appends to a list; the broker's turn calls `flush` once, which makes one socket write. The loop's
+transport buffers what the kernel does not accept. A peer with more buffered output than its high-water mark is *full*:
+publishers that feed it are not read from until it has drained (`broker/credits.py`). A peer that reads nothing for
+`stall_s` is closed.
 
-Input. A peer that is full is not read from (its own answers are among what waits), unless it left the live path; nor is
-anybody while the journal is behind.
+Input. A full peer is not read from, because its own answers would add to the buffer, unless it has left the live path.
+While the journal is behind, no peer is read from.
 """
 
 from __future__ import annotations
@@ -26,32 +27,32 @@ from raceway.listen.gate import Gate
 from raceway.model.addresses import network_of
 from raceway.model.intents import PeerRow
 
-# Where the transport says stop and go on. Small against the limit, large against a socket buffer.
+# Limits of the transport's write buffer. Small compared with `output_bytes`, large compared with a socket buffer.
 HIGH_WATER, LOW_WATER = config.MIB, 256 * config.KIB
-# How long what was written may still leave after a close. A peer that does not read would keep it for ever.
+# How long buffered output may still be sent after a close. A peer that does not read would keep it for ever.
 LINGER_S = 10.0
 
-# A peer off the live path is read from although it is full, until answers have made it so many times that, and more
-# than what was being read when publishers were told to wait.
+# A peer off the live path is read from although it is full, until its answers exceed this multiple of the mark. One
+# HIGH_WATER is added for reads that were under way when publishers were paused.
 HARD = 2
 
-# One message or a few; whoever sends more at a time does not wait for each answer.
+# One message or a few. A client that sends more at a time is not waiting for each answer.
 SMALL_READ = 4 * config.KIB
 
-UNFINISHED = "too many messages are unfinished"
+UNFINISHED = "too many unfinished messages"
 
 log = structlog.get_logger("raceway.listen")
 
 
 class Session(Peer):
-    """Subclasses say what bytes mean. `transport` is the loop's: writes go to it ready framed.
+    """A connection of any wire. Subclasses handle the events of their codec.
 
-    `pending` tells how many bytes of an unfinished message there are.
+    `transport` is the loop's and receives framed output. `pending` returns the size of an unfinished message so far.
     """
 
-    # A wire that opens a connection for each call: then they are not worth a line of the log.
+    # True on wires whose clients open a connection per call: opening and closing is logged at debug level only.
     is_brief: ClassVar[bool] = False
-    # What to do with an event of the codec, by its type.
+    # Handlers by type of the codec's event.
     handlers: dict[type, Callable[[Any], None]]
 
     def __init__(
@@ -68,30 +69,34 @@ class Session(Peer):
         self._output_bytes = gate.listen.output_bytes
         self._least_mark = min(self._output_bytes, HIGH_WATER)
         self._outbox: list[bytes] = []
+        # Full: above the mark, publishers wait for it. Choked: not read from either.
         self._is_full = self._choked = False
+        # Bytes written to the transport; bytes that had left the host, and when that last changed.
         self._sent = self._seen = 0
         self._moved = gate.time()
+        # Reasons not to read, and when the peer last said something.
         self._pauses = 0
         self._heard = gate.time()
+        # When the unfinished message began, if there is one, and its bytes as reported to the shared budget.
         self._began: float | None = None
         self._counted = 0
-        # Drops what was received of an unfinished message; whoever feeds the session sets it.
+        # Discards the received part of an unfinished message; set by the protocol that feeds this session.
         self.drop_input: Callable[[], None] = _nothing
         self._set_limits(self._least_mark)
 
     def start(self) -> None:
-        """Call once, when the connection is ready to be written to."""
+        """Register with the broker and the gate. Called once, when the connection can be written to."""
         self.broker.connect(self)
-        self._log("opened")
+        self._log("connection opened")
         self._gate.sessions.add(self)
         if self._gate.paused:
             self.pause()
 
     def stop(self, reason: str) -> None:
-        """The connection is gone. May be repeated."""
+        """Deregister after the connection was lost or closed. Idempotent."""
         self._gate.sessions.discard(self)
         if self.open:
-            self._log("closed", reason=reason)
+            self._log("connection closed", reason=reason)
             if self.transport.get_write_buffer_size():
                 self.broker.loop.call_later(LINGER_S, self.transport.abort)
         self.broker.disconnect(self)
@@ -108,11 +113,12 @@ class Session(Peer):
 
     @abstractmethod
     def close(self, reason: str) -> None:
-        """End the connection in the wire's own way, after what was written has left."""
+        """Close the connection as the wire prescribes, after pending output was sent."""
 
     def read(self, events: Iterable[Any], size: int) -> None:
-        """The same, when the events are all of a read of `size` bytes: then a quiet bus answers at once."""
+        """Handle the events of one socket read of `size` bytes. On an idle bus, flush immediately."""
         turn, credits = self.broker.turn, self.broker.credits
+        # Delivering to full subscribers during this read pauses this peer at its end (`settle`).
         if credits.fed:
             credits.begin()
         turn.begin_read(small=size <= SMALL_READ)
@@ -132,7 +138,7 @@ class Session(Peer):
 
     def flush(self) -> None:
         outbox, self._outbox = self._outbox, []
-        if not outbox or self.transport.is_closing():  # nothing more can leave then, so nothing may pile up
+        if not outbox or self.transport.is_closing():  # a closing transport drops writes: keep nothing for it
             return
         waiting = self.transport.get_write_buffer_size()
         if waiting > self._least_mark:
@@ -141,11 +147,11 @@ class Session(Peer):
         self._sent += len(data)
         self.transport.write(data)
 
-    # ---- a peer that is full -----------------------------------------------------------------------------------------
+    # ---- output flow control -----------------------------------------------------------------------------------------
 
     @property
     def is_fed(self) -> bool:
-        """Is it given copies of publishes? Then it is full at its mark, not where the transport says stop."""
+        """Whether the peer receives copies of publishes; then it is full at its own mark, not at the transport's."""
         return False
 
     @property
@@ -153,24 +159,24 @@ class Session(Peer):
         return self._is_full
 
     def waiting(self) -> int:
-        """Bytes that the peer has not taken."""
+        """Return how many bytes of output have not left this process."""
         return self.transport.get_write_buffer_size() + sum(map(len, self._outbox))
 
     def taken(self) -> int:
-        """Bytes that have left."""
+        """Return how many bytes were handed to the kernel."""
         return self._sent - self.transport.get_write_buffer_size()
 
     def detach(self) -> bool:
-        """Nothing but copies of publishes can be had elsewhere."""
+        """Leave the live path, if the peer can read its messages elsewhere. Return whether it did: False here."""
         return False
 
     def crowd(self) -> None:
-        """The transport has more waiting than it likes."""
+        """Note that the transport's write buffer is above its high-water mark."""
         if not self.is_fed:
             self._fill()
 
     def relieve(self) -> None:
-        """The transport has room again."""
+        """Note that the transport's write buffer is below its low-water mark: let publishers and this peer continue."""
         if self._is_full:
             self._is_full = False
             self.broker.credits.drain(self)
@@ -187,61 +193,63 @@ class Session(Peer):
             self._choke()
 
     def _fill(self) -> None:
-        """Whoever feeds it waits, and so does it itself: what it asks would be answered here."""
+        """Mark this peer as full: pause its publishers, and its own input, because answers would add to the buffer."""
         self._is_full = True
         self.broker.credits.fill(self)
         self.broker.credits.hold(self, self)
 
     def _choke(self) -> None:
-        """More came than publishers were to give. Off the live path it is not read from until it has drained."""
+        """Detach this peer from the live path; if that is not possible, stop reading from it until it has drained."""
         credits = self.broker.credits
         if self not in credits.full or not credits.detach(self):
             self._choked = True
             self.pause()
 
     def _set_limits(self, mark: int) -> None:
-        """Where the transport says stop and go on."""
+        """Set the high-water mark of the transport, and the low-water mark that belongs to it."""
         low = LOW_WATER if mark == HIGH_WATER else mark * 3 // 4
         self.transport.set_write_buffer_limits(mark, low)
 
     def is_stuck(self, now: float) -> bool:
-        """Has it taken none of what waits for `stall_s`? One that takes something lives, although it says nothing."""
+        """Return whether the peer has read none of its pending output for `stall_s`."""
+        # Includes the kernel's buffer (TIOCOUTQ), so that single acknowledged bytes count as progress.
         taken = self._sent - unsent(self.transport)
         if taken != self._seen or self.idle():
             if taken != self._seen and self._is_full:
+                # A full peer is not read from, so it cannot send heartbeats: reading our output is its sign of life.
                 self.hear()
             self._seen, self._moved = taken, now
         return now - self._moved > self._gate.listen.stall_s
 
     def cut_stuck(self, now: float) -> bool:
-        """Close it if it takes nothing. Was it?"""
+        """Abort the connection if the peer reads nothing. Return whether it was aborted."""
         if not self.is_stuck(now):
             return False
-        self.cut("takes nothing", "bus.slow_closed", waiting=self.waiting())
+        self.cut("peer does not read", "bus.slow_closed", waiting=self.waiting())
         return True
 
     def cut(self, reason: str, counter: str, **facts: float) -> None:
-        """End the connection at once: what waits for this peer would wait for ever."""
+        """Abort the connection and drop its pending output, which the peer would not read. Count and log it."""
         self.broker.meter.counts[counter] += 1
-        log.warning("closing", peer=self.id, address=self.address, reason=reason, **facts)
+        log.warning("connection aborted", peer=self.id, address=self.address, reason=reason, **facts)
         self.broker.logs.emit("warn", f"connection {self.id} closed: {reason}", module="listen")
         self.stop(reason)
         self.transport.abort()
 
     def idle(self) -> bool:
-        """Has everything left?"""
+        """Return whether all output was handed to the kernel."""
         return not self._outbox and self.transport.get_write_buffer_size() == 0
 
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """One more reason not to read. Each wants its own `resume`."""
+        """Stop reading. Calls are counted: each needs its own `resume`."""
         self._pauses += 1
         if self._pauses == 1 and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def yield_turn(self) -> None:
-        """Much was read at once: let others be read and everything be written before this peer is read again."""
+        """Pause this peer for one turn of the loop, so that others are read and all output is written first."""
         if not self.open:
             return
         self.pause()
@@ -251,13 +259,14 @@ class Session(Peer):
         self._pauses -= 1
         if self._pauses == 0 and not self.transport.is_closing():
             self.transport.resume_reading()
+        # The time in which we did not read counts neither as a stalled message nor as silence.
         if self._began is not None:
             self._began = self._gate.time()
-        if not self._pauses:  # it could not be heard
+        if not self._pauses:
             self.hear()
 
     def take(self, events: Iterable[Any]) -> None:
-        """Everything one read brought, in order."""
+        """Handle events of the codec in order, and update the state of an unfinished message."""
         finished = heard = False
         for event in events:
             finished = True
@@ -274,64 +283,66 @@ class Session(Peer):
         self.note_held()
 
     def held(self) -> int:
-        """Bytes kept of messages that are not whole."""
+        """Return how many bytes of unfinished messages are buffered."""
         return self._pending()
 
     def note_held(self) -> None:
-        """Tell the budget that all connections share. This connection may be one that has to give way."""
+        """Report buffered input to the budget that all connections share. May close connections, this one included."""
         held = self.held()
         if held != self._counted and self.open:
             self._counted = held
             self.broker.unfinished.hold(self, held)
 
     def give_way(self) -> None:
-        """All connections together hold too much of unfinished messages, and this one most of it: it ends."""
-        log.warning("closing", peer=self.id, address=self.address, reason=UNFINISHED, held=self._counted)
+        """Refuse the unfinished message and close: the input budget is exceeded and this connection holds most."""
+        log.warning("input budget exceeded", peer=self.id, address=self.address, reason=UNFINISHED, held=self._counted)
         self.broker.logs.emit("warn", f"connection {self.id} closed: {UNFINISHED}", module="listen")
         self.broker.count_error(self)
         self.refuse_unfinished(BusyError(UNFINISHED))
         self.drop_input()
 
     def refuse_unfinished(self, error: BusyError) -> None:
-        """End the connection. A wire that has words for it says why before."""
+        """Close the connection. Wires that can report an error do so first."""
         self.flush()
         self.close(UNFINISHED)
 
     def is_sign_of_life(self, event: Any) -> bool:
-        """Does this event end a silence?"""
+        """Return whether this event resets the idle timer."""
         return True
 
     def row(self) -> PeerRow:
-        """When it was heard is known by the monotonic clock; the wall clock is asked only when it is to be shown."""
+        """Return the row of the peer table, with the time of the last message."""
+        # `_heard` is monotonic time; converted to wall-clock time only here, not on every read.
         heard_us = self.broker.clock_us() - round((self._gate.time() - self._heard) * 1_000_000)
         self.heard_us = max(heard_us, self.connected_us)
         return super().row()
 
     def hear(self) -> None:
-        """Silence begins anew."""
+        """Reset the idle timer."""
         self._heard = self._gate.time()
 
     @abstractmethod
     def sweep(self, now: float) -> None:
-        """Look at the clock: is the peer silent, or stalled?"""
+        """Check idle and stall limits; called periodically by the gate."""
 
     def silence_ms(self, now: float) -> float:
-        """Not while we do not read: what it says may be waiting for us."""
+        """Return milliseconds since the last message; 0 while input is paused, because messages may be waiting."""
         return 0.0 if self._pauses else (now - self._heard) * 1000
 
     def is_stalled(self, now: float) -> bool:
-        """Has a message been begun too long ago? Not while we do not read: its end may be waiting for us."""
+        """Return whether the rest of a message is overdue. False while input is paused, because it may be waiting."""
         if self._began is None or self._pauses:
             return False
         listen = self._gate.listen
+        # A minimum rate besides a fixed time: large messages over slow links are legitimate, one byte a minute is not.
         return now - self._began > listen.head_s + self._pending() / listen.body_rate
 
 
 def _nothing() -> None:
-    """There is no input to drop."""
+    """Do nothing: default of `drop_input`."""
 
 
 def _address(transport: asyncio.Transport) -> tuple[str, str]:
-    """The host, and the host with its port."""
+    """Return the peer's host, and its host with port."""
     name = transport.get_extra_info("peername")
     return (name[0], f"{name[0]}:{name[1]}") if name else ("unknown", "unknown")

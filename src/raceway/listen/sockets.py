@@ -1,4 +1,4 @@
-"""Sockets: binding them, and their options."""
+"""Listening sockets and socket options."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from raceway.errors import ConfigError
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound socket, to be listened on. Raises ConfigError naming what cannot be had, and what to do."""
+    """Return a bound TCP socket. Raises ConfigError that names the host or port and says what to do."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-    except (socket.gaierror, UnicodeError) as error:  # the latter for names that DNS cannot carry
+    except (socket.gaierror, UnicodeError) as error:  # UnicodeError: a label that IDNA cannot encode
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise ConfigError("listen.host", f"{host} is no address: {reason}") from error
+        raise ConfigError("listen.host", f"{host} cannot be resolved: {reason}") from error
     sock = socket.socket(family, kind, protocol)
+    # Without it a restart fails while connections of the previous process are in TIME-WAIT.
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(address)
@@ -32,7 +33,8 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def set_send_buffer(transport: asyncio.BaseTransport, size: int) -> None:
-    """Left alone, the kernel lets 4 MB pile up for a peer that reads nothing: 1,000 sleepers would hold gigabytes."""
+    """Limit the kernel's send buffer of a connection to `size` bytes."""
+    # By default Linux grows it to 4 MB for a peer that does not read: 1,000 such peers would hold 4 GB.
     sock = transport.get_extra_info("socket")
     if sock is not None:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, size)

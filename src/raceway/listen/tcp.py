@@ -1,4 +1,4 @@
-"""A stream of bytes from the loop's transport to a session: what all wires over plain TCP or TLS share."""
+"""Protocol classes that feed bytes of a TCP or TLS transport to a session: shared by all wires over plain streams."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from raceway.listen.sockets import set_send_buffer
 
 encode_publishes = publish_encoder(tcp_frame)
 
-# A read of this size means that more is waiting. libuv would read up to 32 times before anything is written.
+# A read of this size means that more is waiting. libuv reads up to 32 times in a row before anything is written.
 FULL_READ = 64 * 1024
 
 
 class Receiver(Protocol):
-    """The receiving half of a codec."""
+    """The receiving half of a codec: bytes in, events out. `pending`: bytes of an unfinished message."""
 
     @property
     def pending(self) -> int: ...
@@ -30,7 +30,7 @@ class Receiver(Protocol):
 
 
 class Ended:
-    """The receiver of a connection that has ended: what the other one kept is free."""
+    """Receiver of a closed connection: discards all input. Replacing the codec's receiver frees its buffers."""
 
     pending = 0
 
@@ -39,6 +39,8 @@ class Ended:
 
 
 class StreamProtocol(asyncio.Protocol):
+    """Connects one transport to one session through the receiver of a codec."""
+
     def __init__(self, gate: Gate[Any], receiver: Receiver) -> None:
         self._gate = gate
         self._receiver: Receiver = receiver
@@ -46,14 +48,15 @@ class StreamProtocol(asyncio.Protocol):
 
     @abstractmethod
     def open_session(self, transport: asyncio.Transport) -> Session:
-        """The session of a new connection."""
+        """Create the session of a new connection."""
 
     def pending(self) -> int:
         return self._receiver.pending
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport = cast(asyncio.Transport, transport)  # uvloop's transports are none of asyncio's classes
+        transport = cast(asyncio.Transport, transport)  # uvloop's do not subclass asyncio's
         if not self._gate.has_room():
+            # No wire has a message for this before the peer has spoken: the connection is closed without one.
             transport.close()
             return
         set_send_buffer(transport, self._gate.listen.socket_send_bytes)
@@ -62,8 +65,9 @@ class StreamProtocol(asyncio.Protocol):
         self._session.start()
 
     def drop_input(self) -> None:
-        """Nothing more is taken. Sessions and transports point at each other and stay until the collector comes by;
-        what an unfinished message holds does not wait for it."""
+        """Discard buffered and future input."""
+        # Session and transport reference each other, so the garbage collector frees them late. A large unfinished
+        # message must not stay in memory until then.
         self._receiver = Ended()
 
     def data_received(self, data: bytes) -> None:
@@ -71,25 +75,26 @@ class StreamProtocol(asyncio.Protocol):
         if session is not None:
             session.read(self._receiver.receive_data(data), len(data))
             if len(data) >= FULL_READ:
+                # One fast sender must not delay the others' input and everybody's output.
                 session.yield_turn()
 
     def eof_received(self) -> bool:
-        """A peer that has said all may still listen: it is closed when what it sent is committed and acknowledged."""
+        """Handle a half-close (RFC 9293, 3.6.1): close after everything received was committed and acknowledged."""
         if self._session is None or self._session.is_tls:
-            return False  # TLS knows no half-closed connections
+            return False  # the loops' TLS transports cannot be half-closed: they close
         self._gate.broker.journal.after_commit(self._end)
         return True
 
     def _end(self, error: RacewayError | None) -> None:
         if self._session is not None and self._session.open:
             self._session.flush()
-            self._session.close("ended by peer")
+            self._session.close("closed by peer")
 
     def connection_lost(self, error: Exception | None) -> None:
         if self._session is not None:
-            if error is not None:
+            if error is not None:  # RST or a timeout; an orderly FIN has no error
                 self._gate.broker.meter.counts["connection.failed"] += 1
-            self._session.stop(str(error) if error else "ended by peer")
+            self._session.stop(str(error) if error else "closed by peer")
             self.drop_input()
 
     def pause_writing(self) -> None:

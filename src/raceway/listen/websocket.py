@@ -1,9 +1,9 @@
 """MB over WebSocket: one message of the wire is one WebSocket message, text or binary, fragmented or not.
 
-picows reads frames: it checks masking, opcodes, control frames, close codes and the size of a frame. What it leaves to
-us is here: reserved bits, the joining and order of fragments, the sum of their sizes, that text is UTF-8 (RFC 6455,
-5.2, 5.4, 5.6, 8.1), and noticing a frame that is begun and never ends. Output is framed by the codec and written to the
-transport underneath, joined per turn.
+picows parses frames: it checks masking, opcodes, control frames, close codes and the size of a frame. The rest is here:
+reserved bits, joining and order of fragments, the sum of their sizes, UTF-8 of text messages (RFC 6455, 5.2, 5.4, 5.6,
+8.1), and detecting a frame that is started and never completed. Output is framed by the codec and written to the
+underlying transport once per turn.
 """
 
 from __future__ import annotations
@@ -33,18 +33,19 @@ from raceway.model.text import is_utf8
 
 encode_publishes = publish_encoder(websocket_frame)
 
-# So many in one read mean that more are waiting; see the same in tcp.py.
+# A read with this many messages means that more are waiting; compare FULL_READ in tcp.py.
 MANY_MESSAGES = 64
 
 _DATA = (WSMsgType.TEXT, WSMsgType.BINARY)
 
 
 def answer_upgrade(gate: MbGate, request: WSUpgradeRequest) -> WSUpgradeResponseWithListener:
-    """Any path is taken; the first subprotocol offered is echoed; a page of another site is refused."""
+    """Answer the opening handshake: accept any path, echo the first subprotocol, refuse pages of other sites."""
+    # RFC 6455, 10.2: browsers send Origin, so that a server can refuse pages it does not serve.
     origin = request.headers.get("Origin")
     if origin is not None and not is_admitted(origin, gate.settings.origins):
         gate.broker.meter.counts["connection.failed"] += 1
-        body = b"this origin is not admitted; add it to listen.mb.origins\n"
+        body = b"origin not allowed; add it to listen.mb.origins\n"
         return WSUpgradeResponseWithListener(
             WSUpgradeResponse.create_error_response(HTTPStatus.FORBIDDEN, body), None
         )  # fmt: skip
@@ -53,13 +54,14 @@ def answer_upgrade(gate: MbGate, request: WSUpgradeRequest) -> WSUpgradeResponse
         return WSUpgradeResponseWithListener(
             WSUpgradeResponse.create_error_response(HTTPStatus.SERVICE_UNAVAILABLE, body), None
         )  # fmt: skip
+    # RFC 6455, 4.2.2: the server may select one of the offered subprotocols. Browsers fail without a selection.
     offered = request.headers.get("Sec-WebSocket-Protocol")
     extra = {"Sec-WebSocket-Protocol": offered.split(",")[0].strip()} if offered else None
     return WSUpgradeResponseWithListener(WSUpgradeResponse.create_101_response(extra), MbWebSocket(gate))
 
 
 def is_admitted(origin: str, origins: tuple[str, ...]) -> bool:
-    """Pages from loopback, and those the settings name. `null` (a file, a sandbox) must be named."""
+    """Return whether a page of this origin may connect: loopback, or listed in the settings; so must "null" be."""
     if "*" in origins or origin in origins:
         return True
     try:
@@ -97,7 +99,7 @@ class MbWebSocket(WSListener):
         self._messages, self._fragments, self._fragment_bytes = [], [], 0
 
     def read(self, count: int, take: Callable[[int], None]) -> None:
-        """`count` bytes came; `take` gives them to picows, which calls `on_ws_frame` for whole frames only."""
+        """Pass `count` received bytes to picows with `take`. It calls `on_ws_frame` for complete frames only."""
         self._frames, before = 0, self._tail
         take(count)
         if not self._frames:
@@ -111,11 +113,12 @@ class MbWebSocket(WSListener):
         if kind == WSMsgType.CLOSE:
             self._finish(frame)
             return
+        # RFC 6455, 5.2: RSV1 to RSV3 must be 0 unless an extension defines them. None is negotiated.
         if frame.rsv1 or frame.rsv2 or frame.rsv3:
-            self._break(WSCloseCode.PROTOCOL_ERROR, "reserved bits")
+            self._break(WSCloseCode.PROTOCOL_ERROR, "reserved bits set")
         elif kind == WSMsgType.PING:
-            # Not left to picows: a ping it answered itself would hide that the buffer ends, and with it the messages
-            # before it.
+            # RFC 6455, 5.5.2: a Ping is answered with a Pong of the same data. Not left to picows: with its automatic
+            # answer `last_in_buffer` would not be seen, and the messages before the Ping would wait.
             transport.send_pong(frame.get_payload_as_bytes())
         elif kind in _DATA or kind == WSMsgType.CONTINUATION:
             self._take_fragment(kind, frame)
@@ -124,7 +127,7 @@ class MbWebSocket(WSListener):
 
     def on_ws_disconnected(self, transport: WSTransport) -> None:
         if self._session is not None:
-            self._session.stop("ended by peer")
+            self._session.stop("closed by peer")
 
     def pause_writing(self) -> None:
         if self._session is not None:
@@ -135,55 +138,59 @@ class MbWebSocket(WSListener):
             self._session.relieve()
 
     def _pending(self) -> int:
-        """Bytes of an unfinished message; more than none also while all its fragments are empty."""
+        """Return the bytes of an unfinished message; positive also while all its fragments are empty."""
         return self._tail + self._fragment_bytes or len(self._fragments)
 
     def _take_fragment(self, kind: WSMsgType, frame: WSFrame) -> None:
         begun = bool(self._fragments)
+        # RFC 6455, 5.4: a fragmented message is one data frame and then continuations only.
         if begun != (kind == WSMsgType.CONTINUATION):
             self._break(WSCloseCode.PROTOCOL_ERROR, "fragments out of order")
             return
         if not begun:
             self._text = kind == WSMsgType.TEXT
         data = frame.get_payload_as_bytes()
+        # RFC 6455, 7.4.1: 1009 for a message too big to process. picows limits single frames, not their sum.
         if self._fragment_bytes + len(data) > self._limit:
             self._break(WSCloseCode.MESSAGE_TOO_BIG, "message too large")
             return
         if not frame.fin:
-            if data or not begun:  # empty fragments without end must not fill the memory
+            if data or not begun:  # a stream of empty fragments must not fill the memory
                 self._fragments.append(data)
             self._fragment_bytes += len(data)
             return
         if begun:
             data = b"".join((*self._fragments, data))
             self._fragments, self._fragment_bytes = [], 0
+        # RFC 6455, 8.1: invalid UTF-8 in a text message fails the connection, with 1007. Checked for the whole
+        # message, because a character may be split between fragments (5.6).
         if self._text and not is_utf8(data):
-            self._break(WSCloseCode.INVALID_TEXT, "text that is not UTF-8")
+            self._break(WSCloseCode.INVALID_TEXT, "text is not UTF-8")
             return
         self._messages.append(data)
 
     def _take_messages(self, session: MbSession) -> None:
-        """Everything that came whole in this read."""
+        """Handle all messages that this read completed."""
         messages, self._messages = self._messages, []
         session.read(self._receiver.receive_messages(messages), sum(map(len, messages)))
         if len(messages) >= MANY_MESSAGES:
             session.yield_turn()
 
     def _finish(self, frame: WSFrame) -> None:
-        """The peer closes: what it said before is done, then the close is echoed."""
+        """Handle the peer's Close: process what came before it, then echo it (RFC 6455, 5.5.1)."""
         if self._session is not None and self._session.open:
             self._take_messages(self._session)
             self._session.flush()
-            self._session.stop("ended by peer")
+            self._session.stop("closed by peer")
         assert self._transport is not None
         if frame.payload_size and not _may_be_sent(int.from_bytes(frame.get_payload_as_bytes()[:2], "big")):
-            self._transport.send_close(WSCloseCode.PROTOCOL_ERROR, b"close code")
+            self._transport.send_close(WSCloseCode.PROTOCOL_ERROR, b"invalid close code")
         else:
             self._transport.send_close(frame.get_close_code(), frame.get_close_message())
         self._transport.disconnect()
 
     def _break(self, code: WSCloseCode, reason: str) -> None:
-        """The peer broke the WebSocket protocol: what it said before is done, then say so, and end."""
+        """Fail the connection (RFC 6455, 7.1.7): process what came before, send Close with `code`, disconnect."""
         assert self._transport is not None
         if self._session is not None and self._session.open:
             self._gate.broker.meter.counts["connection.failed"] += 1
@@ -194,20 +201,20 @@ class MbWebSocket(WSListener):
             self._transport.disconnect()
 
     def _close(self) -> None:
-        """Deregistration and drain: an orderly end (code 1000)."""
+        """Close normally (code 1000), for deregistration and drain."""
         assert self._transport is not None
         self._transport.send_close(WSCloseCode.OK)
         self._transport.disconnect()
 
 
 class _Watched(asyncio.BufferedProtocol):
-    """Stands before picows' own protocol and tells the listener of each read, also of one that ends no frame."""
+    """Wrapper of picows' protocol that reports every read to the listener, also one that completes no frame."""
 
     def __init__(self, protocol: asyncio.BaseProtocol, listener: MbWebSocket) -> None:
         assert isinstance(protocol, asyncio.BufferedProtocol)
         self._listener = listener
         self._take = protocol.buffer_updated
-        # All else is its own, without a call in between: hence these assignments to methods.
+        # All other callbacks go to picows directly, without a call in between: hence these assignments to methods.
         self.get_buffer = protocol.get_buffer  # type: ignore[method-assign]
         self.eof_received = protocol.eof_received  # type: ignore[method-assign]
         self.connection_lost = protocol.connection_lost  # type: ignore[method-assign]
@@ -219,5 +226,6 @@ class _Watched(asyncio.BufferedProtocol):
 
 
 def _may_be_sent(code: int) -> bool:
-    """Codes that may stand in a close frame (RFC 6455, 7.4, and the registry behind it)."""
+    """Return whether a code may appear in a Close frame (RFC 6455, 7.4.1 and 7.4.2, and the IANA registry)."""
+    # 1004 to 1006 and 1015 must not be sent; 3000 to 4999 are for libraries and applications.
     return code in (1000, 1001, 1002, 1003) or 1007 <= code <= 1014 or 3000 <= code <= 4999

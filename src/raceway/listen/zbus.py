@@ -1,8 +1,8 @@
-"""The zbus wire's sessions: events of the codec to the broker, and back.
+"""Sessions of the zbus wire: pass events of the codec to the broker, and answers and deliveries back.
 
-A queue's deliveries are handed out by the broker (`hand_out`) and count as taken when their bytes have left for the
-socket; if the connection breaks before, they go back to the front of their queue. Replies are matched by `msgid` and
-leave when they are ready: acknowledgements after the commit, in order; answers when they come.
+The broker hands out a queue's messages with `hand_out`. They count as delivered when their bytes were written to the
+socket; if the connection breaks before that, they return to the front of their queue. Replies are matched by `msgid`:
+acknowledgements are sent in order after the commit, answers when they arrive.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ from raceway.model.intents import Publish, Reply, Request, Taken
 from raceway.model.security import ANONYMOUS, Permission, Principal
 from raceway.model.topics import is_reserved
 
-# Reply queues this connection was handed; older ones may no longer be answered to.
+# Reply queues of requests that were delivered to this connection; older ones can no longer be answered.
 HANDED_REPLIES = 10_000
-# Queues whose tokens a connection may have shown and never wait for.
+# Queues with a verified token that a connection remembers.
 PROVEN = 100
 NOBODY = Principal(ANONYMOUS, ZBUS.decode())
 
@@ -69,7 +69,7 @@ M = TypeVar("M", Produce, Ask)
 
 
 class ZbusGate(Gate["ZbusSession"]):
-    """All zbus connections. `advertised` is the address that clients are told as `broker`."""
+    """All zbus connections. `advertised` is the address that clients get as `broker`."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class ZbusSession(Session):
     wire: ClassVar[bytes] = ZBUS
 
     def __init__(self, gate: ZbusGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
-        # Connections of this wire do not subscribe; publish/subscribe queues do, for them.
+        # Connections of this wire do not subscribe; publish/subscribe queues do it for them.
         super().__init__(gate, transport, no_copies, pending)
         self.gate = gate
         self.key = self.id.encode()
@@ -113,10 +113,10 @@ class ZbusSession(Session):
         self._unsent = Unsent(self.broker.loop, transport, self.idle, gate.settings.sweep_ms / 1000)
         self._heads = Heads(gate.advertised)
         self._handed: OrderedDict[bytes, None] = OrderedDict()
-        # Did the token of what is being read name a principal? Then it is no queue's token.
+        # Whether the token of the current message names a principal; otherwise it is the token of a queue.
         self.identified = False
         self._silent: set[bytes] = set()
-        # Queues whose token this connection has shown: others' guesses do not keep it waiting.
+        # Queues whose token this connection has shown: not slowed down by failed attempts of others.
         self._proven: set[tuple[str, bytes]] = set()
         self.handlers = {
             Produce: self._produce,
@@ -147,7 +147,7 @@ class ZbusSession(Session):
         return self.broker.queues.is_behind(self)
 
     def detach(self) -> bool:
-        """Copies wait in the buffers of its queues: it may be read from although it does not read."""
+        """Leave the live path: copies wait in the buffers of its queues, so publishers need not wait for this peer."""
         return self.open and self.broker.queues.subscribes(self)
 
     def relieve(self) -> None:
@@ -160,45 +160,46 @@ class ZbusSession(Session):
         if self.cut_stuck(now):
             return
         if self.is_stalled(now):
-            self.cut("unfinished message", "bus.stalled_closed")
+            self.cut("message not completed in time", "bus.stalled_closed")
         elif idle_ms and self.silence_ms(now) >= idle_ms:
             self.broker.meter.counts["bus.silent_closed"] += 1
             self.flush()
-            self.close("silent")
+            self.close("idle")
         else:
             self._unsent.note_taken()
 
     def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
-        """A request to a queue may wait for ever; a service of another wire must answer in time."""
+        """Return the timeout of a request: none for a queue, the configured one for a service of another wire."""
         return None if isinstance(responder, QueueResponder) else self.gate.settings.request_timeout_ms
 
-    # ---- who it is ---------------------------------------------------------------------------------------------------
+    # ---- identity ----------------------------------------------------------------------------------------------------
 
     def _by_token(self, event: M) -> Iterator[M]:
-        """The messages of one read, those of one sender at a time. With security off that is nobody's concern."""
+        """Split the messages of one read by token and set the principal for each part; one part with security off."""
         if self.broker.security.enabled and _varies(event.token):
             for token, rows in groupby(range(event.batch.count), partial(_item, event.token)):
                 self._identify(token)
                 yield event.keep(list(rows))
         else:
-            self._identify(event.token)  # type: ignore[arg-type]  # it does not vary, or is not looked at
+            self._identify(event.token)  # type: ignore[arg-type]  # one value, or unused
             yield event
 
     def _identify(self, token: bytes | None) -> None:
-        """With security on a token may be one of the bus's own, which names a principal."""
+        """Set the principal from a signed token of the bus; anonymous otherwise. A no-op with security off."""
         if not self.broker.security.enabled:
             return
         self.principal, self.identified = NOBODY, False
         if token and is_signed(token.decode("latin-1")):
-            with suppress(UnauthenticatedError):  # then it may still be the token of a queue
+            with suppress(UnauthenticatedError):  # it may be the token of a queue
                 authorization = f"Bearer {token.decode('latin-1')}"
                 self.principal = self.broker.security.identify(authorization, ZBUS.decode(), self.host)
                 self.identified = True
 
     def _find(self, name: str, token: bytes | None, permission: Permission) -> None:
-        """Raises UnknownQueueError, ForbiddenError, or TooManyFailuresError after too many bad tokens.
+        """Check that the queue exists and this peer may use it.
 
-        Whoever may do nothing under this name is not told whether there is such a queue.
+        Raises UnknownQueueError, ForbiddenError, or TooManyFailuresError after too many bad tokens. A peer without
+        permission on the name gets ForbiddenError whether or not the queue exists.
         """
         security = self.broker.security
         if security.enabled and not security.allows(self.principal, permission, name):
@@ -236,7 +237,7 @@ class ZbusSession(Session):
             self._publish(event, rows)
 
     def _produced(self, event: Produce, mq: bytes, start: int, stop: int) -> list[int]:
-        """Rows to store. A queue may be somebody's reply queue too: what is waited for goes there first."""
+        """Return the rows to store. If the queue is also a reply queue, awaited answers are passed on instead."""
         rows = list(range(start, stop)) if self._may_produce(event, mq, start, stop) else []
         if mq not in self._handed:
             return rows
@@ -245,7 +246,7 @@ class ZbusSession(Session):
         return [row for row in rows if row not in answers]
 
     def _may_produce(self, event: Produce | Ask, mq: bytes, start: int, stop: int) -> bool:
-        """Is there such a queue, or somebody who listens on that name? Tokens are looked at row by row."""
+        """Return whether rows may be produced to this queue or topic; refuse them otherwise. Checks all tokens."""
         name = mq.decode("utf-8", "replace")
         tokens: set[bytes | None] = {
             _item(event.token, row) for row in range(start, stop if _varies(event.token) else start + 1)
@@ -256,7 +257,7 @@ class ZbusSession(Session):
         except UnknownQueueError as error:
             if self.broker.is_known(name) and not is_reserved(name):
                 return True
-            # A name of the bus's own is no queue that could be made.
+            # Reserved names cannot become queues, so "not found" would mislead.
             self._refuse_rows(event, range(start, stop), NameReservedError(name) if is_reserved(name) else error)
             return False
         except (ForbiddenError, TooManyFailuresError) as error:
@@ -281,14 +282,14 @@ class ZbusSession(Session):
             return
         assert isinstance(outcome, Taken)
         for start, stop, error in outcome.refused:
-            # A topic that is known but heard by nobody just now is no fault: the message is kept.
+            # A known topic without subscribers is no error: the message is stored.
             if not isinstance(error, NoRouteError):
                 self._refuse_rows(kept, range(start, stop), error)
                 if done is not None:
                     done.leave_out(ids[start:stop])
 
     def _complete(self, batch: Batch) -> None:
-        """What a sender left out: an id of its own, and where answers go."""
+        """Fill in missing message ids and reply queues."""
         given = [batch.item("message_id", row) for row in range(batch.count)]
         batch.message_id = given if all(given) else [each or random_id() for each in given]
         if batch.reply_to is None:
@@ -325,24 +326,24 @@ class ZbusSession(Session):
             self._silent.difference_update(batch.item("message_id", row) for row in range(start, stop))
 
     def _may_ask(self, event: Ask, mq: bytes, start: int, stop: int) -> bool:
-        """A queue, or a service of another wire under that name; a name nobody knows is not found."""
+        """Return whether a request may be sent to this queue, or to a service of another wire with this name."""
         name = mq.decode("utf-8", "replace")
         if not self.broker.queues.exists(name) and self.broker.has_responder(name):
             return True
         return self._may_produce(event, mq, start, stop)
 
     def _expect_answer(self, reply_to: bytes, message_id: bytes, wanted: bool) -> None:
-        """The reply queue is made if there is none of that name, and goes with this connection."""
+        """Open the reply queue if needed; it is removed with this connection. Note requests that want no answer."""
         if not self.broker.queues.exists(reply_to.decode("utf-8", "replace")):
             self.broker.replies.open_box(reply_to, self)
         if not wanted:
             self._silent.add(message_id)
 
     def _answer_rows(self, event: Produce, mq: bytes, rows: Iterable[int]) -> None:
-        """Produces to a reply queue: answers. Only to queues that this connection was handed."""
+        """Treat rows produced to a reply queue as answers. Allowed only if its request was delivered here."""
         for row in rows:
             if mq not in self._handed:
-                self._refuse_rows(event, [row], ForbiddenError(self.address, "answer there"))
+                self._refuse_rows(event, [row], ForbiddenError(self.address, "answer a request that it was not given"))
                 continue
             one = event.batch.keep([row])
             self._complete(one)
@@ -417,7 +418,7 @@ class ZbusSession(Session):
         )
 
     def _remember_chain(self, batch: Batch, row: int, raw_id: bytes | None) -> None:
-        """What waited in a queue, perhaps over a restart, still belongs to its chain when a consumer names it."""
+        """Remember the chain of a delivered message, which may have waited in the queue across a restart."""
         message_id, root = batch.item("message_id", row), batch.item("correlation_id", row)
         if raw_id is not None and root is not None and root != raw_id:
             self.broker.chains.remember(raw_id.lower(), message_id, root)
@@ -463,7 +464,7 @@ class ZbusSession(Session):
         return False
 
     def _refuse_rows(self, event: Produce | Ask, rows: Iterable[int], error: RacewayError) -> None:
-        """Rows that want no acknowledgement get no refusal either."""
+        """Refuse rows. Those without `ack` get no reply."""
         for row in rows:
             if _item(event.ack, row):
                 mq, msgid = event.batch.item("topic", row) or b"", event.batch.item("message_id", row)
@@ -488,11 +489,11 @@ class ZbusSession(Session):
         self.write(zbus.refusal_reply(refused))
         if refused.close:
             self.flush()
-            self.close("broken framing")
+            self.close("framing lost")
 
 
 class Acknowledgement:
-    """What waits for a commit: produces that want an acknowledgement. Called by the journal."""
+    """Acknowledges produced messages after their commit, or refuses them if it failed. Called by the journal."""
 
     __slots__ = ("_ids", "_session")
 

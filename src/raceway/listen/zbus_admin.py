@@ -1,4 +1,4 @@
-"""zbus's admin commands: the monitoring page, its data, making queues, and the tracker's two."""
+"""zbus's admin commands: the monitoring page, its data, creating queues, and the two of the tracker."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from raceway.listen.zbus_tracker import Tracker
 from raceway.model.security import OWNER, Permission, Principal
 from raceway.model.subscriptions import parse_start
 
-# What methods need while security is on; making a queue needs ManageTopic on its name.
+# Permissions that methods need while security is on; creating a queue needs ManageTopic on its name.
 NEEDED: dict[str, Permission] = {
     "index": "Lookup", "data": "Lookup", "track_sub": "Lookup", "track_report": "ManageBroker",
 }  # fmt: skip
 
 
 class AdminPeer(Protocol):
-    """A connection that administrates."""
+    """A connection that sends admin commands."""
 
     address: str
     host: str
-    # Who it is, as far as security goes, and whether its token said so.
+    # The principal, and whether it came from a valid token.
     principal: Principal
     identified: bool
 
@@ -47,7 +47,7 @@ class AdminPeer(Protocol):
 
 
 class Administration:
-    """`queue_made` is called when a queue was made. Without `serves_queues` it is a tracker and nothing else."""
+    """Admin commands. `queue_made` is called for each new queue. Without `serves_queues` this is only a tracker."""
 
     def __init__(
         self, broker: Broker, listen: config.Listen, advertised: str, console: str, serves_queues: bool = True
@@ -67,7 +67,7 @@ class Administration:
             self._methods |= {"track_sub": self._track_sub, "track_report": self._track_report}
 
     def perform(self, peer: AdminPeer, event: Admin) -> bytes | None:
-        """The reply, if there is one."""
+        """Perform a command and return its reply, or None if there is none or it comes later."""
         method = self._methods.get(event.method)
         try:
             if not self._may_administrate(peer, event):
@@ -81,10 +81,10 @@ class Administration:
         return method(peer, event)
 
     def _may_administrate(self, peer: AdminPeer, event: Admin) -> bool:
-        """Whoever shows the administrator's token is the administrator. Raises TooManyFailuresError.
+        """Return whether the peer may send admin commands. Raises TooManyFailuresError.
 
-        Where there is none, everybody may; with security on, what their principal allows is asked besides. Brokers that
-        report themselves may show the token that this bus shows to its own trackers.
+        A peer with the administrator's token may. Without a configured token everyone may; with security on, the
+        permissions of the principal are checked as well. Brokers that report themselves may use the tracker's token.
         """
         codes = [self._settings.admin_token]
         if event.method == "track_report" and self._broker.security.enabled:
@@ -99,18 +99,18 @@ class Administration:
         return True
 
     def leave(self, peer: AdminPeer) -> None:
-        """The connection is gone."""
+        """Forget a closed connection."""
         self.tracker.leave(peer)
 
     def relieve(self, peer: AdminPeer) -> None:
-        """The connection has room again."""
+        """Continue to push to a connection that has room again."""
         self.tracker.relieve(peer)
 
     def encode_report(self) -> bytes:
         return encode_description(self.report())
 
     def report(self) -> BrokerReport:
-        """What this bus says of itself: to the page's data, and to trackers."""
+        """Return the description of this bus for `data` and for trackers."""
         table = {name: self._info(name, record, queue) for name, record, queue in self._broker.queues}
         return BrokerReport(self._advertised, self._broker.clock_us() // 1000, table)
 
@@ -136,7 +136,7 @@ class Administration:
         return zbus.json_reply(event.msgid, self.encode_report())
 
     def _create_mq(self, peer: Any, event: Admin) -> bytes | None:
-        """The queue is there for good when the reply says so: it waits for the commit."""
+        """Create a queue. The reply is sent after the commit."""
         wanted = read_create_queue(event)
         if isinstance(wanted, Refused):
             return zbus.refusal_reply(wanted)

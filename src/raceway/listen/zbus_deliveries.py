@@ -1,4 +1,4 @@
-"""What a zbus connection is handed: the heads of deliveries, and which of them have left."""
+"""Deliveries to a zbus connection: their heads, and which of them were written to the socket."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from raceway.codec.zbus import DeliveryHead
 from raceway.codec.zbus_encode import sent_of
 from raceway.model.envelope import ZBUS, Batch
 
-# What a delivery's head is made of, beside its reply queue.
+# Columns that the head of a delivery depends on, besides the reply queue.
 _OF_HEAD = (
     "wire", "kind", "producer", "topic", "encoding", "routing_key", "schema_id", "schema_version", "attributes"
 )  # fmt: skip
-# How soon to look again whether a peer has taken what was written: the loop tells only of large amounts. Twice as long
-# each time, up to the longest.
+# First delay before checking again whether output was written; the loop reports only large amounts. Doubled each time,
+# up to the sweep interval.
 LOOK_AGAIN_S = 0.001
 
 
 class Heads:
-    """Messages of one batch mostly share their head, so it is made once for them."""
+    """Cache of the last delivery head: messages of one batch mostly share it."""
 
     def __init__(self, advertised: bytes) -> None:
         self._advertised = advertised
         self._known: tuple[Batch, bytes | None, DeliveryHead] | None = None
 
     def of(self, batch: Batch, row: int, reply_to: bytes | None, mq: bytes) -> DeliveryHead:
-        """Rows of one batch are of one queue if they are of one topic."""
+        """Return the head for one row. Rows of one batch with the same topic are in the same queue."""
         known = self._known
         if known is not None and known[0] is batch and known[1] == reply_to:
             return known[2]
@@ -46,15 +46,15 @@ class Heads:
         return head
 
     def forget(self) -> None:
-        """An idle connection must not keep a batch in memory."""
+        """Clear the cache, so that an idle connection does not keep a batch in memory."""
         self._known = None
 
 
 class Unsent:
-    """Deliveries that were written and have perhaps not left for the socket, which is when they are taken.
+    """Deliveries in the transport's buffer. They count as taken when they were written to the socket.
 
-    `has_left` says whether everything written has. A transport that broke has nothing to write any more either, some
-    time before it says so: nothing left then.
+    `has_left` returns whether the buffer is empty. The buffer of a broken transport is empty too, before
+    `connection_lost` is called: deliveries do not count as taken then.
     """
 
     def __init__(
@@ -75,7 +75,7 @@ class Unsent:
         self._entries.clear()
 
     def note_taken(self) -> None:
-        """Have they left? If not, look again soon."""
+        """Mark deliveries as taken if the buffer is empty; otherwise check again soon."""
         if not self._entries or self._transport.is_closing():
             return
         if self._has_left():

@@ -1,4 +1,4 @@
-"""The monitoring page at `/`: server-rendered, without script. Names on it are strangers' text and are escaped."""
+"""The monitoring page at `/`: rendered on the server, without script. Names are untrusted and escaped."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _STYLE = (
 
 
 def render_page(report: BrokerReport, broker: Broker, console: str) -> bytes:
-    """Queues with their backlog and consumers, and the rates of the last second."""
+    """Render queues with their backlog and consumers, and the rates of the last second."""
     rows = "".join(_queue_row(info) for info in report.mq_table.values())
     if not rows:
-        rows = "<tr><td colspan=6>No queue yet. Make one with <code>cmd=admin&amp;&amp;method=create_mq</code>.</tr>"
+        rows = "<tr><td colspan=6>No queues yet. Create one with <code>cmd=admin&amp;&amp;method=create_mq</code>.</tr>"
     rate = broker.meter.rate
     return _whole(
         report.broker,
         f"<p>{rate('router.publish')} messages, {rate('router.request')} requests and {rate('router.response')} "
         f'answers in the last second; {len(broker.peers)} connections. <a href="{escape(console)}">Console</a></p>'
-        "<table><thead><tr><th>queue<th>kind<th class=n>waiting<th class=n>consumers<th>made by<th>made</tr></thead>"
+        "<table><thead><tr><th>queue<th>kind<th class=n>waiting<th class=n>consumers<th>creator<th>created</tr></thead>"
         f"<tbody>{rows}</tbody></table>",
     )
 
 
 def render_tracker_page(address: str, table: TrackTable) -> bytes:
-    """Brokers, and which queues each has; for a tracker that is no broker itself."""
+    """Render brokers and their queues, for a tracker that is not a broker itself."""
     rows = "".join(
         f"<tr><td>{escape(name)}<td class=n>{len(report.mq_table)}<td>{escape(', '.join(report.mq_table))}</tr>"
         for name, report in table.broker_table.items()
@@ -42,11 +42,11 @@ def render_tracker_page(address: str, table: TrackTable) -> bytes:
     if not rows:
         rows = "<tr><td colspan=3>No broker has reported itself yet.</tr>"
     head = "<table><thead><tr><th>broker<th class=n>queues<th>names</tr></thead>"
-    return _whole(address, f"<p>A tracker.</p>{head}<tbody>{rows}</tbody></table>")
+    return _whole(address, f"<p>Tracker</p>{head}<tbody>{rows}</tbody></table>")
 
 
 def _whole(address: str, content: str) -> bytes:
-    """A document; `content` is HTML."""
+    """Return a complete document; `content` is HTML."""
     return (
         f"<!doctype html><html lang=en><head><meta charset=utf-8><title>Raceway: {escape(address)}</title>"
         f"<meta name=viewport content='width=device-width'><style>{_STYLE}</style></head><body>"

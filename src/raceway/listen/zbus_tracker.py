@@ -1,11 +1,11 @@
-"""The tracker's table: which brokers there are, and which queues each of them has.
+"""The tracker's table of brokers and their queues.
 
-Brokers report themselves; clients subscribe and are told at once, on every report, and now and then unasked. A broker
-that can no longer be reached is dropped by whoever probes it (`drop`).
+Brokers report themselves. Clients subscribe and get the table immediately, after every report, and periodically. A
+broker that can no longer be reached is removed by the prober (`drop`).
 
-Reports come from the network, so everything about them is bounded: how many brokers, how long an address, how many
-bytes in all. And since every report makes a push of the whole table to everybody, reports that come close together
-share one, and a follower that has not taken what it was told before is told again only when it has.
+Reports come from the network, so they are bounded: number of brokers, length of an address, bytes in total. Every
+report causes a push of the whole table to all followers, so reports in quick succession share one push, and a follower
+that has not read the previous push gets the next one when it has.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from raceway.broker.bus import Clock
 from raceway.codec import zbus
 from raceway.codec.zbus_admin import BrokerReport, TrackTable, encode_description, maybe_report
 
-# Each broker also costs a connection: its probe.
+# Each broker also costs a probe connection.
 MAX_BROKERS = 256
-# Of all reports together, as they are pushed. A push has each queue twice, so it is at most about twice as long.
+# Of all reports together. A push contains each queue twice, so it is about twice as long.
 MAX_BYTES = 8 * config.MIB
 # A host name has at most 253 characters.
 MAX_ADDRESS = 300
@@ -33,10 +33,10 @@ log = structlog.get_logger("raceway.listen")
 
 
 class Follower(Protocol):
-    """A connection that wants to be told."""
+    """A connection that follows the table."""
 
     def has_room(self) -> bool:
-        """May it be told now? If not, it calls `Tracker.relieve` when it may."""
+        """Return whether it can be written to. If not, it calls `Tracker.relieve` later."""
 
     def write(self, data: bytes) -> None: ...
 
@@ -48,7 +48,7 @@ class Tracker:
         self._sizes: dict[str, int] = {}
         self._heard: dict[str, float] = {}
         self._followers: dict[Follower, Callable[[], bool]] = {}
-        # Followers that a push left out.
+        # Followers that missed a push because they were full.
         self._behind: set[Follower] = set()
         self._is_push_due = False
         self._was_full = False
@@ -58,12 +58,12 @@ class Tracker:
         return TrackTable.of(self._reports)
 
     def silences(self) -> dict[str, float]:
-        """Broker to seconds since its last report."""
+        """Return the seconds since the last report, by broker."""
         now = self._loop.time()
         return {broker: now - heard for broker, heard in self._heard.items()}
 
     def subscribe(self, follower: Follower, may_follow: Callable[[], bool] = lambda: True) -> bytes:
-        """The table as it is; from now on the follower is told of changes, as long as it may be."""
+        """Return the current table, and push changes to the follower from now on while `may_follow` returns True."""
         self._followers[follower] = may_follow
         return self.encode()
 
@@ -72,13 +72,13 @@ class Tracker:
         self._behind.discard(follower)
 
     def relieve(self, follower: Follower) -> None:
-        """The follower has room again: it is told what it missed, as it is now."""
+        """Push the current table to a follower that missed a push and has room again."""
         if follower in self._behind:
             self._behind.discard(follower)
             self._push_to([follower])
 
     def take_report(self, body: bytes) -> None:
-        """A broker reports itself. What is no report is dropped: there is no answer to say so."""
+        """Store a broker's report. Malformed reports are ignored: the command has no reply."""
         report = maybe_report(body) if len(body) <= MAX_BYTES else None
         if report is None or not 0 < len(report.broker) <= MAX_ADDRESS:
             return
@@ -92,14 +92,14 @@ class Tracker:
         self.tell()
 
     def drop(self, broker: str) -> None:
-        """The broker cannot be reached any more."""
+        """Remove a broker that cannot be reached."""
         if self._reports.pop(broker, None) is not None:
             del self._sizes[broker], self._heard[broker]
             self._was_full = False
             self.tell()
 
     def tell(self) -> None:
-        """Push the table to everybody who follows it, in a moment."""
+        """Schedule a push of the table to all followers."""
         if self._followers and not self._is_push_due:
             self._is_push_due = True
             self._loop.call_later(GATHER_S, self._push)
@@ -120,7 +120,7 @@ class Tracker:
                 follower.write(data)
 
     def encode(self) -> bytes:
-        """Brokers by address, and for each queue its entry on each broker; objects are written in full."""
+        """Encode the table: brokers by address, and for each queue its entry on each broker."""
         return encode_description(self.table)
 
     def _has_room(self, broker: str, size: int) -> bool:
@@ -128,7 +128,7 @@ class Tracker:
         return others < MAX_BROKERS and sum(self._sizes.values()) - self._sizes.get(broker, 0) + size <= MAX_BYTES
 
     def _note_full(self) -> None:
-        """Once, not for each report that is turned away."""
+        """Log that the table is full: once, not for each rejected report."""
         if not self._was_full:
             self._was_full = True
             log.warning("tracker is full", brokers=len(self._reports), bytes=sum(self._sizes.values()))

@@ -1,4 +1,4 @@
-"""What handlers of the console port have in common: who asks, what was sent, and how a refusal is said."""
+"""Shared parts of the console port's handlers: principal, request body, error responses."""
 
 from __future__ import annotations
 
@@ -54,28 +54,27 @@ from raceway.schema.json_text import decode_json
 
 T = TypeVar("T")
 
-# Where the doorman notes who asks.
+# Key of the ASGI scope for the principal, set by the doorman.
 PRINCIPAL = "raceway.principal"
-# Ends the connection at once; put there by the connection itself.
+# Key of the ASGI scope for a function that aborts the connection, set by the connection.
 ABORT = "raceway.abort"
-# How many bytes the peer has not taken yet.
+# Key of the ASGI scope for a function that returns how many bytes the peer has not read.
 UNSENT = "raceway.unsent"
 
 
 class TooSlowError(PeerError):
-    """A body that does not come."""
+    """The request body was not received in time."""
 
     code = "too_slow"
 
 
 class MediaTypeError(PeerError):
-    """A form of messages that is not spoken here."""
+    """The media type of the request is not supported."""
 
     code = "media_type"
 
 
-# How the errors of the bus are answered on this door. What is missing here is 404 if something is not known, else 400
-# if it is the peer's doing, else 503.
+# HTTP statuses of the bus's errors. Others are 404 if something is unknown, 400 if the peer is at fault, otherwise 503.
 STATUSES = {
     NoRouteError.code: 404,
     RequestTimeoutError.code: 504,
@@ -111,7 +110,7 @@ STATUSES = {
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """`code` is a word for programs (manual: reference/errors), `message` a sentence for people. A message against its
+    """An error: `code` is for programs (manual: reference/errors), `message` for people. A message that violates its
     topic's schema has `details`: reason, subject, version, path and rule."""
 
     code: str
@@ -120,7 +119,7 @@ class Fault(msgspec.Struct, frozen=True):
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The one shape of every error."""
+    """The body of every error response."""
 
     error: Fault
 
@@ -134,7 +133,7 @@ def refusal(status: int, code: str, message: str, details: dict[str, Any] | None
 
 
 def refusing(handle: Handler) -> Handler:
-    """The handler, with errors made on purpose turned into answers."""
+    """Wrap a handler: RacewayErrors become error responses."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -156,13 +155,13 @@ def refusal_of(error: RacewayError) -> Response:
 
 
 def principal_of(request: Request) -> Principal:
-    """Who asks, as the doorman found out; with security off, nobody known."""
+    """Return the principal that the doorman found; anonymous with security off."""
     found: Principal | None = request.scope.get(PRINCIPAL)
     return found or Principal(ANONYMOUS, HTTP.decode())
 
 
 def token_of(request: Request) -> str:
-    """`Authorization: Bearer TOKEN`, or the password of a client that can send nothing else."""
+    """Return the token of `Authorization: Bearer`, or the password of `Basic` (RFC 7617) for clients without Bearer."""
     scheme, _, credentials = request.headers.get("authorization", "").partition(" ")
     if scheme.lower() == "bearer":
         return credentials.strip()
@@ -175,12 +174,12 @@ def token_of(request: Request) -> str:
 
 
 def address_of(request: Request) -> str:
-    """The host that the request comes from."""
+    """Return the host that the request comes from."""
     return request.client.host if request.client is not None else ""
 
 
 async def read_json(request: Request, limit: int) -> dict[str, Any]:
-    """The object that was sent. Raises TooLargeError, MalformedError."""
+    """Read a JSON object from the body. Raises TooLargeError, MalformedError."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -196,7 +195,7 @@ async def read_json(request: Request, limit: int) -> dict[str, Any]:
 
 
 def number_of(name: str, text: str) -> int:
-    """A number of a query. Raises MalformedError."""
+    """Parse a number of the query. Raises MalformedError."""
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
         raise MalformedError(f"{name} must be a whole number")
     return int(text)
@@ -205,23 +204,23 @@ def number_of(name: str, text: str) -> int:
 async def definition_read(
     broker: Broker, schema_type: str, definition: bytes, references: tuple[SchemaReference, ...] = ()
 ) -> None:
-    """A large definition is read beside the loop; what is wrong with it is told by whoever uses it."""
+    """Wait until a large definition was parsed in a thread. Errors are raised by the call that uses it."""
     reading = broker.schemas.maybe_read_aside(schema_type, definition, references)
     if reading is not None:
         await asyncio.wrap_future(reading)
 
 
 async def committed(broker: Broker) -> None:
-    """Whoever is told that something is so may rely on it: wait until it is on the disk. Raises UnavailableError."""
+    """Wait for the commit of everything so far, before a success is reported. Raises UnavailableError."""
     await stored(broker.journal.after_commit)
 
 
 async def stored(begin: Callable[[Done], T]) -> T:
-    """What `begin` gives, when what it began is on the disk: it is handed whom to tell. Raises why it is not."""
+    """Call `begin` with a `done` callback, wait for the commit, and return its result. Raises the commit's error."""
     done: asyncio.Future[RacewayError | None] = asyncio.get_running_loop().create_future()
 
     def tell(error: RacewayError | None) -> None:
-        if not done.done():  # whoever asked may have been given up
+        if not done.done():  # the request may have been cancelled
             done.set_result(error)
 
     begun = begin(tell)

@@ -47,8 +47,8 @@ from raceway.web.traces import Traces
 
 USUAL = config.Listen()
 WORDS = {
-    404: ("not_found", "there is nothing at this address"),
-    405: ("method", "this address does not take that method"),
+    404: ("not_found", "not found"),
+    405: ("method", "method not allowed"),
 }
 
 
@@ -62,23 +62,24 @@ def build_app(
     doors: Mapping[str, int] | None = None,
     data: Path | None = None,
 ) -> Starlette:
-    """`hosts` are names, beside loopback, under which this port may be reached; without security `admin_token`
-    guards what is private. Whoever stops the port gives `streams`, to end them.
-    `doors` are the ports of all doors, for those who ask where to go. `data` is the folder of the journal, and of the
-    pipeline beside it.
+    """Build the application.
 
-    Somebody calls `app.state.live.sample` every `listen.http.live_ms`, and `close` of `live` and `desk` in the end.
+    `hosts` are names, besides loopback, under which this port may be reached. Without security, `admin_token` guards
+    what is private. `streams` lets the caller end event streams on shutdown. `doors` are all listening ports, for the
+    AsyncAPI document. `data` is the folder of the journal and of the pipeline.
+
+    The caller must call `app.state.live.sample` every `listen.http.live_ms`, and finally `close` of `live` and `desk`.
     """
     streams = streams or EventStreams(broker, listen.http)
     live, desk = Live(broker), Desk(broker.journal, data)
 
     async def healthz(request: Request) -> Response:
-        """The process lives and its loop turns."""
+        """Report that the process and its event loop are alive."""
         return JSONResponse({"status": "ok", "version": __version__})
 
     async def readyz(request: Request) -> Response:
-        """May traffic be sent here? Not while the journal refuses writes or the bus is stopping; warnings (rows that
-        are lost, a disk that is nearly full) do not speak against it."""
+        """Report whether traffic may be sent here: not while the journal refuses writes or the bus is stopping.
+        Warnings (lost rows, a disk that is nearly full) do not change the status."""
         health = broker.journal.health()
         status = "draining" if broker.draining else health.status
         body = {"status": status, "reason": health.reason, "warnings": health.warnings}
@@ -95,7 +96,7 @@ def build_app(
         *console_routes(desk.warm),
         *session_routes(broker, admin_token),
         *live_routes(live, broker.security),
-        *message_routes(broker, desk, doorman),  # before those of topics, whose names may have slashes
+        *message_routes(broker, desk, doorman),  # before topics, whose names may contain slashes
         *topic_routes(broker, live),
         *peer_routes(broker),
         *graph_routes(broker, data, desk),
@@ -119,7 +120,7 @@ def build_app(
     middleware = [Middleware(Caution), Middleware(RegistryForm), Middleware(Guard, hosts=hosts)]
     app = Starlette(routes=checked(routes), middleware=middleware)
     app.router.default = doorman.not_found
-    app.router.redirect_slashes = False  # an address that is not there is not there
+    app.router.redirect_slashes = False  # an unknown path is 404, not a redirect
     app.state.live, app.state.desk, app.state.doorman = live, desk, doorman
     app.add_exception_handler(HTTPException, _refused)
     app.add_exception_handler(Exception, _failed)
@@ -127,7 +128,7 @@ def build_app(
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """What no handler was asked: an address or a method that is not there."""
+    """Answer a request that no handler matched: unknown path or method."""
     assert isinstance(error, HTTPException)
     code, sentence = WORDS.get(error.status_code, ("invalid", str(error.detail)))
     answer = refusal(error.status_code, code, sentence)
@@ -136,6 +137,6 @@ async def _refused(request: Request, error: Exception) -> Response:
 
 
 async def _failed(request: Request, error: Exception) -> Response:
-    """A fault of ours; the log has it."""
-    answer = refusal(500, "internal", "the bus failed to answer this; its log says why")
+    """Answer an unexpected exception, which is logged."""
+    answer = refusal(500, "internal", "internal error; see the log of the bus")
     return refused_elsewhere(500, bytes(answer.body)) if is_address(request.url.path) else answer

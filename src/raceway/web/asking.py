@@ -1,10 +1,10 @@
-"""Questions over HTTP that take a while: read from the query, and answered beside the loop.
+"""Queries over HTTP that take a while: parsed from the query string and run outside the event loop.
 
-What a query may say is a record; its limits are checked here and written down in the OpenAPI document.
+A query is a record; its limits are checked here and documented in the OpenAPI document.
 
-Looking through the journal is work for another process: a thread would want the interpreter at every step, and so does
-the loop. The process is started with the first such question, reads the files as they are, and is of low priority. A
-journal in memory has no files; there a thread must do.
+Searching the journal is done by another process: a thread would compete with the loop for the GIL at every step. The
+process is started with the first such query, reads the files as they are, and has a low priority. A journal in memory
+has no files; a thread is used for it.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ T = TypeVar("T")
 P = ParamSpec("P")
 THREADS, MAX_WAITING = 2, 16
 NICENESS = 10
-# Of prctl(2): a signal for us when the process that started us is no more.
+# prctl(2): send this process a signal when its parent exits.
 PR_SET_PDEATHSIG = 1
 
 
 def read_query(request: Request, kind: type[Q]) -> Q:
-    """What the query says. Raises MalformedError."""
+    """Parse the query string. Raises MalformedError."""
     try:
         return msgspec.convert(dict(request.query_params), kind, strict=False)
     except msgspec.ValidationError as error:
@@ -55,7 +55,7 @@ def answered(found: Any) -> Response:
 
 
 class Desk:
-    """Takes questions, a few at a time. `data` is the folder of the journal, None or unused if it is in memory."""
+    """Runs queries, a few at a time. `data` is the folder of the journal, unused if that is in memory."""
 
     def __init__(self, journal: Journal, data: Path | None) -> None:
         self._journal = journal
@@ -65,23 +65,23 @@ class Desk:
         self._waiting = 0
 
     async def run(self, work: Callable[[], T]) -> T:
-        """The result of `work`, done by a thread. BusyError when too many wait already."""
+        """Return the result of `work`, run in a thread. Raises BusyError if too many are waiting."""
         return await self._submit(self._threads, work)
 
     async def look(self, ask: Callable[Concatenate[Rows, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of `ask(journal, …)`, done by the other process. `ask` is a function of a module; arguments and
-        result are values. BusyError when too many wait already."""
+        """Return the result of `ask(journal, …)`, run in the other process. `ask` must be a module-level function;
+        arguments and result are pickled. Raises BusyError if too many are waiting."""
         if self._folder is None:
             return await self._submit(self._threads, partial(ask, self._journal, *args, **kwargs))
         work = partial(_look, self._folder, partial(_called, ask, args, kwargs))
         try:
             return await self._submit(self._reader(), work)
-        except BrokenProcessPool:  # killed, say because memory was short: the next one is tried once
+        except BrokenProcessPool:  # killed, for example by the OOM killer: retry once with a new one
             self._process = None
             return await self._submit(self._reader(), work)
 
     def warm(self) -> None:
-        """Somebody is about to ask: starting the other process takes half a second."""
+        """Start the other process ahead of the first query, because it takes half a second."""
         if self._folder is not None and self._process is None:
             self._reader().submit(_look, self._folder, _nothing)
 
@@ -98,7 +98,7 @@ class Desk:
 
     async def _submit(self, where: Executor, work: Callable[[], T]) -> T:
         if self._waiting >= MAX_WAITING:
-            raise BusyError(f"{MAX_WAITING} questions wait already")
+            raise BusyError(f"{MAX_WAITING} queries are waiting already")
         self._waiting += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(where, work)
@@ -110,7 +110,7 @@ class Desk:
 
 
 class _Files:
-    """A folder as a journal that is read: `committed` stands still while one question is answered."""
+    """A journal read from its folder. `committed` does not change during one query."""
 
     def __init__(self, folder: Path) -> None:
         self._reader = Reader(folder)
@@ -136,17 +136,17 @@ class _Files:
 
     def refresh(self) -> None:
         self.committed = self._reader.committed()
-        self._reader.read(self.committed, self.committed)  # takes in what was written lately
+        self._reader.read(self.committed, self.committed)  # makes the reader see the newest files
 
 
 _opened: dict[Path, _Files] = {}
 
 
 def _settle(parent: int) -> None:
-    """Low priority; ends with the bus, not with Ctrl-C, and never outlives it."""
+    """Set a low priority, ignore Ctrl-C, and make the process end with its parent."""
     os.nice(NICENESS)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with contextlib.suppress(OSError, AttributeError):  # elsewhere than on Linux
+    with contextlib.suppress(OSError, AttributeError):  # not on Linux
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(0)
@@ -165,4 +165,4 @@ def _called(ask: Callable[..., T], args: Sequence[Any], kwargs: dict[str, Any], 
 
 
 def _nothing(journal: Rows) -> None:
-    """The journal is open now."""
+    """Do nothing: the journal was opened by the call."""

@@ -1,8 +1,8 @@
-"""`GET /asyncapi.json`: the topics there are now and their schemas, as an AsyncAPI 3.1 document.
+"""`GET /asyncapi.json`: the current topics and their schemas, as an AsyncAPI 3.1 document.
 
-The bus is the application it describes: it receives what clients publish and sends it to subscribers; where somebody
-answers requests on a topic, receiving has a reply. A channel names the servers (doors of the bus) on which the topic's
-name can be said. A document has so many topics at most; `after`, the last topic of one, asks for the next.
+The bus is the application it describes: it receives what clients publish and sends it to subscribers; if a topic has
+responders, receiving has a reply. A channel names the servers (ports of the bus) on which the topic's name can be
+expressed. A document has a limited number of topics; `after`, the last topic of one, asks for the next.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from raceway.web.routing import LOOKUP, Route
 
 VERSION = "3.1.0"
 TOPICS = 1000
-# Definitions in one document; beyond that a message only names its subject.
+# Size of the definitions in one document; further messages only name their subject.
 SCHEMA_BYTES = 8 * 1024 * 1024
 MORE = "x-raceway-after"
 
@@ -49,7 +49,7 @@ _CONTENT_TYPES = {
 
 
 class _Schemas(dict[str, Any]):
-    """Those of one document, and how many bytes of definitions still fit."""
+    """Schemas of one document, and how many bytes of definitions still fit."""
 
     room = SCHEMA_BYTES
 
@@ -59,7 +59,7 @@ class _Schemas(dict[str, Any]):
 
 
 class AsyncApi:
-    """`doors`: each open door and its port."""
+    """Handler of the document. `doors`: port numbers by name."""
 
     def __init__(self, broker: Broker, doors: Mapping[str, int]) -> None:
         self._broker = broker
@@ -92,7 +92,7 @@ class AsyncApi:
             "info": {
                 "title": "Raceway",
                 "version": __version__,
-                "description": "Topics of this bus, as they are now. Every topic is the same on every server.",
+                "description": "The current topics of this bus. Topics are on all servers unless a channel lists some.",
             },
             "defaultContentType": "application/octet-stream",
             "servers": {
@@ -138,15 +138,15 @@ class AsyncApi:
         channel, message = _pointer("channels", topic.name), _pointer("channels", topic.name, "messages", "message")
         shared = {"channel": {"$ref": channel}, "messages": [{"$ref": message}]}
         operations = {f"subscribe {topic.name}": {"action": "send", "summary": "To subscribers.", **shared}}
-        if is_reserved(topic.name):  # nobody but the bus itself publishes there
+        if is_reserved(topic.name):  # only the bus itself publishes there
             return operations
         receive = {"action": "receive", "summary": "From publishers.", **shared}
         if self._broker.has_responder(topic.name):
-            receive |= {"summary": "From publishers, and from those who ask.", "reply": {"channel": {"$ref": channel}}}
+            receive |= {"summary": "From publishers and requesters.", "reply": {"channel": {"$ref": channel}}}
         return {f"publish {topic.name}": receive} | operations
 
     def _maybe_whole(self, version: SchemaVersion) -> Any:
-        """A JSON Schema that uses others, joined with them."""
+        """Return a JSON Schema bundled with its references, or None if it has none."""
         if version.schema_type != "json_schema" or not version.references:
             return None
         from raceway.schema.json_schema import JsonSchema
@@ -167,12 +167,12 @@ def _spells(door: str, topic: Topic) -> bool:
 
 
 def _pointer(*parts: str) -> str:
-    """A JSON pointer as a fragment of a URI."""
+    """Return a JSON pointer as URI fragment (RFC 6901, 6)."""
     return "#/" + "/".join(quote(part.replace("~", "~0").replace("/", "~1"), safe="~") for part in parts)
 
 
 def _component(version: SchemaVersion) -> str:
-    """Keys of components have few characters; the ids are unique, the subject is for people."""
+    """Return the key of a component, which allows few characters: the ids are unique, the subject is for people."""
     subject = "".join(c if c.isascii() and (c.isalnum() or c in "._-") else "_" for c in version.subject)
     return f"{subject}-{version.schema_id}-{version.version}"
 
@@ -184,7 +184,7 @@ def _content_type(version: SchemaVersion) -> str:
 
 
 def schema_of(version: SchemaVersion, document: Any = None) -> dict[str, Any]:
-    """A schema in the form that its own language has in AsyncAPI. `document`: a JSON Schema with all that it uses."""
+    """Return a schema in AsyncAPI's form for its language. `document`: a JSON Schema bundled with its references."""
     if version.schema_type in _PLAIN:
         return dict(_PLAIN[version.schema_type][0])
     text = version.definition.decode("utf-8", "replace")
@@ -197,6 +197,6 @@ def schema_of(version: SchemaVersion, document: Any = None) -> dict[str, Any]:
 
 
 def _draft(definition: Any) -> str:
-    """What a definition says it is; one that says nothing is read by the newest rules."""
+    """Return the draft that a JSON Schema declares, by default the newest."""
     named = str(definition.get("$schema", "")) if isinstance(definition, dict) else ""
     return next((draft for draft in _DRAFTS if draft in named), "2020-12")

@@ -1,7 +1,7 @@
-"""Bodies of messages: bounded each by itself, all together, and in time.
+"""Request bodies of messages: limited individually, in total, and in time.
 
-A stranger may send a body of any length, at any pace, on any number of connections. What is too large is refused before
-it is read where its length is known; what comes too slowly is given up; and so much at most is held for all of them.
+A client may send a body of any length, at any rate, on any number of connections. A body that is too large is refused
+before it is read if its length is known; one that is too slow is refused; and the total of all bodies is limited.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """The body of a request, held until the block is left. Raises TooLargeError, TooSlowError, BusyError."""
+        """Read a body, counted until the block is left. Raises TooLargeError, TooSlowError, BusyError."""
         announced = request.headers.get("content-length", "")
         if announced.isdigit() and int(announced) > self._limit:
             raise TooLargeError("a message", int(announced), self._limit)
@@ -46,10 +46,10 @@ class Bodies:
             except StopAsyncIteration:
                 return
             except TimeoutError as error:
-                raise TooSlowError("the body did not come in time") from error
+                raise TooSlowError("the body was not received in time") from error
             body += chunk
             self._held += len(chunk)
             if len(body) > self._limit:
                 raise TooLargeError("a message", len(body), self._limit)
             if self._held > self._all:
-                raise BusyError("too many messages are on their way in")
+                raise BusyError("too many request bodies are being received (listen.http.pending_bytes)")

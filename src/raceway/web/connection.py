@@ -1,11 +1,11 @@
-"""One connection of the console port, with the bounds that every door of the bus has.
+"""One connection of the console port, with the limits that every port of the bus has.
 
-uvicorn's own protocol waits for a head for ever and takes one of any size, and as many lines behind a chunked body as
-somebody sends. Here a head must be complete in time, and within so many bytes; both are refused in HTTP's own words,
-and the connection ends. So it does with a line between chunks that has no end, and with trailers: nothing here reads
-them, and whoever took them for headers would believe what no guard has seen (RFC 9110, 6.5.1).
+uvicorn's own protocol waits for a head for ever and accepts one of any size, and any number of lines after a chunked
+body. Here a head must be complete in time (408) and within a size (431); otherwise the connection is closed. So it is
+after an overlong line between chunks, and after trailers: nothing here reads them, and code that merged them into the
+headers would trust fields that no check has seen (RFC 9110, 6.5.1).
 
-What a request holds until it is answered counts towards the budget that all connections of the bus share.
+Buffered requests count towards the input budget that all connections of the bus share.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class BoundedConnection(HttpToolsProtocol):
     head_s: ClassVar[float]
     max_connections: ClassVar[int]
     _in_head = _in_body = False
-    # Has the last read brought more than a part of a line?
+    # Whether the last read completed more than a part of a line.
     _moves = False
     _line_bytes = 0
     _body_bytes = 0
@@ -68,7 +68,7 @@ class BoundedConnection(HttpToolsProtocol):
             self.broker.unfinished.hold(self, size)
 
     def give_way(self) -> None:
-        """All connections together hold too much of unfinished requests, and this one most of it."""
+        """Refuse the unfinished request and close: the input budget is exceeded and this connection holds most."""
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self._refuse(503)
         else:
@@ -86,7 +86,7 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:
-            raise MalformedError("trailers are not taken")
+            raise MalformedError("trailers are not supported")
         super().on_header(name, value)
 
     def on_headers_complete(self) -> None:
@@ -131,7 +131,7 @@ class BoundedConnection(HttpToolsProtocol):
 
 
 def bounded_connection(broker: Broker, listen: config.Listen) -> type[BoundedConnection]:
-    """The class of connections with these bounds: uvicorn makes one itself for each."""
+    """Return a connection class with these limits, for uvicorn to instantiate."""
     bounds: dict[str, Any] = {
         "broker": broker, "head_limit": listen.http.head_limit, "head_s": listen.head_s,
         "max_connections": listen.http.max_connections,

@@ -1,8 +1,7 @@
-"""The console itself: the page at `/`, its scripts and styles, and what a browser is told it may do with them.
+"""The console: the page at `/`, its scripts and styles, and the security headers of this port.
 
-Nothing is built and nothing is fetched from elsewhere: the files are those of the folder `static`. The policy allows
-scripts and styles from this port only and none within a page, so text of strangers that found its way into one would
-not run.
+There is no build step and nothing is loaded from elsewhere: the files are those of the folder `static`. The content
+security policy allows scripts and styles from this port only and none inline, so untrusted text in a page cannot run.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ class File(NamedTuple):
 
 
 class Caution:
-    """ASGI middleware: every answer of this port says what a browser must not do with it."""
+    """ASGI middleware that adds the security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -63,7 +62,7 @@ class Caution:
 
 @cache
 def files() -> dict[str, File]:
-    """All of them by name, read once."""
+    """Return all files by name, read once."""
     found = {}
     for path in sorted(FOLDER.rglob("*")):
         if path.suffix in TYPES:
@@ -74,7 +73,7 @@ def files() -> dict[str, File]:
 
 
 def console_routes(opened: Callable[[], None]) -> list[Route]:
-    """`opened` is called when a browser loads the page."""
+    """Return the routes of the console. `opened` is called when a browser loads the page."""
 
     async def page(request: Request) -> Response:
         opened()
@@ -83,14 +82,14 @@ def console_routes(opened: Callable[[], None]) -> list[Route]:
     async def file(request: Request) -> Response:
         found = files().get(request.path_params["name"])
         if found is None:
-            return refusal(404, "not_found", "there is nothing at this address")
+            return refusal(404, "not_found", "not found")
         return _answer(request, found)
 
     return [Route("/", page, OPEN), Route(PREFIX + "{name:path}", file, OPEN)]
 
 
 def _answer(request: Request, file: File) -> Response:
-    # A new release must be seen at once; an unchanged file costs a few hundred bytes.
+    # A new release must be visible immediately; revalidating an unchanged file costs a few hundred bytes.
     headers = {"etag": file.etag, "cache-control": "no-cache"}
     if request.headers.get("if-none-match") == file.etag:
         return Response(status_code=304, headers=headers)

@@ -1,10 +1,10 @@
-"""Who may use which route of the console port.
+"""Access control of the console port's routes.
 
-With security on, a token or its absence says who asks, and the matched route which permission that takes; the
-administrator's own token opens everything. What no route allows is denied. Where the permission is that of a topic, the
-doorman asks whether it is held anywhere at all, so that strangers cost nothing, and the handler asks topic by topic.
+With security on, the token determines the principal and the matched route the permission it needs; the administrator's
+token allows everything. For permissions on topics, the doorman checks whether the principal has them anywhere, so that
+requests without any are cheap, and the handler checks each topic.
 
-With an administrator's token and no other security, that token is needed for what is private: see `Access`.
+With an administrator's token and no other security, that token is required for private routes: see `Access`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from raceway.web.routing import NOT_THERE, Access, refused_by
 
 
 class Doorman:
-    """`admin_token`: empty where the bus has none."""
+    """Checks every request before its handler. `admin_token` is empty if the bus has none."""
 
     def __init__(self, security: Security, admin_token: str) -> None:
         self._security = security
@@ -31,11 +31,11 @@ class Doorman:
 
     @property
     def is_asking(self) -> bool:
-        """Whether private things are kept from some: then a queue's own token is no longer needed besides."""
+        """Whether private routes are protected; then a queue's own token is not needed in addition."""
         return self._security.enabled or bool(self._admin_token)
 
     def check(self, request: Request, access: Access) -> None:
-        """Raises ForbiddenError or UnauthenticatedError unless the request may pass. Notes who asks."""
+        """Check a request and store its principal in the scope. Raises ForbiddenError, UnauthenticatedError."""
         if access.scope == "everybody" or not self.is_asking:
             return
         token, address = token_of(request), address_of(request)
@@ -44,10 +44,10 @@ class Doorman:
         elif self._security.enabled:
             self._check_token(request, token, address, access)
         elif access.is_private:
-            raise ForbiddenError("the token", "administrate this bus")
+            raise ForbiddenError("the token", "administer this bus")
 
     async def not_found(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer where no route matched."""
+        """Answer a request without a matching route: 404, or a refusal."""
         try:
             self.check(Request(scope), NOT_THERE)
         except RacewayError as error:
@@ -56,13 +56,13 @@ class Doorman:
             raise HTTPException(404)
 
     def _is_owner(self, token: str, address: str) -> bool:
-        """Is this the administrator's token? Raises TooManyFailuresError."""
+        """Return whether this is the administrator's token. Raises TooManyFailuresError."""
         if self._security.enabled and is_signed(token):
             return False
         return self._security.is_administrator(token.encode(), (self._admin_token,), address)
 
     def _check_token(self, request: Request, token: str, address: str, access: Access) -> None:
-        if self._admin_token and token and not is_signed(token):  # then it was counted as a guess already
+        if self._admin_token and token and not is_signed(token):  # it was counted as a failure already
             raise UnauthenticatedError("the token is not valid")
         principal = self._security.identify(f"Bearer {token}" if token else None, HTTP.decode(), address)
         request.scope[PRINCIPAL] = principal

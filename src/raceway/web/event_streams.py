@@ -1,11 +1,11 @@
-"""Live reading over HTTP: server-sent events, resumed by offset.
+"""Server-sent events of topics, resumable by offset.
 
-An event's id is where to go on behind it, so a browser that comes back with `Last-Event-ID` misses nothing and gets
-nothing twice, over a restart of the bus too. Events leave after the commit: they show offsets.
+An event's id is the position after it, so a browser that reconnects with `Last-Event-ID` misses nothing and gets
+nothing twice, also across a restart of the bus. Events are sent after the commit, because they contain offsets.
 
-Each topic with streams has one `Tail`, which is told of commits and shows each row once for all of them. A stream at
-the end of its topic is handed what comes; one that has no room, or begins earlier, reads from the journal until it is
-at the end. So a slow reader costs what it reads, never more than `stream_bytes` of memory, and holds up nobody.
+Each topic with streams has one `Tail`, which is notified of commits and encodes each row once for all of them. A stream
+at the end of its topic gets new rows directly; one without room, or at an earlier position, reads from the journal
+until it is at the end. So a slow reader never costs more than `stream_bytes` of memory and delays no other.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from raceway.model.envelope import PUBLISH, Batch
 from raceway.web.answers import ABORT, UNSENT, committed
 from raceway.web.topic_rows import Form, encode_line, place_of, read_rows, shown
 
-# One read of a stream that is behind: others wait for the same thread.
+# Rows of one read from the journal: other streams wait for the same threads.
 READ_ROWS = 200
-# How soon a browser comes back.
+# Reconnection time that browsers are told.
 RETRY_MS = 1000
 
 
 class Shown(NamedTuple):
-    """Publishes of one commit: (offset, JSON) of each, and where the commit ends."""
+    """Publishes of one commit: (offset, JSON) of each, and the offset after the commit."""
 
     rows: list[tuple[int, bytes]]
     stop: int
@@ -43,7 +43,7 @@ class Shown(NamedTuple):
 
 
 class EventStream:
-    """One reader of a topic, or of all partitions of a base. `edges` is behind what it has or is about to be sent."""
+    """A reader of a topic, or of all partitions of a base. `edges`: offset after the last row taken, by topic."""
 
     def __init__(self, topics: Sequence[Topic], begin: Sequence[int], form: Form, limit: int) -> None:
         self.topics, self.form = tuple(topics), form
@@ -55,9 +55,9 @@ class EventStream:
         self._waiting_bytes, self._limit = 0, limit
 
     def offer(self, topic: Topic, first: int, show: Callable[[Form], Shown]) -> None:
-        """Rows from `first` on were committed. Taken if they are the next ones and there is room."""
+        """Take committed rows from `first` on, if they are the next ones and there is room."""
         edge = self.edges[topic]
-        if first < edge:  # begun behind rows that could not be stored: their offsets come again
+        if first < edge:  # earlier rows could not be stored: their offsets are assigned again
             edge = self.edges[topic] = first
         if first == edge and self._waiting_bytes < self._limit:
             new = show(self.form)
@@ -67,7 +67,7 @@ class EventStream:
         self.changed.set()
 
     def take(self) -> bytes:
-        """What waits, as events."""
+        """Return the waiting rows as events."""
         taken, self._waiting, self._waiting_bytes = self._waiting, deque(), 0
         return b"".join([self.events(topic, new.rows, new.stop) for topic, new in taken])
 
@@ -80,7 +80,7 @@ class EventStream:
         return b"".join(events)
 
     def gap(self, topic: Topic, first: int) -> bytes:
-        """Rows are gone that it would have read: say so, and go on behind them."""
+        """Return a gap event for rows that are lost, and continue after them."""
         facts = {"topic": topic.name, "from": self.edges[topic], "next": first}
         self.edges[topic] = self._sent[topic] = first
         return b"event: gap\nid: %b\ndata: %b\n\n" % (self.place(), encode_line(facts))
@@ -94,7 +94,7 @@ class EventStream:
 
 
 class Tail:
-    """A `Reader` of one topic; `end` is behind the last row it was told of."""
+    """A `Reader` of one topic for all its streams; `end` is the offset after the last committed row."""
 
     def __init__(self, topic: Topic, end: int) -> None:
         self.topic, self.end = topic, end
@@ -114,11 +114,11 @@ class Tail:
             stream.offer(self.topic, first, show)
 
     def withdrawn(self, batch: Batch, row: int) -> None:
-        """Nobody was shown them."""
+        """Do nothing: uncommitted rows were not shown."""
 
 
 def _shown(batch: Batch, rows: Sequence[int], form: Form, stop: int) -> Shown:
-    """Live readers get publishes only; requests among them are stepped over."""
+    """Encode the publishes among these rows; requests are skipped."""
     chosen = [row for row in rows if batch.item("kind", row) == PUBLISH]
     lines = [
         (batch.item("offset", row), encode_line(shown(_columns(batch, row), form))) for row in chosen
@@ -138,7 +138,7 @@ class EventStreams:
         self._open: set[EventStream] = set()
 
     def open(self, topics: Sequence[Topic], begin: Sequence[int], form: Form) -> EventStream:
-        """Raises BusyError."""
+        """Open a stream. Raises BusyError."""
         if len(self._open) >= self.settings.max_streams:
             raise BusyError(f"{len(self._open)} event streams are open (listen.http.max_streams)")
         stream = EventStream(topics, begin, form, self.settings.stream_bytes)
@@ -164,12 +164,12 @@ class EventStreams:
         self._broker.meter.counts["bus.slow_closed"] += 1
 
     def close(self) -> None:
-        """The bus stops: readers come back when it is there again."""
+        """End all streams, for the shutdown. Readers reconnect later."""
         for stream in self._open:
             stream.close()
 
     async def chunks(self, stream: EventStream) -> AsyncIterator[bytes]:
-        """What to send, until the stream is closed."""
+        """Yield what to send, until the stream is closed."""
         yield b"retry: %d\n\n" % RETRY_MS
         while not stream.closed:
             stream.changed.clear()
@@ -191,17 +191,17 @@ class EventStreams:
         return b""
 
     async def _catch_up(self, stream: EventStream, topic: Topic) -> bytes:
-        """The next rows from the journal. Those that are not committed yet are waited for."""
+        """Return the next rows from the journal as events, after waiting for the commit if needed."""
         edge, end = stream.edges[topic], self._tails[topic].end
         try:
             found = await asyncio.to_thread(self._read, topic, edge, stream.form)
             if found is None:
-                with contextlib.suppress(UnavailableError):  # what could not be stored is not there to be read
+                with contextlib.suppress(UnavailableError):  # rows that could not be stored cannot be read either
                     await committed(self._broker)
                 found = await asyncio.to_thread(self._read, topic, edge, stream.form)
         except TrimmedError as error:
             return stream.gap(topic, error.first)
-        if found is None:  # damage took them
+        if found is None:  # damaged
             return stream.gap(topic, end)
         if isinstance(found, int):
             return stream.gap(topic, found)
@@ -209,8 +209,8 @@ class EventStreams:
         return stream.events(topic, found.rows, found.stop)
 
     def _read(self, topic: Topic, offset: int, form: Form) -> Shown | int | None:
-        """Rows up to the first gap; the first offset left where a gap comes first; None where nothing is left. In
-        another thread."""
+        """Read rows up to the first gap; return the first remaining offset if there is a gap here, None if nothing is
+        left. Runs in another thread."""
         rows = read_rows(self._broker.journal, topic, offset, READ_ROWS, self.settings.stream_bytes)
         if not rows:
             return None
@@ -222,7 +222,7 @@ class EventStreams:
 
 
 class EventResponse(Response):
-    """Runs a stream until its reader leaves, may not read any more, takes nothing, or the bus stops."""
+    """Sends a stream until the client disconnects, loses its permission or stalls, or the bus stops."""
 
     def __init__(self, streams: EventStreams, stream: EventStream, may_go_on: Callable[[], None]) -> None:
         headers = {"cache-control": "no-store", "x-accel-buffering": "no", "x-content-type-options": "nosniff"}
@@ -237,7 +237,7 @@ class EventResponse(Response):
             await self._run(send, scope[UNSENT])
         except TimeoutError:
             self._streams.note_stalled()
-            scope[ABORT]()  # a close would wait for what nobody takes
+            scope[ABORT]()  # a close would wait for output that the client does not read
         finally:
             leaving.cancel()
             self._streams.remove(self._stream)
@@ -260,7 +260,7 @@ class EventResponse(Response):
 
 
 async def _sent(sending: Awaitable[None], unsent: Callable[[], int], stall_s: float) -> None:
-    """Wait until it has left, as long as some of it does. Raises TimeoutError when nothing was taken for `stall_s`."""
+    """Wait for a send as long as it makes progress. Raises TimeoutError if nothing was read for `stall_s`."""
     task = asyncio.ensure_future(sending)
     try:
         left = unsent()

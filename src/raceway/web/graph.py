@@ -1,5 +1,5 @@
-"""Who talks to whom, over the console port: from the last rows of the journal and who listens now, or from the table
-that the pipeline keeps of all hours."""
+"""The service graph over the console port: from the newest rows of the journal and the current subscribers, or from the
+pipeline's table of all hours."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from raceway.web.routing import LOOKUP, Route
 
 class GraphQuery(msgspec.Struct, frozen=True, kw_only=True):
     source: Annotated[
-        Literal["journal", "table"], Meta(description="The newest rows, or the table of the pipeline.")
+        Literal["journal", "table"], Meta(description="The newest rows of the journal, or the table of the pipeline.")
     ] = "journal"
-    rows: Annotated[int, Meta(description="How many of the newest rows are counted.", ge=1, le=500_000)] = 50_000
-    limit: Annotated[int, Meta(description="The so many busiest of each kind.", ge=1, le=500)] = 60
+    rows: Annotated[int, Meta(description="Number of newest rows to count.", ge=1, le=500_000)] = 50_000
+    limit: Annotated[int, Meta(description="Maximum number of entries of each kind, busiest first.", ge=1, le=500)] = 60
 
 
 class Listener(msgspec.Struct, frozen=True):
-    """Somebody connected who gets what is published to a topic."""
+    """A connected peer that receives what is published to a topic."""
 
     topic: str
     name: str
@@ -38,8 +38,8 @@ class Listener(msgspec.Struct, frozen=True):
 
 
 class Graph(msgspec.Struct, frozen=True):
-    """`has_table`: the pipeline's table is there and may be asked instead. It has requests only; `median_us` is then
-    the mean of the hours' medians, `slowest_us` the 99th percentile of the worst hour."""
+    """The service graph. `has_table`: the pipeline's table exists and can be used instead. It has requests only;
+    `median_us` is then the mean of the hours' medians, `slowest_us` the 99th percentile of the worst hour."""
 
     flows: Flows
     listeners: list[Listener]

@@ -1,7 +1,7 @@
-"""The service graph as the pipeline keeps it: every hour there was, not only the newest rows.
+"""The service graph from the pipeline's table: all hours, not only the newest rows.
 
-`gold.service_graph` has a row for each hour, caller, callee and topic. Hours are added up here; of percentiles, which
-cannot be added, the middle one is the mean of the hours' weighted by their calls, and the slowest is the worst hour's.
+`gold.service_graph` has a row for each hour, caller, callee and topic. Counts are summed here. Percentiles cannot be
+summed: the median is the mean of the hours' medians weighted by calls, the slowest is that of the worst hour.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from raceway.journal.flows import Exchange, Flows
 from raceway.web.pipeline import table_folders, table_parts
 
 TABLE = "gold.service_graph"
-# The callee of a request that nobody answered.
+# The callee of an unanswered request.
 NOBODY = "nobody"
 KEYS = ["caller", "callee", "topic", "wire", "callee_wire"]
 COLUMNS = [*KEYS, "hour", "calls", "errors", "timeouts", "late", "latency_p50_us", "latency_p99_us"]
 
 
 def maybe_folder(data: Path | None) -> Path | None:
-    """Of the table, where there is one of Parquet files."""
+    """Return the folder of the table, if it exists as Parquet files."""
     folder = table_folders(data).get(TABLE)
     return None if folder is None or (folder / "_delta_log").is_dir() else folder
 
 
 def flows_of_table(folder: Path, limit: int) -> Flows:
-    """The `limit` busiest pairs of all hours."""
+    """Return the `limit` busiest pairs of all hours."""
     hours = _read(folder)
     if not hours.num_rows:
         return Flows(first=0, stop=0, since_us=0, exchanges=[], sources=[], unanswered={})
@@ -47,10 +47,10 @@ def _read(folder: Path) -> pa.Table:
     found = []
     for part in table_parts(folder):
         try:
-            # One file, so that the name of its folder does not become a column.
+            # As a single file, so that the name of its folder does not become a column.
             with pq.ParquetFile(part) as file:
                 found.append(file.read(COLUMNS))
-        except (OSError, ValueError):  # replaced a moment ago; pyarrow's errors are among these
+        except (OSError, ValueError):  # being replaced; pyarrow's errors are subclasses
             continue
     return pa.concat_tables(found) if found else pa.table({name: [] for name in COLUMNS})
 

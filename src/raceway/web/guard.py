@@ -1,7 +1,7 @@
-"""Who may speak to the console port: no other site's pages, and no name that is not ours.
+"""Protection against cross-site requests and DNS rebinding on the console port.
 
-A page of another site can make a browser send requests to loopback, and a name under a stranger's control can be made
-to point there (DNS rebinding). Both are told by headers that a browser sets and a page cannot forge.
+A page of another site can make a browser send requests to loopback, and a host name under an attacker's control can be
+made to point there (DNS rebinding). Both are recognised by headers that a browser sets and a page cannot forge.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from raceway.config import names_us
 from raceway.web.answers import refusal
 
-# RFC 9112, 3.2: two of them are a bad request. Servers disagree on which one counts.
+# RFC 9112, 3.2: more than one Host is a bad request. Servers disagree on which one counts.
 ONCE = (b"host", b"origin")
 
 
 class Guard:
-    """ASGI middleware. An absent Host is allowed (no browser omits it); a present one must be ours."""
+    """ASGI middleware. A missing Host is allowed, because browsers always send it; any other must be ours."""
 
     def __init__(self, app: ASGIApp, hosts: tuple[str, ...]) -> None:
         self._app = app
@@ -26,7 +26,7 @@ class Guard:
         if scope["type"] == "http":
             names = [name for name, _ in scope["headers"]]
             if any(names.count(name) > 1 for name in ONCE):
-                await refusal(400, "malformed", "a request has one Host and at most one Origin")(scope, receive, send)
+                await refusal(400, "malformed", "more than one Host or Origin header")(scope, receive, send)
                 return
             if (reason := self._maybe_refuse(scope)) is not None:
                 await refusal(403, "forbidden", reason)(scope, receive, send)
@@ -37,7 +37,7 @@ class Guard:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         host = headers.get(b"host")
         if host is not None and not names_us(f"//{host}", self._hosts):
-            return f"this bus is not {host!r}; add the name to listen.hosts to allow it"
+            return f"unknown host {host!r}; add it to listen.hosts to allow it"
         if headers.get(b"sec-fetch-site") == "cross-site":
             return "requests from other sites are refused"
         origin = headers.get(b"origin")

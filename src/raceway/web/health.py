@@ -1,4 +1,4 @@
-"""How the journal is, over the console port: its health, its segments, the damage met so far."""
+"""Health of the journal over the console port: status, segments, damage found so far."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered
 from raceway.web.routing import LOOKUP, Route
 
-# The newest ones; a bus with more has years behind it.
+# Number of newest segments shown.
 SEGMENTS = 200
 
 
 class JournalHealth(msgspec.Struct, frozen=True):
-    """`segments` are the newest files, newest first; none where rows are kept in memory only."""
+    """Health of the journal. `segments` are the newest files, newest first; empty if the journal is in memory."""
 
     health: Health
     folder: str
@@ -35,7 +35,7 @@ def health_routes(broker: Broker, data: Path | None, desk: Desk) -> list[Route]:
             return JournalHealth(health, "", [])
         try:
             segments = survey(data, 0).segments[-SEGMENTS:]
-        except (JournalError, OSError):  # files come and go while they are looked at
+        except (JournalError, OSError):  # files may change while they are read
             segments = []
         return JournalHealth(health, str(data), segments[::-1])
 

@@ -1,8 +1,8 @@
-"""Figures that move: rates of each wire and topic, kept for a while, and sent to whoever watches.
+"""Live rates of each wire and topic, kept for some minutes and sent to watching consoles.
 
-Once a second, or as often as `listen.http.live_ms` says, somebody calls `sample`. Counters are compared with those of
-the time before, so nothing is counted twice and the hot path knows nothing of this; a call that comes late makes no
-rate larger. Watchers get one event for each over server-sent events; one that does not read is not waited for.
+`sample` is called every `listen.http.live_ms`. Rates are differences of existing counters divided by the elapsed time,
+so the hot path has no extra cost and a late call does not distort a rate. Watchers get one server-sent event per
+sample; one that does not read is not waited for.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from raceway.web.answers import principal_of, refusing
 from raceway.web.routing import LOOKUP, Route
 
 WIRES = tuple(wire.decode() for wire in (MB, DANUBE, ZBUS, SENECA, HTTP))
-# Five minutes of one a second: what a chart shows.
+# Five minutes at one a second: the length of the chart.
 KEPT_SAMPLES = 300
-# Topics may be many, so their offsets are copied with every fifth; a rate is that of the last ten to fifteen seconds.
+# Topics may be many, so their offsets are copied every fifth time; a rate covers the last ten to fifteen seconds.
 TOPIC_EVERY, TOPIC_SAMPLES = 5, 4
-# A clock that was set back must not make a rate enormous.
+# Lower bound of the elapsed time, for a clock that was set back.
 LEAST_US = 50_000
-# Each is a task and a socket; people have a few windows open.
+# Each watcher costs a task and a socket.
 MAX_WATCHERS = 64
 
 
 class Sample(msgspec.Struct, frozen=True):
-    """Rates a second since the sample before: messages received by each wire, copies handed out, and what went
-    wrong."""
+    """Rates per second since the previous sample: messages received by wire, copies delivered, bytes, errors."""
 
     time_us: int
     wires: dict[str, int]
@@ -48,7 +47,7 @@ class Sample(msgspec.Struct, frozen=True):
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
-    """How the bus is. Counters are since its start, `rates` are those of the last sample, taken at `rates_us`."""
+    """Status of the bus. Counters are since its start; `rates` are those of the last sample, taken at `rates_us`."""
 
     version: str
     time_us: int
@@ -106,12 +105,12 @@ class Live:
         self._wake()
 
     def close(self) -> None:
-        """Watchers are told that it is over."""
+        """End all watchers' streams."""
         self.closed = True
         self._wake()
 
     def topic_rate(self, topic: str) -> float:
-        """Publishes and requests a second, lately."""
+        """Return the recent rate of publishes and requests a second."""
         if not self._offsets:
             return 0.0
         then_us, offsets = self._offsets[0]
@@ -140,7 +139,7 @@ class Live:
         )  # fmt: skip
 
     async def events(self, may_go_on: Callable[[], None] = lambda: None) -> AsyncIterator[bytes]:
-        """The overview now and after every sample, as server-sent events, for as long as `may_go_on` does not raise
+        """Yield the overview now and after every sample as server-sent events, until `may_go_on` raises
         ForbiddenError."""
         self.watchers += 1
         try:
@@ -148,7 +147,7 @@ class Live:
                 may_go_on()
                 yield b"event: overview\ndata: %b\n\n" % encode_json(self.overview())
                 await self._next.wait()
-        except ForbiddenError:  # a role was taken away: the next question is told so
+        except ForbiddenError:  # the permission was revoked: the next request gets the error
             return
         finally:
             self.watchers -= 1
@@ -178,13 +177,13 @@ def live_routes(live: Live, security: Security) -> list[Route]:
 
     async def watch(request: Request) -> Response:
         if live.watchers >= MAX_WATCHERS:
-            raise BusyError(f"{MAX_WATCHERS} consoles are watching already")
+            raise BusyError(f"the limit of {MAX_WATCHERS} watching consoles is reached")
         principal = principal_of(request)
 
         def may_go_on() -> None:
             security.check(principal, "Lookup")
 
-        # Proxies must not keep events back.
+        # Proxies must not buffer events.
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
         return StreamingResponse(live.events(may_go_on), media_type="text/event-stream", headers=headers)
 

@@ -1,7 +1,7 @@
-"""Messages over the console port: search them, look at one, or at the latest of a topic.
+"""Messages over the console port: search, show one, list the latest of a topic.
 
-What waits in a queue is as private as the queue: where the bus has an admin token it is wanted here, and where it has
-none, messages of queues that have a token are left out.
+Messages in a queue are as private as the queue: if the bus has an administrator's token it is required here; otherwise
+messages of queues with a token are left out.
 """
 
 from __future__ import annotations
@@ -24,24 +24,27 @@ from raceway.web.asking import Desk, answered, read_query
 from raceway.web.doorman import Doorman
 from raceway.web.routing import CONSUME_ALL, Route
 
-# Of a payload in a list, and of one that is looked at; the rest is a download.
+# Bytes of a payload in a list, and in a single message; more must be downloaded.
 PREVIEW_BYTES, SHOWN_BYTES = 512, 1024 * 1024
-# A question must not take longer than people wait; the console asks again.
+# Time limit of one search; the console continues with another one.
 LONGEST_S = 1.0
 
 
 class Search(Criteria, frozen=True, kw_only=True):
-    """What is looked for, and how much at once."""
+    """Search criteria and limits."""
 
     before: (
-        Annotated[int, Meta(description="Go on below this position, as an answer said.", ge=0, le=LARGEST)] | None
+        Annotated[
+            int, Meta(description="Continue below this position, from `before` of the previous page.", ge=0, le=LARGEST)
+        ]
+        | None
     ) = None
-    limit: Annotated[int, Meta(description="At most so many messages.", ge=1, le=500)] = 50
-    budget: Annotated[int, Meta(description="Look at so many rows at most.", ge=1, le=1_000_000)] = 200_000
+    limit: Annotated[int, Meta(description="Maximum number of messages.", ge=1, le=500)] = 50
+    budget: Annotated[int, Meta(description="Maximum number of rows to search.", ge=1, le=1_000_000)] = 200_000
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A row of the journal. Of a payload that is too long the beginning is shown; `payload_bytes` is its whole size."""
+    """A row of the journal. A long payload is truncated; `payload_bytes` is its full size."""
 
     sequence: int
     time_us: int
@@ -73,8 +76,8 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """Messages, newest first. `scanned` rows of those between `oldest` and `newest` were looked at; `before` is where
-    to go on, null at the end."""
+    """Messages, newest first. `scanned` rows between `oldest` and `newest` were searched; `before` is where to
+    continue, null at the end."""
 
     messages: list[Message]
     scanned: int
@@ -84,11 +87,11 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatestQuery(msgspec.Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, Meta(description="At most so many messages.", ge=1, le=500)] = 20
+    limit: Annotated[int, Meta(description="Maximum number of messages.", ge=1, le=500)] = 20
 
 
 class Latest(msgspec.Struct, frozen=True):
-    """Publishes and requests of one topic, newest first; answers have no place in a topic. `total` are kept."""
+    """Publishes and requests of one topic, newest first; answers have no offset. `total`: number of stored ones."""
 
     messages: list[Message]
     total: int
@@ -137,7 +140,7 @@ def message_routes(broker: Broker, desk: Desk, doorman: Doorman) -> list[Route]:
 
 
 def shown(row: dict[str, Any], payload_bytes: int) -> Message:
-    """A row, with as much of its payload as was asked for."""
+    """Return a row with at most `payload_bytes` of its payload."""
     payload = row.get("payload") or b""
     given = {name: value for name, value in row.items() if name in Message.__struct_fields__ and value is not None}
     given["attributes"] = dict(row.get("attributes") or ())
@@ -149,13 +152,13 @@ def shown(row: dict[str, Any], payload_bytes: int) -> Message:
 def _text(payload: bytes, limit: int) -> dict[str, Any]:
     piece = payload[:limit]
     try:
-        # A cut may go through the middle of a character.
+        # Truncation may split a character.
         return {"payload": piece.decode("utf-8", "strict" if len(piece) == len(payload) else "ignore")}
     except UnicodeDecodeError:
         return {"payload_base64": base64.b64encode(piece).decode()}
 
 
-# ---- beside the loop: payloads are cut here, before they go from one process to the other ------------------------
+# ---- in the other process: payloads are truncated here, before they are transferred ------------------------------
 
 
 def _page(journal: Rows, asked: Search, hidden: frozenset[str]) -> Page:
@@ -169,16 +172,16 @@ def _page(journal: Rows, asked: Search, hidden: frozenset[str]) -> Page:
 
 
 def _latest(journal: Rows, kept: dict[str, tuple[int, int]], limit: int) -> list[Message]:
-    """By the index of each topic, so that it does not matter how much else there is."""
+    """Return the latest messages by the index of each topic, independent of the journal's size."""
     found: list[Message] = []
     for name, (first, end) in kept.items():
-        with contextlib.suppress(TrimmedError):  # retention was quicker
+        with contextlib.suppress(TrimmedError):  # removed by retention in the meantime
             found += _from_offset(journal, name, max(first, end - limit), end)
     return sorted(found, key=lambda message: message.sequence, reverse=True)[:limit]
 
 
 def _from_offset(journal: Rows, topic: str, offset: int, end: int) -> Iterator[Message]:
-    """A read ends where it has enough bytes, so there may be several."""
+    """Yield messages from an offset on, in several reads if one reaches its limit of bytes."""
     while offset < end:
         rows = [row for batch in journal.read_topic(topic, offset, end - offset) for row in batch.to_pylist()]
         if not rows:
@@ -188,9 +191,9 @@ def _from_offset(journal: Rows, topic: str, offset: int, end: int) -> Iterator[M
 
 
 def _row(journal: Rows, text: str) -> dict[str, Any]:
-    """Raises MalformedError, UnknownMessageError."""
+    """Return the row at a position. Raises MalformedError, UnknownMessageError."""
     if not (text.isascii() and text.isdigit() and len(text) < 19):
-        raise MalformedError(f"{text!r} is no position")
+        raise MalformedError(f"{text!r} is not a position")
     position = int(text)
     try:
         for batch in journal.read(position, position + 1):

@@ -1,4 +1,4 @@
-"""Figures in Prometheus form, read off the broker and the journal when they are asked for."""
+"""Metrics in Prometheus format, collected from the broker and the journal on each scrape."""
 
 from __future__ import annotations
 
@@ -12,68 +12,86 @@ from prometheus_client.exposition import generate_latest
 from raceway.broker.broker import Broker
 from raceway.web.seneca import ServiceTable
 
-# The meter's own names, which follow MB, and what Prometheus users expect to read. Labels are few and fixed.
+# Prometheus name to the meter's name, which follows MB, and help text. Labels are few and fixed.
 COUNTERS = {
-    "raceway_delivered_messages_total": ("bus.delivered", "Copies of publishes handed to subscribers."),
+    "raceway_delivered_messages_total": ("bus.delivered", "Copies of publishes delivered to subscribers."),
     "raceway_received_bytes_total": ("bus.bytes", "Payload bytes received."),
-    "raceway_unrouted_publishes_total": ("router.publish.dropped", "Publishes that nobody had subscribed to."),
+    "raceway_unrouted_publishes_total": ("router.publish.dropped", "Publishes without subscribers."),
     "raceway_request_timeouts_total": ("router.request.timeout", "Requests whose deadline passed."),
     "raceway_evicted_requests_total": ("router.request.dropped", "Requests evicted or failed by the bus."),
-    "raceway_failed_answers_total": ("router.response.error", "Answers that say the service failed."),
-    "raceway_late_answers_total": ("bus.answer.late", "Answers after the deadline."),
-    "raceway_duplicate_answers_total": ("bus.answer.duplicate", "Second answers."),
-    "raceway_unknown_answers_total": ("bus.answer.unknown", "Answers to requests that never were."),
+    "raceway_failed_answers_total": ("router.response.error", "Answers that report a failure of the service."),
+    "raceway_late_answers_total": ("bus.answer.late", "Answers received after the deadline."),
+    "raceway_duplicate_answers_total": ("bus.answer.duplicate", "Answers to requests that were answered before."),
+    "raceway_unknown_answers_total": ("bus.answer.unknown", "Answers to unknown requests."),
     "raceway_message_errors_total": ("router.message.error", "Messages answered with an error."),
     "raceway_slow_peers_closed_total": ("bus.slow_closed", "Peers closed because they did not read."),
-    "raceway_stalled_peers_closed_total": ("bus.stalled_closed", "Peers closed because a begun message did not end."),
+    "raceway_stalled_peers_closed_total": (
+        "bus.stalled_closed",
+        "Peers closed because a message was not completed in time.",
+    ),
     "raceway_unfinished_peers_closed_total": (
         "bus.unfinished_closed",
-        "Connections closed because they held most of too much unfinished input.",
+        "Connections closed because unfinished input exceeded its budget; those with most are closed first.",
     ),
-    "raceway_refused_topics_total": ("bus.topics_refused", "New topics refused: too many from one address."),
-    "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were silent too long."),
-    "raceway_detached_subscribers_total": ("bus.detached", "Subscribers that left the live path for the journal."),
-    "raceway_rejoined_subscribers_total": ("bus.rejoined", "Subscribers that caught up and came back to it."),
+    "raceway_refused_topics_total": ("bus.topics_refused", "New topics refused because one address created too many."),
+    "raceway_silent_peers_closed_total": ("bus.silent_closed", "Peers closed because they were idle too long."),
+    "raceway_detached_subscribers_total": (
+        "bus.detached",
+        "Times that a subscriber left the live path and read from the journal.",
+    ),
+    "raceway_rejoined_subscribers_total": (
+        "bus.rejoined",
+        "Times that a subscriber caught up and returned to the live path.",
+    ),
     "raceway_live_gaps_total": ("bus.gaps", "Times that retention overtook a subscriber that read from the journal."),
     "raceway_dropped_answers_total": (
         "bus.answers_dropped",
-        "Answers nobody asked for, and records of the bus, that a full peer missed.",
+        "Unsolicited replies and system messages dropped because the peer was full.",
     ),
     "raceway_ack_timeouts_total": (
         "bus.ack_timeouts",
-        "Messages that their consumers did not acknowledge in time; they come again.",
+        "Messages not acknowledged in time; they are delivered again.",
     ),
     "raceway_redelivered_messages_total": ("bus.redelivered", "Messages delivered to a consumer again."),
     "raceway_dead_letters_total": ("bus.dead_letters", "Messages copied to a dead-letter topic."),
-    "raceway_poison_dropped_messages_total": ("bus.poison_dropped", "Messages given up after too many failures."),
+    "raceway_poison_dropped_messages_total": ("bus.poison_dropped", "Messages dropped after too many failures."),
     "raceway_live_dropped_messages_total": (
         "bus.live_dropped",
-        "Messages of non-reliable topics that no stream had room for.",
+        "Messages of non-reliable topics dropped because no stream had room.",
     ),
     "raceway_unwanted_keys_total": ("bus.key_skipped", "Messages whose key no consumer of the subscription accepts."),
     "raceway_undeliverable_messages_total": (
         "bus.undeliverable",
-        "Messages that a receiver did not take in the end, or whose wire cannot carry them.",
+        "Messages that a receiver did not accept, or that its wire cannot carry.",
     ),
     "raceway_skipped_messages_total": (
         "bus.subscription_skipped",
-        "Messages that were gone before a subscription or a queue came to them.",
+        "Messages lost or removed before a subscription or queue delivered them.",
     ),
-    "raceway_repeated_messages_total": ("bus.deduplicated", "Messages not stored again: an x-dedup-id repeated."),
+    "raceway_repeated_messages_total": (
+        "bus.deduplicated",
+        "Messages not stored because their x-dedup-id was a repeat.",
+    ),
     "raceway_unspelled_messages_total": (
         "bus.unspelled",
-        "Copies not made: the subscriber's wire cannot say the name.",
+        "Copies not delivered because the subscriber's wire cannot express the topic's name.",
     ),
-    "raceway_seneca_repeated_calls_total": ("bus.repeated", "Calls with an id that was there a moment before."),
-    "raceway_seneca_refused_returns_total": ("bus.return_refused", "Return paths that the bus may not use."),
+    "raceway_seneca_repeated_calls_total": (
+        "bus.repeated",
+        "Seneca calls answered as a repeat of a recent call with the same id.",
+    ),
+    "raceway_seneca_refused_returns_total": (
+        "bus.return_refused",
+        "Seneca return paths refused because the bus may not connect there.",
+    ),
     "raceway_connections_total": ("connection.connected", "Connections accepted."),
-    "raceway_rejected_connections_total": ("connection.rejected", "Connections over the limit."),
+    "raceway_rejected_connections_total": ("connection.rejected", "Connections rejected because of the limit."),
     "raceway_failed_connections_total": ("connection.failed", "Connections that ended in an error."),
 }
-# Of subscriptions, now.
+# Gauges over all subscriptions.
 STANDING = {
     "lag": "Publishes that are not acknowledged.",
-    "in_flight": "Messages out without an acknowledgement.",
+    "in_flight": "Messages delivered and not acknowledged.",
     "waiting": "Messages that wait to be delivered again.",
     "poisoned": "Messages that block their subscription.",
 }
@@ -81,7 +99,7 @@ FURTHEST = 100
 
 
 class BusCollector:
-    """One scrape reads everything; nothing is kept between scrapes."""
+    """Collector that reads all metrics on each scrape; nothing is kept between scrapes."""
 
     def __init__(self, broker: Broker, services: ServiceTable | None) -> None:
         self._broker, self._services = broker, services
@@ -95,23 +113,27 @@ class BusCollector:
         for name, (key, help_text) in COUNTERS.items():
             yield CounterMetricFamily(name.removesuffix("_total"), help_text, value=counts[key])
         violations = CounterMetricFamily(
-            "raceway_schema_violations", "Messages against the schema policy of their topic.", labels=("policy", "rule")
+            "raceway_schema_violations",
+            "Messages that violate the schema policy of their topic.",
+            labels=("policy", "rule"),
         )
         for (policy, rule), count in broker.schema_violations.items():
             violations.add_metric((policy, rule), count)
         yield violations
         guesses = broker.security.guesses
-        yield CounterMetricFamily("raceway_token_failures", "Bad tokens.", value=guesses.failed)
+        yield CounterMetricFamily("raceway_token_failures", "Invalid tokens.", value=guesses.failed)
         yield CounterMetricFamily(
-            "raceway_token_failures_refused", "Tokens that came too soon after bad ones.", value=guesses.refused
+            "raceway_token_failures_refused",
+            "Tokens refused because of too many invalid ones before.",
+            value=guesses.refused,
         )
         yield GaugeMetricFamily("raceway_peers", "Connected peers.", value=len(broker.peers))
         yield GaugeMetricFamily(
-            "raceway_unfinished_bytes", "Input of messages that are not whole.", value=broker.unfinished.total
+            "raceway_unfinished_bytes", "Buffered input of unfinished messages.", value=broker.unfinished.total
         )
         yield GaugeMetricFamily(
             "raceway_subscribers_behind",
-            "Subscribers that read from the journal now.",
+            "Subscribers that are catching up from the journal.",
             value=broker.catch_ups.count + len(broker.credits.behind),
         )
         yield GaugeMetricFamily("raceway_topics", "Topics.", value=len(broker.topics))
@@ -120,7 +142,7 @@ class BusCollector:
         )
         yield GaugeMetricFamily(
             "raceway_handed_requests",
-            "Requests that zbus consumers were handed and have not answered.",
+            "Requests delivered to zbus consumers and not answered.",
             value=len(broker.replies),
         )
         yield from self._subscriptions()
@@ -128,7 +150,7 @@ class BusCollector:
         yield from self._journal()
 
     def _subscriptions(self) -> Iterable[Metric]:
-        """All together, and by name those that are the furthest behind: there may be thousands."""
+        """Yield totals, and the lag by name of the subscriptions that are furthest behind: there may be thousands."""
         rows = [subscription.status() for subscription in self._broker.subscriptions]
         yield GaugeMetricFamily("raceway_subscriptions", "Subscriptions by name.", value=len(rows))
         yield GaugeMetricFamily("raceway_producers", "Producers.", value=len(self._broker.producers))
@@ -136,7 +158,9 @@ class BusCollector:
             total = sum(getattr(row, name) for row in rows)
             yield GaugeMetricFamily(f"raceway_subscriptions_{name}", help_text, value=total)
         lag = GaugeMetricFamily(
-            "raceway_subscription_lag", f"Lag of the {FURTHEST} furthest behind.", labels=("topic", "subscription")
+            "raceway_subscription_lag",
+            f"Lag of the {FURTHEST} subscriptions that are furthest behind.",
+            labels=("topic", "subscription"),
         )
         for row in nlargest(FURTHEST, rows, key=lambda row: row.lag):
             lag.add_metric((row.topic, row.name), row.lag)
@@ -152,7 +176,7 @@ class BusCollector:
     def _journal(self) -> Iterable[Metric]:
         journal = self._broker.journal
         health = journal.health()
-        writable = GaugeMetricFamily("raceway_journal_writable", "1 while the journal takes writes.")
+        writable = GaugeMetricFamily("raceway_journal_writable", "1 while the journal accepts writes.")
         writable.add_metric((), health.status == "ok")
         yield writable
         committed = CounterMetricFamily("raceway_journal_committed_rows", "Rows committed, by position.")
@@ -164,7 +188,7 @@ class BusCollector:
 
 
 def _health_gauge(name: str, value: int) -> Metric:
-    """Times are in seconds here, whatever they are elsewhere: Prometheus wants base units, and their full names."""
+    """Return a gauge. Times are converted to seconds: Prometheus uses base units with their full names."""
     figure: float = value
     if name.endswith("_us"):
         name, figure = f"{name.removesuffix('_us')}_seconds", value / 1_000_000

@@ -1,6 +1,6 @@
-"""`/api/openapi.json`: what may be asked of the console port, for programs. Made from the routes and `operations`.
+"""`/api/openapi.json`: the OpenAPI document of the console port, generated from the routes and `operations`.
 
-The form of the schema registry (`/subjects`, …) is Confluent's and described there.
+The schema registry (`/subjects`, …) follows Confluent's API and is documented there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REFERENCE = "#/components/schemas/{name}"
 JSON = "application/json"
 OURS = ("/api/", "/topics/", "/requests/", "/asyncapi", "/healthz", "/readyz", "/metrics")
 PARTS = {"position": {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}}
-# What `Route` adds by itself.
+# Methods that `Route` adds by itself.
 UNSAID = {"HEAD"}
 
 
@@ -41,13 +41,13 @@ def document_route(routes: Sequence[Route]) -> Route:
 
 
 def described(routes: Sequence[Route]) -> list[tuple[str, Route]]:
-    """Each route of ours with each of its methods."""
+    """Return each documented route with each of its methods."""
     ours = [route for route in routes if route.path.startswith(OURS)]
     return [(method, route) for route in ours for method in sorted((route.methods or set()) - UNSAID)]
 
 
 def describe(routes: Sequence[Route]) -> dict[str, Any]:
-    """The document. KeyError for a route that nobody described."""
+    """Return the document. Raises KeyError for a route without a description."""
     found = [(method, route, OPERATIONS[method, route.path]) for method, route in described(routes)]
     types = [Refusal, *(kind for _, _, operation in found for kind in (operation.body, operation.answer) if kind)]
     schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
@@ -61,9 +61,9 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
         "openapi": "3.1.0",
         "info": {
             "title": "Raceway", "version": __version__,
-            "description": "What the console shows, for programs. Errors have one shape: "
-            '{"error": {"code", "message"}}. Where the bus has an admin token, or security is on, requests carry '
-            "`Authorization: Bearer TOKEN`; with security on, `x-permission` is what that takes.",
+            "description": "The API behind the console. All errors have the form "
+            '{"error": {"code", "message"}}. If the bus has an administrator\'s token or security is on, requests need '
+            "`Authorization: Bearer TOKEN`; with security on, `x-permission` is the required permission.",
         },
         "paths": paths,
         "components": {
@@ -84,10 +84,10 @@ def _operation(method: str, path: str, operation: Operation, by_type: dict[Any, 
     responses: dict[str, Any] = {
         status: {"description": said, "content": {operation.media_type: answer}} for status, said in statuses.items()
     }
-    refused = {"description": "A refusal", "content": {JSON: {"schema": by_type[Refusal]}}}
+    refused = {"description": "Error", "content": {JSON: {"schema": by_type[Refusal]}}}
     responses |= dict.fromkeys(("4XX", "502", "503", "504"), refused)
     if "503" in statuses:
-        responses["503"] = {"description": "Not now", "content": {JSON: answer}}
+        responses["503"] = {"description": "Not ready", "content": {JSON: answer}}
     found: dict[str, Any] = {
         "summary": operation.summary,
         "operationId": f"{method.lower()}{re.sub('[^a-zA-Z]+', '_', path).rstrip('_')}",
@@ -112,7 +112,7 @@ def query_parameters(operation: Operation) -> list[dict[str, Any]]:
     for name, of_field in fields["properties"].items():
         shown = dict(of_field)
         description = shown.pop("description", "")
-        if "anyOf" in shown:  # null is said by leaving it out
+        if "anyOf" in shown:  # null means absent
             (kind,) = (each for each in shown.pop("anyOf") if each != {"type": "null"})
             description = kind.pop("description", description)
             shown = {**kind}

@@ -1,6 +1,6 @@
-"""What each address of the console port is for, takes and answers: the words of the OpenAPI document.
+"""Summary, query, body and answer of each operation of the console port, for the OpenAPI document.
 
-A test holds this table and the routes together: neither has an entry that the other lacks.
+A test ensures that this table and the routes have the same entries.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raceway.web.topics import TopicDetail, TopicPage, TopicQuery
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """One method of one address. `answer` is None where it is no JSON; so is `body`, if `takes` names a type."""
+    """A method of a path. `answer` is None if it is not JSON; `body` is None if `takes` names a media type."""
 
     summary: str
     tag: str
@@ -42,7 +42,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     statuses: tuple[int, ...] = (200,)
 
 
-# ---- answers that have no record of their own ------------------------------------------------------------------------
+# ---- answers without a record elsewhere ------------------------------------------------------------------------------
 
 
 class Alive(msgspec.Struct):
@@ -51,7 +51,7 @@ class Alive(msgspec.Struct):
 
 
 class Ready(msgspec.Struct):
-    """`warnings` do not speak against traffic: rows that are lost, a disk that is nearly full."""
+    """Readiness. `warnings`, such as lost rows or a disk that is nearly full, do not affect it."""
 
     status: str
     reason: str
@@ -59,7 +59,7 @@ class Ready(msgspec.Struct):
 
 
 class History(msgspec.Struct):
-    """The last five minutes, a sample a second."""
+    """Samples of the last five minutes, one a second."""
 
     samples: list[Sample]
 
@@ -74,7 +74,7 @@ class QueuePage(msgspec.Struct):
 
 
 class QueueMessages(msgspec.Struct, omit_defaults=True):
-    """What waits, oldest first; or how much was purged."""
+    """Waiting messages, oldest first; or how many were purged."""
 
     waiting: int = 0
     messages: list[dict[str, Any]] = []
@@ -94,7 +94,7 @@ class Subjects(msgspec.Struct):
 
 
 class Version(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A version of a subject. A definition that is no text is base64."""
+    """A version of a subject. A definition that is not text is base64."""
 
     subject: str
     schema_id: int
@@ -136,8 +136,8 @@ class Compatibility(msgspec.Struct):
 
 
 class Differences(msgspec.Struct):
-    """`reasons` say why readers of the new version could not read data of the old one (`backward`), and the other way
-    round (`forward`)."""
+    """Two versions. `reasons`: why readers of the new version cannot read data of the old one (`backward`), and vice
+    versa (`forward`)."""
 
     subject: str
     old: Version
@@ -146,7 +146,7 @@ class Differences(msgspec.Struct):
 
 
 class RejectedRow(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """A message that was refused or not delivered; `redriven` says where it went when it was sent again."""
+    """A message that was refused or not delivered; `redriven`: where it was published again, if it was."""
 
     position: int
     source: str
@@ -175,12 +175,13 @@ class RejectedPage(msgspec.Struct):
 
 
 class RejectedQuery(msgspec.Struct, kw_only=True):
-    source: Annotated[Literal["rejected", "undeliverable", "dead_letter"], Meta(description="Only these.")] | None = (
-        None
-    )
-    topic: Annotated[str, Meta(description="Only those that belong to this topic.")] | None = None
-    after: Annotated[int, Meta(description="Older than this position.", ge=0)] | None = None
-    limit: Annotated[int, Meta(description="At most so many.", ge=1, le=500)] = 50
+    source: (
+        Annotated[Literal["rejected", "undeliverable", "dead_letter"], Meta(description="Only messages of this kind.")]
+        | None
+    ) = None
+    topic: Annotated[str, Meta(description="Only messages of this topic.")] | None = None
+    after: Annotated[int, Meta(description="Only messages older than this position.", ge=0)] | None = None
+    limit: Annotated[int, Meta(description="Maximum number of entries.", ge=1, le=500)] = 50
 
 
 class Redriven(msgspec.Struct):
@@ -194,14 +195,14 @@ class OtherTopic(msgspec.Struct):
 
 
 class TraceQuery(msgspec.Struct, kw_only=True):
-    topic: Annotated[str, Meta(description="The topic of the message; saves most of the search.")] | None = None
-    since_us: Annotated[int, Meta(description="Not before this time.", ge=0)] | None = None
-    until_us: Annotated[int, Meta(description="Before this time.", ge=0)] | None = None
-    rows: Annotated[int, Meta(description="How many rows may be read.", ge=0)] | None = None
+    topic: Annotated[str, Meta(description="The topic of the message; makes the search much faster.")] | None = None
+    since_us: Annotated[int, Meta(description="Only messages at or after this time.", ge=0)] | None = None
+    until_us: Annotated[int, Meta(description="Only messages before this time.", ge=0)] | None = None
+    rows: Annotated[int, Meta(description="Maximum number of rows to read.", ge=0)] | None = None
 
 
 class Stored(msgspec.Struct, omit_defaults=True):
-    """Where a published message is, or those of a batch. `repeated`: its x-dedup-id was there before, and it was not
+    """Position of a published message, or of those of a batch. `repeated`: its x-dedup-id is a repeat, and it was not
     stored again."""
 
     topic: str | None = None
@@ -214,8 +215,8 @@ class Stored(msgspec.Struct, omit_defaults=True):
 
 
 class TopicMessages(msgspec.Struct, rename={"begin": "from"}):
-    """Places are offsets, one for each partition, parted by commas: where the page begins, where the next one does, and
-    where the topic ends."""
+    """A page of messages. `from`, `next` and `end` (start of this page, start of the next one, end of the topic) are
+    offsets, one for each partition, separated by commas."""
 
     topic: str
     begin: str
@@ -228,15 +229,15 @@ class ReadQuery(msgspec.Struct, kw_only=True):
     start: Annotated[str, Meta(description="`first`, `end`, or an offset.")] = msgspec.field(
         default="first", name="from"
     )
-    limit: Annotated[int, Meta(description="At most so many.", ge=1)] = 100
+    limit: Annotated[int, Meta(description="Maximum number of messages.", ge=1)] = 100
     form: Annotated[
-        Literal["rows", "cloudevents"], Meta(description="How messages are shown; `Accept` may say so too.")
+        Literal["rows", "cloudevents"], Meta(description="Format of messages; `Accept` is used if absent.")
     ] = msgspec.field(default="rows", name="as")
 
 
 class AsyncQuery(msgspec.Struct, kw_only=True):
-    after: Annotated[str, Meta(description="Topics behind this one.")] = ""
-    limit: Annotated[int, Meta(description="At most so many topics.", ge=1)] = 1000
+    after: Annotated[str, Meta(description="Only topics after this one.")] = ""
+    limit: Annotated[int, Meta(description="Maximum number of topics.", ge=1)] = 1000
 
 
 class BoundTopics(msgspec.Struct):
@@ -244,12 +245,12 @@ class BoundTopics(msgspec.Struct):
 
 
 class PageQuery(msgspec.Struct, kw_only=True):
-    after: Annotated[str, Meta(description="Behind this one, as the page before said.")] = ""
-    limit: Annotated[int, Meta(description="At most so many.", ge=1, le=1000)] = 1000
+    after: Annotated[str, Meta(description="Continue after this entry, from `after` of the previous page.")] = ""
+    limit: Annotated[int, Meta(description="Maximum number of entries.", ge=1, le=1000)] = 1000
 
 
 class PeekQuery(msgspec.Struct, kw_only=True):
-    limit: Annotated[int, Meta(description="At most so many messages.", ge=0, le=100)] = 10
+    limit: Annotated[int, Meta(description="Maximum number of messages.", ge=0, le=100)] = 10
 
 
 class DifferenceQuery(msgspec.Struct, kw_only=True):
@@ -261,30 +262,30 @@ SCHEMAS = "/api/schemas/{subject:path}"
 TEXT, EVENTS, BYTES = "text/plain", "text/event-stream", "application/octet-stream"
 
 OPERATIONS: dict[tuple[str, str], Operation] = {
-    ("GET", "/healthz"): Operation(summary="The process lives and its loop turns.", tag="bus", answer=Alive),
-    ("GET", "/readyz"): Operation(summary="May traffic be sent here?", tag="bus", answer=Ready, statuses=(200, 503)),
-    ("GET", "/metrics"): Operation(summary="Figures for Prometheus.", tag="bus", media_type=TEXT),
+    ("GET", "/healthz"): Operation(summary="Check that the process is alive.", tag="bus", answer=Alive),
+    ("GET", "/readyz"): Operation(
+        summary="Check whether traffic may be sent here.", tag="bus", answer=Ready, statuses=(200, 503)
+    ),
+    ("GET", "/metrics"): Operation(summary="Metrics for Prometheus.", tag="bus", media_type=TEXT),
     ("GET", "/api/openapi.json"): Operation(summary="This document.", tag="bus", answer=dict[str, Any]),
-    ("GET", "/api/session"): Operation(summary="Who asks, and what they may do.", tag="bus", answer=Session),
-    ("GET", "/api/overview"): Operation(summary="How the bus is now.", tag="bus", answer=Overview),
+    ("GET", "/api/session"): Operation(summary="The caller's principal and permissions.", tag="bus", answer=Session),
+    ("GET", "/api/overview"): Operation(summary="Current status of the bus.", tag="bus", answer=Overview),
     ("GET", "/api/history"): Operation(summary="Rates of the last five minutes.", tag="bus", answer=History),
     ("GET", "/api/live"): Operation(
         summary="The overview once a second, as server-sent events called `overview`.", tag="bus", media_type=EVENTS
     ),
-    ("GET", "/api/journal"): Operation(summary="How the journal is.", tag="bus", answer=JournalHealth),
-    ("GET", "/api/peers"): Operation(summary="Who is connected.", tag="bus", answer=PeerPage, query=PeerQuery),
+    ("GET", "/api/journal"): Operation(summary="Health of the journal.", tag="bus", answer=JournalHealth),
+    ("GET", "/api/peers"): Operation(summary="Connected peers.", tag="bus", answer=PeerPage, query=PeerQuery),
     ("GET", "/api/subscriptions"): Operation(
-        summary="Patterns that connected peers subscribed to.", tag="bus", answer=PatternPage, query=PatternQuery
+        summary="Subscriptions of connected peers, by pattern.", tag="bus", answer=PatternPage, query=PatternQuery
     ),
     ("GET", "/api/graph"): Operation(
-        summary="Who talks to whom, from the newest rows or the pipeline's table.",
+        summary="The service graph, from the newest rows or the pipeline's table.",
         tag="bus",
         answer=Graph,
         query=GraphQuery,
     ),
-    ("GET", "/api/topics"): Operation(
-        summary="Topics, a page at a time.", tag="topics", answer=TopicPage, query=TopicQuery
-    ),
+    ("GET", "/api/topics"): Operation(summary="A page of topics.", tag="topics", answer=TopicPage, query=TopicQuery),
     ("GET", "/api/topics/{name:path}"): Operation(summary="One topic.", tag="topics", answer=TopicDetail),
     ("GET", "/api/topics/{name:path}/messages"): Operation(
         summary="The latest publishes and requests of a topic.", tag="topics", answer=Latest, query=LatestQuery
@@ -293,40 +294,40 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Subscriptions by name, with cursor and lag.", tag="topics", answer=SubscriptionPage, query=PageQuery
     ),
     ("POST", "/api/subscriptions"): Operation(
-        summary="Make a subscription that begins at a place, before anybody consumes from it.",
+        summary="Create a subscription that starts at a position, before it has consumers.",
         tag="topics",
         answer=MadeSubscription,
         body=NewSubscription,
         statuses=(200, 201),
     ),
     ("GET", "/api/subscriptions/policy"): Operation(
-        summary="What becomes of messages that a subscription's consumers do not acknowledge, and how many they have.",
+        summary="Failure policy of a subscription, and messages in flight per consumer.",
         tag="topics",
         answer=DeliveryPolicy,
         query=PolicyQuery,
     ),
     ("PUT", "/api/subscriptions/policy"): Operation(
-        summary="Set it, at once or for a subscription to come; what is left out is as the bus's settings say.",
+        summary="Set the policy, also of a subscription that does not exist yet; absent fields use the bus's settings.",
         tag="topics",
         answer=DeliveryPolicy,
         query=PolicyQuery,
         body=WantedPolicy,
     ),
     ("DELETE", "/api/subscriptions/policy"): Operation(
-        summary="Take it back: what the bus's settings say holds again.",
+        summary="Remove the policy: the bus's settings apply again.",
         tag="topics",
         answer=RemovedPolicy,
         query=PolicyQuery,
     ),
     ("POST", "/api/queues"): Operation(
-        summary="Make a queue that begins at a place.",
+        summary="Create a queue that starts at a position.",
         tag="topics",
         answer=MadeQueue,
         body=NewQueue,
         statuses=(200, 201),
     ),
     ("POST", "/api/replay"): Operation(
-        summary="Let a subscription or a queue go on from another place.", tag="topics", answer=Replayed, body=Replay
+        summary="Move a subscription or a queue to another position.", tag="topics", answer=Replayed, body=Replay
     ),
     ("GET", "/api/policies/namespaces/{name}"): Operation(
         summary="Limits of a namespace.", tag="topics", answer=Policies
@@ -339,11 +340,11 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Set limits of a topic.", tag="topics", answer=Policies, body=Policies
     ),
     ("GET", "/api/messages"): Operation(
-        summary="Search messages, newest first, within a budget.", tag="messages", answer=Page, query=Search
+        summary="Search messages, newest first, within a limit of rows.", tag="messages", answer=Page, query=Search
     ),
     ("GET", "/api/messages/{position}"): Operation(summary="One message.", tag="messages", answer=Message),
     ("GET", "/api/messages/{position}/payload"): Operation(
-        summary="The payload of a message, as it is.", tag="messages", media_type=BYTES
+        summary="The payload of a message, unchanged.", tag="messages", media_type=BYTES
     ),
     ("GET", "/api/traces/{id:path}"): Operation(
         summary="The trace that a message belongs to, as a tree.", tag="messages", answer=Trace, query=TraceQuery
@@ -352,36 +353,39 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Messages that were refused or not delivered.", tag="messages", answer=RejectedPage, query=RejectedQuery
     ),
     ("GET", "/api/rejected/{position:int}"): Operation(
-        summary="One of them, with its payload.", tag="messages", answer=RejectedRow
+        summary="One rejected message, with its payload.", tag="messages", answer=RejectedRow
     ),
     ("POST", "/api/rejected/{position:int}/redrive"): Operation(
-        summary="Send it again, to its own topic or another.", tag="messages", answer=Redriven, body=OtherTopic
+        summary="Publish a rejected message again, to its own topic or another.",
+        tag="messages",
+        answer=Redriven,
+        body=OtherTopic,
     ),
     ("POST", "/topics/{name:path}"): Operation(
-        summary="Publish, one message or a batch of events; answered when it is on the disk.",
+        summary="Publish a message or a batch of events; answered after the commit.",
         tag="door",
         answer=Stored,
         takes=BYTES,
         statuses=(200, 201),
     ),
     ("GET", "/topics/{name:path}"): Operation(
-        summary="Messages of a topic from an offset on; as they come with `Accept: text/event-stream`.",
+        summary="Messages of a topic from an offset on; live with `Accept: text/event-stream`.",
         tag="door",
         answer=TopicMessages,
         query=ReadQuery,
     ),
     ("POST", "/requests/{name:path}"): Operation(
-        summary="Ask, and get the service's own answer.", tag="door", takes=BYTES, media_type="*/*"
+        summary="Send a request and get the service's answer.", tag="door", takes=BYTES, media_type="*/*"
     ),
     ("GET", "/asyncapi.json"): Operation(
         summary="Topics and their schemas, as AsyncAPI.", tag="door", answer=dict[str, Any], query=AsyncQuery
     ),
     ("GET", "/api/queues"): Operation(summary="Queues.", tag="queues", answer=QueuePage),
     ("GET", "/api/queues/{name:path}/messages"): Operation(
-        summary="What waits in a queue.", tag="queues", answer=QueueMessages, query=PeekQuery
+        summary="Messages waiting in a queue.", tag="queues", answer=QueueMessages, query=PeekQuery
     ),
     ("DELETE", "/api/queues/{name:path}/messages"): Operation(
-        summary="Drop what waits in a queue.", tag="queues", answer=QueueMessages
+        summary="Purge a queue.", tag="queues", answer=QueueMessages
     ),
     ("GET", "/api/seneca/services"): Operation(summary="Attached Seneca services.", tag="seneca", answer=Services),
     ("POST", "/api/seneca/services"): Operation(
@@ -400,10 +404,13 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Delete a version.", tag="schemas", answer=Version
     ),
     ("POST", f"{SCHEMAS}/check"): Operation(
-        summary="Could this definition be the next version?", tag="schemas", answer=Compatibility, body=Definition
+        summary="Check whether a definition is compatible as the next version.",
+        tag="schemas",
+        answer=Compatibility,
+        body=Definition,
     ),
     ("GET", f"{SCHEMAS}/differences"): Operation(
-        summary="Two versions beside each other.", tag="schemas", answer=Differences, query=DifferenceQuery
+        summary="Compare two versions.", tag="schemas", answer=Differences, query=DifferenceQuery
     ),
     ("PUT", f"{SCHEMAS}/mode"): Operation(
         summary="Set the compatibility mode.", tag="schemas", answer=SubjectMode, body=Mode
@@ -412,16 +419,16 @@ OPERATIONS: dict[tuple[str, str], Operation] = {
         summary="Topics that are bound to a subject.", tag="schemas", answer=BoundTopics
     ),
     ("GET", "/api/topic-schemas/{topic:path}"): Operation(
-        summary="What a topic is bound to.", tag="schemas", answer=TopicSchema
+        summary="Schema binding of a topic.", tag="schemas", answer=TopicSchema
     ),
     ("PUT", "/api/topic-schemas/{topic:path}"): Operation(
-        summary="Bind a topic.", tag="schemas", answer=TopicSchema, body=TopicSettings
+        summary="Bind a topic to a subject.", tag="schemas", answer=TopicSchema, body=TopicSettings
     ),
     ("DELETE", "/api/topic-schemas/{topic:path}"): Operation(
-        summary="Free a topic.", tag="schemas", answer=TopicSchema
+        summary="Remove the binding of a topic.", tag="schemas", answer=TopicSchema
     ),
     ("GET", "/api/pipeline"): Operation(
-        summary="How far the pipeline is, and its tables.", tag="pipeline", answer=Pipeline
+        summary="Progress of the pipeline, and its tables.", tag="pipeline", answer=Pipeline
     ),
     ("GET", "/api/tables/{name}"): Operation(
         summary="Rows of a table.", tag="pipeline", answer=Preview, query=TableQuery

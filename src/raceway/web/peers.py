@@ -1,4 +1,4 @@
-"""Who is connected, and what they subscribed to."""
+"""Connected peers and their subscriptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PAGE = 1000
 
 class PeerQuery(msgspec.Struct, frozen=True, kw_only=True):
     contains: Annotated[str, Meta(description="Only peers whose name, id or wire contains this text.")] = ""
-    limit: Annotated[int, Meta(description="At most so many.", ge=1, le=PAGE)] = PAGE
+    limit: Annotated[int, Meta(description="Maximum number of peers.", ge=1, le=PAGE)] = PAGE
 
 
 class PeerRow(msgspec.Struct, frozen=True):
@@ -35,11 +35,11 @@ class PeerRow(msgspec.Struct, frozen=True):
     heard_us: int
     subscriptions: int
     errors: int
-    catching_up: Annotated[bool, Meta(description="It was too slow and reads from the journal.")]
+    catching_up: Annotated[bool, Meta(description="Whether it was too slow and is catching up from the journal.")]
 
 
 class PeerPage(msgspec.Struct, frozen=True):
-    """In order of connection. `total` counts all that were asked for."""
+    """Peers in order of connection. `total` counts all that match."""
 
     peers: list[PeerRow]
     total: int
@@ -57,11 +57,11 @@ class PatternRow(msgspec.Struct, frozen=True):
 
 
 class PatternQuery(msgspec.Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, Meta(description="At most so many.", ge=1, le=PAGE)] = PAGE
+    limit: Annotated[int, Meta(description="Maximum number of patterns.", ge=1, le=PAGE)] = PAGE
 
 
 class PatternPage(msgspec.Struct, frozen=True):
-    """`total` counts all there are."""
+    """Subscribed patterns. `total` counts all patterns."""
 
     subscriptions: list[PatternRow]
     total: int

@@ -1,7 +1,7 @@
-"""How far the pipeline is and what is in its tables, read from its folder beside the journal.
+"""Progress and tables of the pipeline, read from its folder next to the journal.
 
-The pipeline is another process, or not there at all; its files are all that is known of it here. Tables are Parquet
-files below `DATA/pipeline/tables/<schema>/<table>/`; names come from that folder's listing, never from the address.
+The pipeline is another process, if it runs at all; only its files are used here. Tables are Parquet files below
+`DATA/pipeline/tables/<schema>/<table>/`; names come from the listing of that folder, never from the URL.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered, read_query
 from raceway.web.routing import CONSUME_ALL, LOOKUP, Route
 
-# Of one cell: a preview is for looking at.
+# Maximum length of a cell in a preview.
 CELL = 500
-# Parts that are counted at most; a table that was never compacted may have thousands.
+# Parts that are counted; a table that was never compacted may have thousands.
 PARTS = 10_000
 
 
 class LastBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """Positions `first` to `last`, and how long they took."""
+    """The last batch: positions `first` to `last`, and how long they took."""
 
     number: int
     first: int
@@ -49,8 +49,8 @@ class Counted(msgspec.Struct, frozen=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """What the pipeline last wrote of itself. `position` is the first one not in the tables, `committed` the journal's
-    last one at that time, `lost_rows` were removed by retention before they were read."""
+    """The pipeline's last progress report. `position` is the first one not in the tables, `committed` the journal's
+    last one at that time; `lost_rows` were removed by retention before they were read."""
 
     pid: int
     state: Literal["starting", "running", "idle", "stopped", "failed"]
@@ -76,8 +76,8 @@ class TableRow(msgspec.Struct, frozen=True):
 
 
 class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
-    """`progress` is null if the pipeline never ran here. `behind` counts the positions of the journal that are not in
-    the tables yet."""
+    """State of the pipeline. `progress` is null if it never ran here. `behind` counts the positions of the journal that
+    are not in the tables yet."""
 
     progress: Progress | None
     is_running: bool
@@ -86,11 +86,11 @@ class Pipeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TableQuery(msgspec.Struct, frozen=True, kw_only=True):
-    limit: Annotated[int, Meta(description="At most so many rows.", ge=1, le=200)] = 50
+    limit: Annotated[int, Meta(description="Maximum number of rows.", ge=1, le=200)] = 50
 
 
 class Preview(msgspec.Struct, frozen=True):
-    """Rows of the newest part. Long cells are cut, bytes that are no text are base64."""
+    """Rows of the newest part. Long cells are truncated; bytes that are not text are base64."""
 
     name: str
     part: str
@@ -131,12 +131,12 @@ def _maybe_progress(data: Path | None) -> Progress | None:
         return None
     try:
         return msgspec.json.decode((data / "pipeline" / "progress.json").read_bytes(), type=Progress)
-    except (OSError, msgspec.DecodeError):  # none, or not what a pipeline writes
+    except (OSError, msgspec.DecodeError):  # missing, or not written by a pipeline
         return None
 
 
 def table_folders(data: Path | None) -> dict[str, Path]:
-    """By name, as they are in the folder."""
+    """Return the folders of the tables by name."""
     root = data / "pipeline" / "tables" if data is not None else None
     if root is None or not root.is_dir():
         return {}
@@ -144,7 +144,7 @@ def table_folders(data: Path | None) -> dict[str, Path]:
 
 
 def table_parts(folder: Path) -> list[Path]:
-    """Files of the table, by name: the newest last."""
+    """Return the files of a table sorted by name, newest last."""
     found = []
     for path in folder.glob("*/*.parquet"):
         found.append(path)
@@ -156,7 +156,7 @@ def table_parts(folder: Path) -> list[Path]:
 def _size(path: Path) -> int:
     try:
         return path.stat().st_size
-    except OSError:  # replaced a moment ago
+    except OSError:  # being replaced
         return 0
 
 
@@ -165,11 +165,11 @@ def _preview(data: Path | None, name: str, limit: int) -> Preview:
     if folder is None:
         raise UnknownTableError(name)
     if (folder / "_delta_log").is_dir():
-        return Preview(name, "", [], [], "kept as Delta: ask with `raceway pipeline query`")
+        return Preview(name, "", [], [], "stored as Delta: use `raceway pipeline query`")
     for part in reversed(table_parts(folder)):
         try:
             return _read_part(name, part, limit)
-        except (OSError, ValueError):  # being replaced; pyarrow's errors are among these
+        except (OSError, ValueError):  # being replaced; pyarrow's errors are subclasses
             continue
     return Preview(name, "", [], [], "no rows yet")
 
@@ -178,13 +178,13 @@ def _read_part(name: str, part: Path, limit: int) -> Preview:
     with pq.ParquetFile(part) as file:
         columns = [{"name": field.name, "type": str(field.type)} for field in file.schema_arrow]
         batch = next(file.iter_batches(batch_size=limit), None)
-        # Maps come as lists of pairs; a row of cells keeps the order of columns.
+        # Maps are returned as lists of pairs; cells keep the order of columns.
         rows = [[shown_cell(cell) for cell in row.values()] for row in (batch.to_pylist() if batch else [])]
     return Preview(name, f"{part.parent.name}/{part.name}", columns, rows, "")
 
 
 def shown_cell(cell: Any) -> Any:
-    """A value that JSON can carry, not too long."""
+    """Return a value that JSON can represent, truncated."""
     if isinstance(cell, bytes):
         try:
             return cell.decode()[:CELL]

@@ -1,4 +1,4 @@
-"""Limits of namespaces and topics over the console port; Danube's administration has them too."""
+"""Limits of namespaces and topics over the console port; also available in Danube's administration."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def policy_routes(broker: Broker) -> list[Route]:
 
 
 def _policies(sent: dict[str, Any]) -> Policies:
-    """What is left out is decided by the namespace, else by the bus."""
+    """Decode limits. Absent ones are those of the namespace, or of the bus. Raises InvalidValueError."""
     unknown = sorted(sent.keys() - set(Policies.__struct_fields__))
     if unknown:
-        raise InvalidValueError(unknown[0], f"there is no such limit, only {', '.join(Policies.__struct_fields__)}")
+        raise InvalidValueError(unknown[0], f"unknown limit; known limits: {', '.join(Policies.__struct_fields__)}")
     try:
         return msgspec.convert(sent, Policies)
     except msgspec.ValidationError as error:

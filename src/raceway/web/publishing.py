@@ -1,9 +1,8 @@
-"""The HTTP door for messages: `POST /topics/{name}` publishes, `POST /requests/{name}` asks.
+"""Messages over HTTP: `POST /topics/{name}` publishes, `POST /requests/{name}` sends a request.
 
-A body is a payload, a CloudEvent in binary mode has its attributes in headers, one in structured mode is JSON, and a
-batch of them is a JSON array: all of it is stored or nothing. Whoever publishes is answered when the message is on the
-disk. Whoever asks gets the answer of the service itself; a service that failed is a bad gateway (502), and what it said
-is in the refusal.
+A body is a payload; a CloudEvent in binary mode has its attributes in headers, one in structured mode is JSON, and a
+batch of them is a JSON array, stored completely or not at all. A publish is answered after the commit. A request gets
+the service's own answer; if the service failed the status is 502, with its message in the error.
 """
 
 from __future__ import annotations
@@ -31,13 +30,13 @@ from raceway.web.answers import Handler, MediaTypeError, principal_of, refusal, 
 from raceway.web.bodies import Bodies
 from raceway.web.routing import PRODUCE, Route
 
-# An answer opened in a browser is a document from a stranger: it gets an origin of its own, without scripts.
+# An answer opened in a browser is untrusted: it gets an opaque origin and no scripts.
 STRANGERS = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
 SHOWN_ERROR_BYTES = 4096
 
 
 class HttpPeer(Peer):
-    """Whoever sent one request."""
+    """The peer of one HTTP request."""
 
     wire: ClassVar[bytes] = HTTP
 
@@ -52,7 +51,7 @@ class HttpPeer(Peer):
         self._waits: asyncio.Future[None] | None = None
 
     def pause(self) -> None:
-        """Subscribers that it fed are full."""
+        """Note that subscribers fed by this request are full."""
         self._waits = asyncio.get_running_loop().create_future()
 
     def resume(self) -> None:
@@ -60,7 +59,7 @@ class HttpPeer(Peer):
             self._waits.set_result(None)
 
     async def has_room(self, longest_s: float) -> None:
-        """Wait until they have drained, but no longer than this."""
+        """Wait until full subscribers have drained, at most `longest_s`."""
         if self._waits is not None:
             await asyncio.wait((self._waits,), timeout=longest_s)
 
@@ -97,7 +96,7 @@ class HttpDoor:
         return JSONResponse(_stored(batch, 0) | {"routed": routed}, status_code=201)
 
     async def _publish_all(self, request: Request, messages: list[HttpMessage]) -> Response:
-        """All of a batch, or nothing of it."""
+        """Publish a batch completely or not at all."""
         name = request.path_params["name"]
         if not messages:
             return JSONResponse({"messages": []})
@@ -127,8 +126,11 @@ class HttpDoor:
 
 
 async def publish(broker: Broker, peer: HttpPeer, intent: Publish) -> bool:
-    """Was anybody there? Returns after the commit, and when full subscribers have drained: as any publisher, whoever
-    sends one request after the other goes as fast as they do. Raises what the messages were refused for."""
+    """Publish, wait for the commit and for full subscribers to drain, and return whether there were subscribers.
+
+    A client that sends one request after the other is slowed down to their speed, like any publisher. Raises the error
+    for which messages were refused.
+    """
     try:
         routed = await stored(lambda done: _is_routed(_feed(broker, peer, intent, done)))
         await peer.has_room(broker.settings.hold_ms / 1000)
@@ -145,14 +147,14 @@ def _feed(broker: Broker, peer: HttpPeer, intent: Publish, done: Done) -> Outcom
 
 
 def _reading(handle: Handler) -> Handler:
-    """The handler; whoever leaves before it is done is told nothing."""
+    """Wrap a handler that reads a body: handle a client that disconnects, close after refused bodies."""
 
     async def answer(request: Request) -> Response:
         try:
             response = await refusing(handle)(request)
         except ClientDisconnect:
             return refusal(400, "malformed", "the body ended early")
-        if response.status_code in (408, 413, 503):  # what is left of the body is not worth reading
+        if response.status_code in (408, 413, 503):  # do not read the rest of the body
             response.headers["connection"] = "close"
         return response
 
@@ -160,7 +162,7 @@ def _reading(handle: Handler) -> Handler:
 
 
 def _message(request: Request, body: bytes) -> HttpMessage:
-    """Raises MalformedError, MediaTypeError."""
+    """Decode the message of a request. Raises MalformedError, MediaTypeError."""
     headers = _headers(request)
     match cloudevents.mode_of(request.headers):
         case "binary":
@@ -170,9 +172,9 @@ def _message(request: Request, body: bytes) -> HttpMessage:
         case None:
             return read_plain(headers, body)
         case "batch":
-            raise MediaTypeError("a request is one message; a batch of events can be published, at /topics/")
+            raise MediaTypeError("a request is a single message; batches of events can only be published, at /topics/")
     raise MediaTypeError(
-        f"events come as {cloudevents.STRUCTURED}, as {cloudevents.BATCH}, or with their attributes as ce- headers"
+        f"events must be {cloudevents.STRUCTURED}, {cloudevents.BATCH}, or have their attributes in ce- headers"
     )
 
 
@@ -181,7 +183,7 @@ def _headers(request: Request) -> list[tuple[str, str]]:
 
 
 def _text(value: bytes) -> str:
-    """Header values are UTF-8 with everybody who thinks about it."""
+    """Decode a header value: UTF-8 if it is valid, otherwise Latin-1 (RFC 9110, 5.5)."""
     try:
         return value.decode()
     except UnicodeDecodeError:
@@ -189,7 +191,7 @@ def _text(value: bytes) -> str:
 
 
 def _is_routed(outcome: Outcome) -> bool:
-    """Was anybody there? Raises what the message was refused for; one that nobody reads is stored all the same."""
+    """Return whether there were subscribers; a message without any is stored too. Raises other refusals."""
     assert isinstance(outcome, Taken)
     errors = [error for _, _, error in outcome.refused]
     for error in errors:
@@ -222,7 +224,7 @@ def _answer(found: dict[str, Any], message: HttpMessage) -> Response:
 
 
 def _likely_type(payload: bytes) -> str:
-    """Of an answer whose service does not say."""
+    """Guess the media type of an answer whose service does not name it."""
     try:
         read_value(payload)
     except DocumentError:

@@ -1,8 +1,8 @@
-"""Queues over the console port: list and make them, look at what waits, drop it.
+"""Queues over the console port: list, create, show waiting messages, purge.
 
-What waits in a queue is as private as the queue: where the bus has an admin token it is wanted for all of this; where
-it has none, a queue that has a token wants its own. Either comes as `Authorization: Bearer …`. With security on the
-doorman has asked who it is, and whoever is known by name needs no queue's token.
+Messages in a queue are as private as the queue: if the bus has an administrator's token it is required here; otherwise
+a queue with a token requires its own. Both are sent as `Authorization: Bearer …`. With security on the doorman has
+checked the principal, and no queue's token is needed.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BODY_LIMIT = 64 * 1024
 # The mode of an ordinary queue on zbus.
 ORDINARY = 1
 
-# Messages shown at most, and their bytes: the loop reads them, and others wait meanwhile.
+# Limits of messages shown: they are read in the event loop.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
 COLUMNS = ("offset", "time_us", "wire", "kind", "message_id", "producer", "payload")
 
 
 class NewQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`start`: `first`, `last`, an offset or a time. `token`: who wants to use the queue must have it."""
+    """A queue to create. `start`: `first`, `last`, an offset or a time. `token`: required to use the queue."""
 
     name: str
     start: str | int = "last"
@@ -41,7 +41,7 @@ class NewQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MadeQueue(msgspec.Struct, frozen=True):
-    """`made` is false if it was there already."""
+    """A created queue. `made` is false if it existed already."""
 
     name: str
     made: bool
@@ -49,7 +49,7 @@ class MadeQueue(msgspec.Struct, frozen=True):
 
 def queue_routes(broker: Broker, doorman: Doorman) -> list[Route]:
     def find(request: Request) -> Queue:
-        """The queue of the address, if the sender may see what is in it."""
+        """Return the queue of the path, if the caller may see its messages."""
         name = request.path_params["name"]
         broker.queues.find(name, None if doorman.is_asking else token_of(request))
         queue = next(queue for known, _, queue in broker.queues if known == name)
@@ -74,7 +74,7 @@ def queue_routes(broker: Broker, doorman: Doorman) -> list[Route]:
         return JSONResponse({"waiting": queue.backlog, "messages": _peek(broker, queue, limit)})
 
     async def make(request: Request) -> Response:
-        """An ordinary queue, which begins where it is said; a publish/subscribe queue has no beginning."""
+        """Create an ordinary queue at a start position; publish/subscribe queues have none."""
         sent = _read(await read_json(request, BODY_LIMIT))
         broker.security.check(principal_of(request), "ManageTopic", sent.name)
         made, start = not broker.queues.exists(sent.name), parse_start(str(sent.start))
@@ -97,7 +97,7 @@ def _read(document: dict[str, Any]) -> NewQueue:
 
 
 def _peek(broker: Broker, queue: Queue, limit: int) -> list[dict[str, Any]]:
-    """Oldest first; what is on its way to a consumer and not taken yet is among them."""
+    """Return messages, oldest first, including those handed out and not taken."""
     name = queue.topic.name
     begin = max(queue.cursor, broker.journal.offsets(name)[0])
     found = broker.journal.read_topic(name, begin, max(limit, 1), PEEK_BYTES, COLUMNS)

@@ -1,8 +1,7 @@
 """`GET /topics/{name}`: committed rows of a topic by offset, a page at a time, or live as server-sent events.
 
-A page says where the next one begins (`next`), and which offsets on the way are gone (`gaps`). Rows are shown as
-`raceway journal read` shows them, or as CloudEvents (`Accept: application/cloudevents-batch+json`, or
-`as=cloudevents`).
+A page contains the position of the next one (`next`) and lost offsets (`gaps`). Rows have the format of
+`raceway journal read`, or are CloudEvents (`Accept: application/cloudevents-batch+json`, or `as=cloudevents`).
 """
 
 from __future__ import annotations
@@ -79,14 +78,14 @@ class TopicReading:
     async def _rows(
         self, topics: Sequence[Topic], begin: Sequence[int], limit: int
     ) -> tuple[list[dict[str, Any]], list[int], list[Gap]]:
-        """Rows, where to go on, and what is missing on the way. Where nothing comes up to the end, all of it is lost,
-        unless it was not committed yet."""
+        """Return rows, the next position, and gaps. If nothing is found up to the end after a commit, all of it is
+        lost."""
         journal, size = self._broker.journal, self._settings.page_bytes
         ends = [journal.offsets(topic.name)[1] for topic in topics]
         found, following, gaps = await asyncio.to_thread(_read, journal, topics, begin, limit, size)
         if found or list(begin) == ends:
             return found, following, gaps
-        with contextlib.suppress(UnavailableError):  # what could not be stored is not there to be read
+        with contextlib.suppress(UnavailableError):  # rows that could not be stored cannot be read either
             await committed(self._broker)
         found, following, gaps = await asyncio.to_thread(_read, journal, topics, begin, limit, size)
         if not found:
@@ -97,7 +96,7 @@ class TopicReading:
         return found, following, gaps
 
     def _live(self, request: Request) -> Response:
-        """From `Last-Event-ID` on where a reader comes back, else from where it says, else what comes from now on."""
+        """Open an event stream: from `Last-Event-ID`, from the query's `from`, or from now on."""
         principal, name = principal_of(request), request.path_params["name"]
         topics = readable(
             self._broker, principal, name, maker=network_of(request.client.host if request.client else "")
@@ -119,7 +118,7 @@ class TopicReading:
 def _form(request: Request) -> Form:
     wanted = request.query_params.get("as", "")
     if wanted not in ("", "rows", "cloudevents"):
-        raise MalformedError("`as` is rows or cloudevents")
+        raise MalformedError("`as` must be rows or cloudevents")
     if wanted == "cloudevents" or (not wanted and BATCH in request.headers.get("accept", "")):
         return "cloudevents"
     return "rows"
@@ -128,7 +127,7 @@ def _form(request: Request) -> Form:
 def _read(
     journal: Journal, topics: Sequence[Topic], begin: Sequence[int], limit: int, max_bytes: int
 ) -> tuple[list[dict[str, Any]], list[int], list[Gap]]:
-    """Rows, where to go on, and what is missing between. Raises TrimmedError."""
+    """Return rows, the next position, and gaps. Raises TrimmedError."""
     found: list[dict[str, Any]] = []
     gaps: list[Gap] = []
     following = list(begin)

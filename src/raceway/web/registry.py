@@ -1,8 +1,8 @@
-"""The schema registry in the form of Confluent's, so that existing serializers work as they are.
+"""The schema registry with Confluent's REST API, so that existing serializers work unchanged.
 
-It names a definition by one number, the `registry_id`. Types are spelled `AVRO` (also when none is said), `JSON` and
-`PROTOBUF`; the plain types are there too, which that form does not know. Deleting happens in two steps there: after the
-first a version can still be read by its number, and with `deleted=true`; `permanent=true` is the second.
+A definition is identified by one number, the `registry_id`. Types are `AVRO` (the default), `JSON` and `PROTOBUF`; our
+plain types, which Confluent's API does not have, are shown too. Deleting has two steps: after the first a version can
+still be read by its number, and with `deleted=true`; `permanent=true` is the second.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Access, Route
 
 OVERHEAD = 128 * 1024
 MAX_NUMBER = (1 << 31) - 1
-# Schemas in one answer that lists them with their definitions.
+# Maximum number of schemas in one answer that includes definitions.
 MOST_SCHEMAS = 1000
-# The usual context, and what stands for all of them.
+# The default context, and the wildcard for all contexts.
 USUAL, ALL = ":.:", ":*:"
 MODES: tuple[SubjectAccess, ...] = ("READWRITE", "READONLY")
-# What else that registry knows. Here the bus alone gives ids, and there is nowhere to forward to.
+# Unsupported modes of Confluent's registry: ids are assigned here only, and there is no leader to forward to.
 OTHER_MODES = ("IMPORT", "READONLY_OVERRIDE", "FORWARD")
 
 Answer = Callable[[Request], Awaitable[Any]]
 
 
 class Method(NamedTuple):
-    """One method of an address: who may use it, and what it answers."""
+    """A method of a path: its access and its handler."""
 
     access: Access
     answer: Answer
@@ -69,7 +69,7 @@ def reading(answer: Answer) -> Method:
 
 
 class Sent(NamedTuple):
-    """A schema that came with a request."""
+    """The schema in a request."""
 
     schema_type: str
     definition: bytes
@@ -80,7 +80,7 @@ def registry_routes(broker: Broker) -> list[Route]:
     handlers = _Handlers(broker)
 
     def changing(change: Answer) -> Method:
-        """Answered when the change is on the disk, refused while nothing can be put there."""
+        """Wrap a change: refused while the journal is not writable, answered after the commit."""
 
         async def answer(request: Request) -> Any:
             broker.journal.check_writable()
@@ -195,7 +195,7 @@ class _Handlers:
             return self._schemas.forget_subject(subject)
         return self._schemas.delete_subject(subject)
 
-    # ---- by number, and all ------------------------------------------------------------------------------------------
+    # ---- schemas -----------------------------------------------------------------------------------------------------
 
     async def list_schemas(self, request: Request) -> Any:
         prefix, deleted = _prefix(request), is_true(request, "deleted")
@@ -246,7 +246,7 @@ class _Handlers:
         return _verdict(request, reasons)
 
     async def check_all(self, request: Request) -> Any:
-        """Against those versions that the level looks at; a subject without any admits everything."""
+        """Check against the versions that the level compares; a subject without versions accepts everything."""
         sent = await self._sent(request)
         subject = self._subject(request)
         if self._schemas.maybe_version(subject, None) is None:
@@ -268,7 +268,7 @@ class _Handlers:
         subject = self._maybe_subject(request)
         try:
             if not isinstance(level, str):
-                raise SchemaInvalidError("compatibility", "must be a text")
+                raise SchemaInvalidError("compatibility", "must be a string")
             if subject is None:
                 self._schemas.set_default_mode(level)
             else:
@@ -279,7 +279,7 @@ class _Handlers:
         return {"compatibility": level.upper()}
 
     async def delete_level(self, request: Request) -> Any:
-        """A subject without a level is not found, as with that registry."""
+        """Remove a compatibility level. A subject without one is 404, as in Confluent's registry."""
         subject = self._maybe_subject(request)
         if subject is None:
             before = self._schemas.default_mode
@@ -291,7 +291,7 @@ class _Handlers:
         self._schemas.prepare_mode(subject, None)
         return {"compatibility": own.upper(), "compatibilityLevel": own.upper()}
 
-    # ---- whether anything may be changed -----------------------------------------------------------------------------
+    # ---- modes -------------------------------------------------------------------------------------------------------
 
     async def get_mode(self, request: Request) -> Any:
         subject = self._maybe_subject(request)
@@ -303,9 +303,9 @@ class _Handlers:
     async def set_mode(self, request: Request) -> Any:
         mode = (await read_json(request, self._body_limit)).get("mode")
         if mode in OTHER_MODES:
-            raise RefusalError(NOT_PERMITTED, f"Mode {mode} is not supported: this registry gives all ids itself")
+            raise RefusalError(NOT_PERMITTED, f"Mode {mode} is not supported: this registry assigns all ids itself")
         if mode not in MODES:
-            raise RefusalError(INVALID_MODE, f"Invalid mode {mode!r}: it is {' or '.join(MODES)}")
+            raise RefusalError(INVALID_MODE, f"Invalid mode {mode!r}: must be {' or '.join(MODES)}")
         self._schemas.set_access(self._maybe_subject(request), mode)
         return {"mode": mode}
 
@@ -317,25 +317,25 @@ class _Handlers:
         self._schemas.set_access(subject, None)
         return {"mode": before}
 
-    # ---- what was sent -----------------------------------------------------------------------------------------------
+    # ---- requests ----------------------------------------------------------------------------------------------------
 
     async def _sent(self, request: Request) -> Sent:
         body = await read_json(request, self._body_limit)
         schema, schema_type = body.get("schema"), body.get("schemaType") or "AVRO"
         if not isinstance(schema, str) or not isinstance(schema_type, str):
-            raise RefusalError(INVALID_SCHEMA, "Empty schema: `schema` must be a text")
+            raise RefusalError(INVALID_SCHEMA, "Empty schema: `schema` must be a string")
         references = references_of(body.get("references") or [])
         found = Sent(TYPES.get(schema_type.upper(), schema_type), schema.encode("utf-8", "replace"), references)
         await definition_read(self._broker, *found)
         return found
 
     def _maybe_subject(self, request: Request) -> str | None:
-        """None at addresses without one. The usual context can be named; there is no other."""
+        """Return the subject of the path, None without one. Only the default context may be named."""
         subject: str | None = request.path_params.get("subject")
         if subject is None or not subject.startswith(CONTEXT) or self._schemas.maybe_version(subject, None):
             return subject
         if not subject.startswith(USUAL):
-            raise RefusalError(INVALID_SUBJECT, f"Invalid subject '{subject}': there are no contexts but the usual one")
+            raise RefusalError(INVALID_SUBJECT, f"Invalid subject '{subject}': only the default context exists")
         return subject.removeprefix(USUAL) or None
 
     def _subject(self, request: Request) -> str:
@@ -352,7 +352,7 @@ class _Handlers:
         return self._schemas.find(subject, number, deleted)
 
     def _registered(self, request: Request) -> SchemaVersion:
-        """Deleted ones too: data that was written with them is still there. `subject` prefers one that has it."""
+        """Return a version by id, also a deleted one, to decode existing data. `subject` is preferred, if given."""
         number = _maybe_number(request.path_params["id"])
         subject = request.query_params.get("subject", "").removeprefix(USUAL)
         found = None if number is None else self._schemas.maybe_registered(number, subject)
@@ -361,16 +361,16 @@ class _Handlers:
         return found
 
     def _versions_of(self, request: Request) -> list[SchemaVersion]:
-        """Those that have the definition with this number."""
+        """Return the versions with the definition of this id."""
         number = self._registered(request).registry_id
         wanted = request.query_params.get("subject")
         found = self._schemas.registered(number, is_true(request, "deleted"))
         return [each for each in found if wanted is None or each.subject == wanted]
 
-    # ---- what is shown -----------------------------------------------------------------------------------------------
+    # ---- answers -----------------------------------------------------------------------------------------------------
 
     def _definition(self, version: SchemaVersion, request: Request) -> bytes:
-        """`format=serialized`: the descriptor of a Protobuf definition instead of its text."""
+        """Return the definition; with `format=serialized` the descriptor of a Protobuf definition."""
         if version.schema_type == "protobuf" and request.query_params.get("format") == "serialized":
             from raceway.schema.protobuf import Protobuf
 

@@ -1,7 +1,7 @@
-"""How the schema registry answers in Confluent's form: content type, error codes, and schemas as they are shown.
+"""Response format of Confluent's schema registry: content type, error codes, schemas.
 
-Clients of that form read `error_code` and `message` and nothing else, so whatever is refused at an address of the
-registry is said so, also by those who know nothing of it: who guards the door, and who finds nothing at an address.
+Its clients read only `error_code` and `message`, so all errors at paths of the registry have this form, also those of
+other parts: access control, host check, unknown paths.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ NO_OWN_LEVEL, NO_OWN_MODE = 40408, 40409
 INVALID_SCHEMA, INVALID_VERSION, INVALID_LEVEL, INVALID_MODE = 42201, 42202, 42203, 42204
 NOT_PERMITTED, REFERENCE_EXISTS, INVALID_SUBJECT = 42205, 42206, 42208
 NOT_FOUND_CODES = {"subject": SUBJECT_NOT_FOUND, "version": VERSION_NOT_FOUND, "schema": SCHEMA_NOT_FOUND}
-# (subject or version, was it deleted already?)
+# (subject or version, whether it was deleted already)
 DELETION_CODES = {("subject", True): 40404, ("subject", False): 40405,
                   ("version", True): 40406, ("version", False): 40407}  # fmt: skip
-# Where the status alone is known.
+# Codes for errors of which only the status is known.
 STATUS_CODES = {401: 40101, 403: 40301, 500: 50001, 503: 50301}
 
 
 class RefusalError(Exception):
-    """An answer in this form's own words; the status is in the first three digits of the code."""
+    """An error with a code of this API; the HTTP status is in the first three digits of the code."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(code, message)
@@ -68,7 +68,7 @@ class RefusalError(Exception):
 
 
 def is_address(path: str) -> bool:
-    """Whether the registry answers there."""
+    """Return whether the path belongs to the registry."""
     return path.startswith(ADDRESSES) and any(path == each or path.startswith(f"{each}/") for each in ADDRESSES)
 
 
@@ -76,7 +76,7 @@ def is_address(path: str) -> bool:
 
 
 def answer(found: Any, status: int = 200) -> Response:
-    """A definition is sent as it was registered; everything else as JSON."""
+    """Build a response: definitions (bytes) unchanged, everything else as JSON."""
     content = found if isinstance(found, bytes) else encode_json(found)
     return Response(content, status_code=status, media_type=CONTENT_TYPE)
 
@@ -121,7 +121,7 @@ def refusal_of(error: RacewayError) -> RefusalError:
 
 
 def shown(version: SchemaVersion, definition: bytes) -> dict[str, Any]:
-    """The type is left out where it is the one that is meant when none is said."""
+    """Return a schema. The type is left out if it is the default, AVRO."""
     name = TYPE_NAMES.get(version.schema_type, version.schema_type.upper())
     found: dict[str, Any] = {"schema": definition.decode("utf-8", "replace")}
     if name != "AVRO":
@@ -138,7 +138,7 @@ def serialized(descriptor: bytes) -> bytes:
 
 
 def references_of(sent: Any) -> tuple[SchemaReference, ...]:
-    """Raises RefusalError."""
+    """Decode references. Raises RefusalError."""
     if not isinstance(sent, list):
         raise RefusalError(INVALID_SCHEMA, "Invalid schema: `references` must be a list")
     return tuple(map(_reference, sent))
@@ -149,15 +149,15 @@ def _reference(sent: Any) -> SchemaReference:
     name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
     is_number = isinstance(version, int) and not isinstance(version, bool)
     if not isinstance(name, str) or not name or not isinstance(subject, str) or not is_number:
-        raise RefusalError(INVALID_SCHEMA, "Invalid schema: a reference has a `name`, a `subject` and a `version`")
+        raise RefusalError(INVALID_SCHEMA, "Invalid schema: a reference needs a `name`, a `subject` and a `version`")
     return SchemaReference(name, subject, fields["version"])
 
 
-# ---- whatever others say at these addresses -------------------------------------------------------------------------
+# ---- errors of other parts ------------------------------------------------------------------------------------------
 
 
 class RegistryForm:
-    """ASGI middleware: refusals of others at addresses of the registry, in its own form."""
+    """ASGI middleware that converts errors of other parts at paths of the registry to its form."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -196,7 +196,7 @@ def _said_again(held: list[Message]) -> Response:
 
 
 def refused_elsewhere(status: int, body: bytes) -> Response:
-    """`body` in the console's form."""
+    """Convert an error `body` of the console's form."""
     try:
         message = json.loads(body)["error"]["message"]
     except (ValueError, KeyError, TypeError):
@@ -212,7 +212,7 @@ def is_true(request: Request, *names: str) -> bool:
 
 
 def page(request: Request, found: list[Any], most: int | None = None) -> list[Any]:
-    """`offset` and `limit`; a limit below 0 is none."""
+    """Apply the query's `offset` and `limit`; a negative limit means none."""
     offset, limit = _whole(request, "offset", 0), _whole(request, "limit", -1)
     if most is not None:
         limit = most if limit < 0 else min(limit, most)

@@ -1,10 +1,10 @@
-"""Rejected messages over the console port: list them, look at one, send it on its way again.
+"""Rejected messages over the console port: list, show one, redrive.
 
-    GET  /api/rejected                      newest first; `source`, `topic`, `after` (a position) and `limit` narrow it
+    GET  /api/rejected                      newest first; filters: `source`, `topic`, `after` (a position), `limit`
     GET  /api/rejected/{position}           one, with its payload
     POST /api/rejected/{position}/redrive   publish it again: `{"topic": …}` names another topic than its own
 
-Where the bus has an administrator's token and no other security, all of this needs it.
+If the bus has an administrator's token and no other security, that token is required.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from raceway.web.publishing import HttpPeer, publish
 from raceway.web.routing import CONSUME, Route
 
 USUAL, MOST = 50, 500
-# How many rows are looked at for one page where only some are wanted.
+# Maximum number of rows read for one page with a filter.
 LOOKED_AT = 10_000
 BODY_LIMIT = 64 * 1024
 
 
 class RedrivingPeer(HttpPeer):
-    """Whoever redrives. A message that is refused again stays where it is kept."""
+    """Peer of a redrive. A message that is refused again is not stored as rejected a second time."""
 
     keeps_refused: ClassVar[bool] = False
 
@@ -54,7 +54,7 @@ class RejectedMessages:
         query = request.query_params
         source, topic = query.get("source"), query.get("topic")
         if source is not None and source not in KINDS:
-            raise MalformedError(f"source is one of {', '.join(KINDS)}")
+            raise MalformedError(f"source must be one of {', '.join(KINDS)}")
         limit = max(min(number_of("limit", query.get("limit", str(USUAL))), MOST), 1)
         before = number_of("after", query["after"]) if query.get("after") else None
         kept = self._allowed(principal_of(request), self._redrive.topics(source))
@@ -64,7 +64,7 @@ class RejectedMessages:
     def _newest(
         self, kept: Sequence[str], topic: str | None, before: int | None, limit: int
     ) -> tuple[list[dict[str, Any]], int | None]:
-        """The rows of a page, and the position behind which (that is, before which) the next one begins."""
+        """Return the rows of a page, and the position below which the next one starts."""
         looked_at = 0
         found: list[dict[str, Any]] = []
         while len(found) < limit and looked_at < LOOKED_AT:
@@ -80,18 +80,18 @@ class RejectedMessages:
         return found, before
 
     def _allowed(self, principal: Principal, kept: Sequence[str]) -> list[str]:
-        """Those of the topics from which the caller may consume. Raises ForbiddenError if there can be none."""
+        """Return the topics from which the caller may consume. Raises ForbiddenError if there are none."""
         security = self._broker.security
         if not security.enabled:
             return list(kept)
         allowed = [each for each in kept if security.allows(principal, "Consume", each)]
-        if not allowed:  # no topic is named: whether there are any is not told either
+        if not allowed:  # for the cluster: do not reveal which topics exist
             security.check(principal, "Consume")
         return allowed
 
     async def _find(self, request: Request) -> dict[str, Any]:
-        """The row of the address. Raises UnknownRejectedError, also for one that the caller may not see: otherwise
-        positions that are taken would differ from those that are not."""
+        """Return the row of the path. Raises UnknownRejectedError, also without permission, so as not to reveal which
+        positions exist."""
         position = request.path_params["position"]
         row = await asyncio.to_thread(self._redrive.row, position)
         security = self._broker.security
@@ -121,5 +121,5 @@ async def _other_topic(request: Request) -> str | None:
         return None
     topic = (await read_json(request, BODY_LIMIT)).get("topic")
     if topic is not None and not isinstance(topic, str):
-        raise MalformedError("topic must be text")
+        raise MalformedError("topic must be a string")
     return topic

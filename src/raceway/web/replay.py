@@ -1,10 +1,10 @@
-"""`POST /api/replay`: a durable subscription, or the queue of a name, goes on from another place of its topic.
+"""`POST /api/replay`: move a durable subscription, or the queue of a name, to another position in its topic.
 
     {"topic": "orders", "subscription": "billing", "from": "first"}        without a subscription: the queue `orders`
 
-The wires themselves begin behind what is there and only ever go forward. `from` is `first`, `end` or an offset; one for
-each partition of a base. Messages that are out at that moment may still be acknowledged; they come again if they lie
-behind the place.
+The wires themselves start at the end of a topic and only move forward. `from` is `first`, `end` or an offset, one for
+each partition of a base. Messages in flight at that moment may still be acknowledged; they are delivered again if they
+are after the position.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from raceway.web.routing import CONSUME, Route
 from raceway.web.topic_rows import FIRST, Gap, gaps_in, place_of, positions, readable
 
 BODY_LIMIT = 64 * 1024
-# Gaps told in one answer, and rows looked at in one read.
+# Gaps in one answer, and rows per read.
 MOST_GAPS, READ_ROWS = 100, 65_536
 
 
 class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"begin": "from"}):
-    """Where to go on: `first`, `end`, or an offset for each partition, parted by commas. Null: the queue."""
+    """A move. `from`: `first`, `end`, or comma-separated offsets of the partitions. `subscription` null: the queue."""
 
     topic: str
     subscription: str | None = None
@@ -42,7 +42,7 @@ class Replay(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename={"b
 
 
 class Replayed(msgspec.Struct, frozen=True, rename={"begin": "from"}, omit_defaults=True):
-    """`gaps`: offsets behind the place whose rows are gone, so that they will not come."""
+    """The new position. `gaps`: later offsets whose rows are lost and will not be delivered."""
 
     topic: str
     subscription: str | None
@@ -66,7 +66,7 @@ def replay_routes(broker: Broker, doorman: Doorman) -> list[Route]:
         return JSONResponse(msgspec.to_builtins(Replayed(wanted.topic, wanted.subscription, place_of(begin), gaps)))
 
     def _move_queue(request: Request, topics: Sequence[Topic], begin: Sequence[int]) -> None:
-        """A queue is one cursor, so there is one topic. Its own token is wanted where nothing else guards it."""
+        """Move a queue, which has one topic. Its own token is required if nothing else protects it."""
         name = topics[0].spoken.decode()
         broker.queues.find(name, None if doorman.is_asking else token_of(request))
         broker.queues.move(name, begin[0])
@@ -75,9 +75,9 @@ def replay_routes(broker: Broker, doorman: Doorman) -> list[Route]:
         found = [broker.subscriptions.find(topic.name, name) for topic in topics]
         for subscription, offset in zip(found, begin, strict=True):
             if not isinstance(subscription, DurableSubscription):
-                raise InvalidValueError(f"subscription {name!r}", "it is not reliable: nothing is kept for it")
+                raise InvalidValueError(f"subscription {name!r}", "not reliable: it has no stored position")
             feed = subscription.feed
-            passed = feed.requests  # of the rows before `end`; those that come meanwhile are counted by the feed
+            passed = feed.requests  # of the rows before `end`; later ones are counted by the feed
             behind = await asyncio.to_thread(count_requests, broker.journal, feed.topic.name, offset, feed.end)
             broker.subscriptions.move(subscription, offset, passed - behind)
 
@@ -92,7 +92,7 @@ def _read(document: dict[str, Any]) -> Replay:
 
 
 def _gaps(journal: Journal, topics: Sequence[Topic], begin: Sequence[int], ends: Sequence[int]) -> list[Gap]:
-    """What is missing between two places; the first of it, if it is much. In another thread."""
+    """Return the gaps between two positions, at most MOST_GAPS. Runs in another thread."""
     found: list[Gap] = []
     for topic, offset, end in zip(topics, begin, ends, strict=True):
         while offset < end and len(found) < MOST_GAPS:
@@ -103,7 +103,7 @@ def _gaps(journal: Journal, topics: Sequence[Topic], begin: Sequence[int], ends:
                 continue
             rows = [row for rows in batches for row in rows.to_pylist()]
             if not rows:
-                break  # not committed yet, or lost: the end of a topic is told to whoever comes to it
+                break  # not committed yet, or lost: a reader that reaches it reports it
             found += gaps_in(topic, offset, rows)
             offset = rows[-1]["offset"] + 1
     return found[:MOST_GAPS]

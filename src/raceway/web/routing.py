@@ -1,9 +1,9 @@
-"""Routes of the console port. Each method of each of them says who may use it; one that does not cannot be built.
+"""Routes of the console port. Each method of a route declares its access; without one it cannot be built.
 
     Route("/api/policies/topics/{name:path}", handler, {"GET": LOOKUP, "PUT": MANAGE_BROKER})
 
-The doorman of the application (`app.state.doorman`) decides on the route that was matched, never on the text of an
-address: names of topics and subjects are part of addresses, and peers choose them.
+The doorman of the application (`app.state.doorman`) decides by the matched route, never by the text of a path: names of
+topics and subjects are part of paths, and peers choose them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from raceway.web.answers import Handler, refusal_of
 
 
 class Access(NamedTuple):
-    """Who may use one method of an address.
+    """Access to one method of a path.
 
-    `everybody` is not asked for a token, and `known` is anybody whose token, if any, is good. Otherwise one of
-    `permissions` is needed, on the whole `cluster`, or somewhere (`topic`): then the handler asks again about the topic
-    at hand. `is_private`: where the bus has an administrator's token and no other security, that one is needed.
+    `everybody` needs no token; `known` needs a valid token or none. Otherwise one of `permissions` is required, on the
+    whole `cluster`, or anywhere (`topic`): then the handler checks the topic itself. `is_private`: if the bus has an
+    administrator's token and no other security, that token is required.
     """
 
     scope: Literal["everybody", "known", "cluster", "topic"]
@@ -51,14 +51,14 @@ CONSUME_ALL = Access("cluster", ("Consume",))
 CONSUME = Access("topic", ("Consume",))
 MANAGE_TOPIC = Access("topic", ("ManageTopic",))
 PRODUCE = Access("topic", ("Produce",), is_private=False)
-# An address or a method that is not there: strangers do not learn which are.
+# Access of unknown paths and methods: which ones exist is not revealed without it.
 NOT_THERE = LOOKUP
 
 
 class Route(routing.Route):
-    """An address with the access to each of its methods; one access alone is that of GET. HEAD is as GET.
+    """A path with the access of each method; a single access is that of GET. HEAD is like GET.
 
-    `refused` makes the answer to those who may not use it.
+    `refused` builds the response if access is denied.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Route(routing.Route):
         by_method = {"GET": access} if isinstance(access, Access) else dict(access)
         for method, each in by_method.items():
             if not isinstance(each, Access):
-                raise TypeError(f"route {method} {path} does not say who may use it: give it an Access")
+                raise TypeError(f"route {method} {path} has no access: pass an Access")
         if not by_method:
-            raise TypeError(f"route {path} has no method: give it an Access for each")
+            raise TypeError(f"route {path} has no method: pass an Access for each")
         super().__init__(path, handler, methods=list(by_method))
         if "GET" in by_method:
             by_method.setdefault("HEAD", by_method["GET"])
@@ -90,7 +90,7 @@ class Route(routing.Route):
 
 
 def refused_by(refused: Callable[[RacewayError], Response], error: RacewayError) -> Response:
-    """The answer to those who may not pass. RFC 9110, 11.6.1: a 401 says how to authenticate."""
+    """Build the response to a refused request, with `WWW-Authenticate` for 401 (RFC 9110, 11.6.1)."""
     response = refused(error)
     if isinstance(error, TooManyFailuresError):
         response.headers["retry-after"] = str(math.ceil(error.wait_s))
@@ -100,8 +100,8 @@ def refused_by(refused: Callable[[RacewayError], Response], error: RacewayError)
 
 
 def checked(routes: Sequence[Any]) -> Sequence[Route]:
-    """The routes. Raises TypeError for one that is declared without access."""
+    """Return the routes. Raises TypeError for one that is declared without access."""
     for route in routes:
         if not isinstance(route, Route):
-            raise TypeError(f"route {getattr(route, 'path', route)} does not say who may use it: see web/routing.py")
+            raise TypeError(f"route {getattr(route, 'path', route)} has no access: see web/routing.py")
     return routes

@@ -1,7 +1,7 @@
-"""Schemas over the console port, with everything the registry knows of them: for `raceway schema` and the console.
+"""The full schema registry over the console port, for `raceway schema` and the console.
 
-The form that serializers of other makers expect is in `registry.py`; it has no room for creators, tags, fingerprints,
-or for what topics are bound to.
+Confluent's API for existing serializers is in `registry.py`; it has no creators, tags, fingerprints or bindings of
+topics.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from raceway.model.topics import refuse_reserved
 from raceway.web.answers import committed, definition_read, read_json, refusing
 from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Route
 
-# A definition as base64 inside JSON, and what stands around it.
+# Size of a body besides its definition, which may be base64.
 OVERHEAD = 128 * 1024
 SUBJECT = "/api/schemas/{subject:path}"
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is sent to register or to check: the text of a definition, or its bytes."""
+    """A definition to register or check: as text, or as base64."""
 
     type: str
     definition: str | None = None
@@ -50,7 +50,7 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is left out stays as it is."""
+    """Schema binding of a topic. Absent fields stay unchanged."""
 
     subject: str | msgspec.UnsetType | None = msgspec.UNSET
     policy: str | None = None
@@ -177,7 +177,7 @@ class _Handlers:
         )
 
     def _topics(self, name: str, make: bool) -> tuple[Topic, ...]:
-        """The topic, or the partitions it stands for. A topic that is configured exists."""
+        """Return the topic itself, or its partitions. `make`: create it if it is new."""
         if make:
             refuse_reserved(name)
         topic = self._broker.topics.maybe_get(name)
@@ -190,15 +190,15 @@ class _Handlers:
     # ---- reading -----------------------------------------------------------------------------------------------------
 
     def _check_change(self) -> None:
-        """Raises UnavailableError while nothing can be put on the disk."""
+        """Check that the journal is writable. Raises UnavailableError."""
         self._broker.journal.check_writable()
 
     def _find(self, subject: str, version: str, deleted: bool = False) -> SchemaVersion:
-        """`deleted`: also one that is."""
+        """Return a version. `deleted`: also a deleted one. Raises MalformedError, UnknownSchemaError."""
         if version == "latest":
             return self._schemas.latest(subject, deleted)
         if not (version.isascii() and version.isdigit() and len(version) < 10):
-            raise MalformedError(f"{version!r} is no version: a number, or latest")
+            raise MalformedError(f"{version!r} is not a version: use a number or latest")
         return self._schemas.find(subject, int(version), deleted)
 
     async def _definition(self, request: Request) -> Definition:
@@ -213,7 +213,7 @@ class _Handlers:
             raise MalformedError(str(error)) from error
 
     def _shown(self, version: SchemaVersion, with_definition: bool = True) -> dict[str, Any]:
-        """Definitions are text, except those of the plain types, which may be anything."""
+        """Return a version as JSON. Definitions are text, or base64 if they are not UTF-8."""
         row: dict[str, Any] = msgspec.to_builtins(version)
         row["referenced_by"] = [f"{each.subject} {each.version}" for each in self._schemas.users(version)]
         encoded = row.pop("definition")

@@ -1,6 +1,6 @@
-"""Seneca services over the console port: list them with their health, attach one, detach one.
+"""Seneca services over the console port: list with health, attach, detach.
 
-Where the bus has an admin token it is wanted for all of this, as `Authorization: Bearer …`.
+If the bus has an administrator's token it is required, as `Authorization: Bearer …`.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from raceway.errors import MalformedError
 from raceway.web.answers import refusing
 from raceway.web.routing import LOOKUP_PRIVATE, MANAGE_BROKER, Route
 
-# A pin and an address; more is no order to attach something.
+# Enough for a pin and an address.
 MAX_BODY = 64 * 1024
 
 
 class ServiceTable(Protocol):
-    """Where services are attached. A row is a record that becomes JSON."""
+    """The table of attached services. Rows are records that can be encoded as JSON."""
 
     def rows(self) -> Sequence[Any]: ...
     async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> Sequence[Any]: ...
@@ -60,7 +60,7 @@ def seneca_routes(services: ServiceTable) -> list[Route]:
 
 
 async def _read(request: Request) -> Attach:
-    """From the body, or from the query where a client cannot send one. Raises MalformedError."""
+    """Read from the body, or from the query for clients that cannot send one. Raises MalformedError."""
     body = b""
     async for piece in request.stream():
         body += piece

@@ -1,6 +1,6 @@
-"""`GET /api/session`: who asks, and what the bus lets them do. The console signs people in by it.
+"""`GET /api/session`: the caller's principal and permissions. The console uses it for signing in.
 
-Open to everybody: whoever has no token learns that one is wanted, and whoever has one whether it is good.
+Open to everyone: without a token it tells whether one is required, with one whether it is valid.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from raceway.web.asking import answered
 from raceway.web.routing import KNOWN, Route
 
 ADDRESS = "/api/session"
-# With an administrator's token and no other security: what is there without it.
+# Permissions without the administrator's token, if there is no other security.
 WITHOUT_TOKEN: tuple[Permission, ...] = ("Lookup", "Produce")
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Under `security` everybody may do everything (`off`), some things want the administrator's token
-    (`admin_token`), or each one's own token says what it may do (`tokens`). `is_known`: a token was shown and is good.
-    `permissions` are those on the whole cluster; others may hold for a namespace or a topic."""
+    """The caller. `security`: everything is allowed (`off`), private routes need the administrator's token
+    (`admin_token`), or each token has its own permissions (`tokens`). `is_known`: a valid token was sent.
+    `permissions` are those on the whole cluster; there may be others on namespaces or topics."""
 
     security: Literal["off", "admin_token", "tokens"]
     principal: str

@@ -1,9 +1,9 @@
-"""Failure policies of subscriptions, and how many messages are in flight, over the console port.
+"""Failure policies and messages in flight of subscriptions, over the console port.
 
     PUT /api/subscriptions/policy?topic=orders&name=billing
         {"max_redelivery_count": 3, "poison": "dead_letter", "dead_letter_topic": "orders.failed", "in_flight": 10}
 
-Danube's administration sets the same; a base stands for all its partitions.
+Danube's administration has the same settings; a base stands for all its partitions.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ BODY_LIMIT = 64 * 1024
 
 
 class PolicyQuery(msgspec.Struct, frozen=True, kw_only=True):
-    topic: Annotated[str, Meta(min_length=1, description="The topic; of a Danube namespace as /NAMESPACE/TOPIC.")]
-    name: Annotated[str, Meta(min_length=1, description="The subscription, which may still be to come.")]
+    topic: Annotated[str, Meta(min_length=1, description="The topic; with a Danube namespace as /NAMESPACE/TOPIC.")]
+    name: Annotated[str, Meta(min_length=1, description="The subscription, which need not exist yet.")]
 
 
 class WantedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is left out, or null, is as `broker.subscriptions.failure` says; without `in_flight` the number of messages
-    that a consumer has at once follows its acknowledgements."""
+    """A policy to set. Absent or null fields are those of `broker.subscriptions.failure`; without `in_flight` the
+    number of messages in flight adapts to acknowledgements."""
 
     max_redelivery_count: int | None = None
     ack_timeout_ms: int | None = None
@@ -45,15 +45,15 @@ class WantedPolicy(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     in_flight: int | None = None
 
     def maybe_policy(self, usual: FailurePolicy) -> FailurePolicy | None:
-        """None if nothing is said of failures."""
+        """Return the failure policy, or None if no field of it is set."""
         facts = {name: getattr(self, name) for name in FailurePolicy.__struct_fields__}
         said = {name: value for name, value in facts.items() if value is not None}
         return msgspec.structs.replace(usual, **said) if said else None
 
 
 class DeliveryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """What holds. `is_own` is false where the failure policy is that of the bus; `in_flight` is null where the number
-    follows what consumers acknowledge, up to `max_unacked`."""
+    """The effective policy. `is_own` is false if it is that of the bus; `in_flight` is null if the number adapts to
+    acknowledgements, up to `max_unacked`."""
 
     topic: str
     name: str
@@ -96,7 +96,7 @@ def subscription_policy_routes(broker: Broker) -> list[Route]:
         return JSONResponse(msgspec.to_builtins(found))
 
     def managed(request: Request) -> tuple[str, str]:
-        """The topic and the name of the query, if the sender may set something for them."""
+        """Return topic and name of the query, if the caller may change them."""
         asked = read_query(request, PolicyQuery)
         topic = topic_name(broker, asked.topic)
         broker.security.check(principal_of(request), "ManageTopic", topic)
@@ -113,7 +113,7 @@ def subscription_policy_routes(broker: Broker) -> list[Route]:
         policy = wanted.maybe_policy(admin.usual_failure_policy)
         if policy is not None and policy.dead_letter_topic:
             letters = topic_name(broker, policy.dead_letter_topic)
-            # What cannot be sent there cannot be put there in this way either.
+            # Otherwise dead letters would be a way to write to a topic without the permission.
             broker.security.check(principal_of(request), "Produce", letters)
             policy = msgspec.structs.replace(policy, dead_letter_topic=letters)
         for part in parts_of(topic):
@@ -143,5 +143,5 @@ def _read(document: dict[str, Any]) -> WantedPolicy:
     except msgspec.ValidationError as error:
         raise InvalidValueError("the policy", str(error)) from error
     if wanted == WantedPolicy():
-        raise InvalidValueError("the policy", "nothing is said; DELETE takes back what was set")
+        raise InvalidValueError("the policy", "no field is set; use DELETE to remove the policy")
     return wanted

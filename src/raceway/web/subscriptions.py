@@ -1,8 +1,8 @@
-"""Subscriptions by name: cursors, lag, who consumes, what became of messages; and making them.
+"""Subscriptions by name: list with cursor, lag, consumers and counters; create.
 
     POST /api/subscriptions  {"topic": "orders", "name": "billing", "start": "first", "create_topic": true}
 
-A subscription that is made here waits for its consumers from this moment on; see `raceway.broker.places` for `start`.
+A subscription created here collects messages from now on, before it has consumers; see `raceway.broker.places`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ BODY_LIMIT = 64 * 1024
 
 
 class NewSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`start`: `first`, `last`, an offset or a time. `in_flight`: messages that one consumer has at once."""
+    """A subscription to create. `start`: `first`, `last`, an offset or a time. `in_flight`: messages per consumer."""
 
     topic: str
     name: str
@@ -39,7 +39,7 @@ class NewSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class MadeSubscription(msgspec.Struct, frozen=True):
-    """`made` is false if it was there already: then only `in_flight` was set."""
+    """A created subscription. `made` is false if it existed: then only `in_flight` was set."""
 
     topic: str
     name: str
@@ -48,7 +48,7 @@ class MadeSubscription(msgspec.Struct, frozen=True):
 
 def subscription_routes(broker: Broker) -> list[Route]:
     async def named(request: Request) -> Response:
-        """A page at a time; `after` is the topic and the name of the last one before, parted by a colon."""
+        """Return a page; `after` is topic and name of the last entry of the previous one, separated by a colon."""
         limit = max(min(number_of("limit", request.query_params.get("limit", str(PAGE))), PAGE), 1)
         topic, _, name = request.query_params.get("after", "").partition(":")
         found = {(each.topic.name, each.name): each for each in broker.subscriptions}

@@ -1,7 +1,7 @@
-"""Topics as HTTP reads them: which rows, from where, and how a row is shown.
+"""Reading topics over HTTP: names, positions, and the format of rows.
 
-A place in a topic is an offset. A base with partitions is read through all of them, so a place in it is one offset for
-each, parted by commas, in the order of the partitions.
+A position in a topic is an offset. A base is read through all its partitions, so a position in it is one offset for
+each, separated by commas, in the order of the partitions.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from raceway.model.topics import canonical_name, parse_danube_topic
 
 Form = Literal["rows", "cloudevents"]
 FIRST, END = "first", "end"
-# Where a row lies in the journal is nothing to those who read by offset.
+# Columns about the journal, of no use to readers by offset.
 HIDDEN = ("partition", "sequence")
 
 encode_line = msgspec.json.Encoder().encode
 
 
 def topic_name(broker: Broker, text: str) -> str:
-    """The canonical name of what an address calls a topic; `/ns/x` and `ns/x` are a topic of Danube's namespace `ns`.
+    """Return the canonical name of a topic in a path; `/ns/x` and `ns/x` are a topic of Danube's namespace `ns`.
 
     Raises NameInvalidError.
     """
@@ -40,9 +40,9 @@ def topic_name(broker: Broker, text: str) -> str:
 
 
 def readable(broker: Broker, principal: Principal, text: str, *, maker: str | None = None) -> tuple[Topic, ...]:
-    """The topic, or the partitions of a base. Raises NameInvalidError, ForbiddenError, UnknownTopicError.
+    """Return the topic, or the partitions of a base. Raises NameInvalidError, ForbiddenError, UnknownTopicError.
 
-    `maker`: whoever waits for what is still to come may name a topic that nobody has used; it is made then.
+    `maker`: address of a caller that waits for future messages; an unknown topic is created for it.
     """
     name = topic_name(broker, text)
     broker.security.check(principal, "Consume", name)
@@ -55,7 +55,7 @@ def readable(broker: Broker, principal: Principal, text: str, *, maker: str | No
 
 
 def positions(broker: Broker, topics: Sequence[Topic], text: str) -> list[int]:
-    """Where to begin: `first`, `end`, or an offset for each. Raises MalformedError."""
+    """Parse a position: `first`, `end`, or an offset for each topic. Raises MalformedError."""
     ranges = [broker.journal.offsets(topic.name) for topic in topics]
     if text == FIRST:
         return [first for first, _ in ranges]
@@ -63,8 +63,10 @@ def positions(broker: Broker, topics: Sequence[Topic], text: str) -> list[int]:
         return [end for _, end in ranges]
     parts = text.split(",")
     if len(parts) != len(topics) or not all(part.isascii() and part.isdigit() and len(part) <= 18 for part in parts):
-        offsets = "an offset" if len(topics) == 1 else f"{len(topics)} offsets parted by commas, one for each partition"
-        raise MalformedError(f"a place is `{FIRST}`, `{END}` or {offsets}, not {text[:100]!r}")
+        offsets = (
+            "an offset" if len(topics) == 1 else f"{len(topics)} offsets separated by commas, one for each partition"
+        )
+        raise MalformedError(f"a position is `{FIRST}`, `{END}` or {offsets}, not {text[:100]!r}")
     return [min(int(part), end) for part, (_, end) in zip(parts, ranges, strict=True)]
 
 
@@ -73,14 +75,14 @@ def place_of(offsets: Sequence[int]) -> str:
 
 
 def shown(row: Mapping[str, Any], form: Form) -> dict[str, Any]:
-    """A row as what is shown of it."""
+    """Return a row in the wanted format."""
     if form == "cloudevents":
         return event_of(row)
     return document({name: value for name, value in row.items() if name not in HIDDEN})
 
 
 class Gap(msgspec.Struct, frozen=True, rename={"begin": "from"}):
-    """Offsets of a topic from `from` until `next` whose rows are gone."""
+    """Offsets of a topic from `from` to before `next` whose rows are lost."""
 
     topic: str
     begin: int
@@ -88,7 +90,7 @@ class Gap(msgspec.Struct, frozen=True, rename={"begin": "from"}):
 
 
 def gaps_in(topic: Topic, begin: int, rows: Sequence[Mapping[str, Any]]) -> Iterator[Gap]:
-    """Where offsets that are wanted from `begin` on are missing before or between rows: they are dense otherwise."""
+    """Yield the gaps before and between rows from `begin` on: offsets are dense otherwise."""
     for row in rows:
         if row["offset"] > begin:
             yield Gap(topic.name, begin, row["offset"])
@@ -96,7 +98,7 @@ def gaps_in(topic: Topic, begin: int, rows: Sequence[Mapping[str, Any]]) -> Iter
 
 
 def read_rows(journal: Journal, topic: Topic, offset: int, limit: int, max_bytes: int) -> list[dict[str, Any]]:
-    """Committed rows of one topic, bounded; at least one if there is one. Any thread may call it.
+    """Read committed rows of one topic within limits, at least one if there is one. Safe in any thread.
 
     Raises TrimmedError.
     """

@@ -1,4 +1,4 @@
-"""Topics over the console port: all of them a page at a time, and everything about one."""
+"""Topics over the console port: a page of all of them, and the details of one."""
 
 from __future__ import annotations
 
@@ -21,22 +21,26 @@ from raceway.web.asking import answered, read_query
 from raceway.web.live import Live
 from raceway.web.routing import LOOKUP, Route
 
-# Topics on a page: what a browser and the loop both take in their stride.
+# Topics on a page: not too many for the browser and the event loop.
 PAGE = 1000
 
 
 class TopicQuery(msgspec.Struct, frozen=True, kw_only=True):
-    contains: Annotated[str, Meta(description="Only names that contain this text, whatever its case.")] = ""
+    contains: Annotated[str, Meta(description="Only names that contain this text, ignoring case.")] = ""
     order: Annotated[
-        Literal["name", "rate", "messages"], Meta(description="By name, or the busiest or longest first.")
+        Literal["name", "rate", "messages"], Meta(description="By name, by rate, or by number of messages.")
     ] = "name"
-    after: Annotated[str, Meta(description="With order `name`: behind this topic, the last of the page before.")] = ""
-    limit: Annotated[int, Meta(description="At most so many; a page has 1,000.", ge=-(2**63), le=2**63 - 1)] = PAGE
+    after: Annotated[
+        str, Meta(description="With order `name`: continue after this topic, the last of the previous page.")
+    ] = ""
+    limit: Annotated[int, Meta(description="Maximum number of topics, at most 1,000.", ge=-(2**63), le=2**63 - 1)] = (
+        PAGE
+    )
 
 
 class TopicRow(msgspec.Struct, frozen=True):
-    """Offsets from `first` to `next`, the one that will be given next. `backlog` waits for the slowest subscription or
-    in the queue; `rate` counts publishes and requests a second."""
+    """A topic with offsets from `first` to before `next`. `backlog`: messages waiting for the slowest subscription or
+    in the queue. `rate`: publishes and requests a second."""
 
     topic: str
     first: int
@@ -47,7 +51,7 @@ class TopicRow(msgspec.Struct, frozen=True):
 
 
 class TopicPage(msgspec.Struct, frozen=True):
-    """`after` asks for the next page; null if there is none. `total` counts all topics that were asked for."""
+    """A page of topics. `after` asks for the next page; null if there is none. `total` counts all that match."""
 
     topics: list[TopicRow]
     after: str | None
@@ -55,7 +59,7 @@ class TopicPage(msgspec.Struct, frozen=True):
 
 
 class Consumer(msgspec.Struct, frozen=True):
-    """Somebody connected who listens or answers here."""
+    """A connected peer that subscribes to the topic or answers its requests."""
 
     id: str
     name: str
@@ -109,7 +113,7 @@ def topic_routes(broker: Broker, live: Live) -> list[Route]:
 
 
 def _waiting(broker: Broker, names: set[str]) -> dict[str, tuple[int, int]]:
-    """For each of these topics: what waits for its slowest reader, and how many subscriptions it has."""
+    """Return the backlog of the slowest reader and the number of subscriptions, by topic."""
     found: dict[str, tuple[int, int]] = {}
     for subscription in broker.subscriptions:
         name = subscription.topic.name
@@ -145,7 +149,7 @@ def _maybe_queue(broker: Broker, name: str) -> dict[str, Any] | None:
 
 
 def _consumers(broker: Broker, topic: Topic) -> Iterable[Consumer]:
-    """Those who are connected and hear of this topic, or are asked under its name."""
+    """Yield connected peers that receive publishes of this topic or answer its requests."""
     route = broker.routing.route(topic)
     listening = {party.id for _, peers in route.copies for party in peers}
     answering = {party.id for party in route.responders}

@@ -1,8 +1,8 @@
 """`GET /api/traces/{id}`: the trace of a correlation id, or of any message's id, as a tree.
 
-A search reads the journal beside the loop, one at a time: it must not take the bus's time from messages. Whoever may
-consume from no topic at all is refused by the doorman, before anything is read; of what is found, only messages of
-topics from which the caller may consume are shown. How much was searched is told to those who may consume from all.
+A search reads the journal in another process, one at a time, so that it does not delay messages. A caller without
+permission to consume anywhere is refused by the doorman before anything is read. Only messages of topics from which the
+caller may consume are shown; how much was searched is shown only with permission to consume from all topics.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raceway.web.routing import CONSUME, Route
 
 
 class UnknownTraceError(UnknownError):
-    """No message has the id, as far as was searched."""
+    """No message with this id was found in the rows searched."""
 
     code = "unknown_trace"
     kind = "message"
@@ -38,7 +38,7 @@ class Traces:
         return [Route("/api/traces/{id:path}", refusing(self.find), CONSUME)]
 
     async def find(self, request: Request) -> Response:
-        """`topic`, `since_us` and `until_us` narrow the search, `rows` is how many may be read."""
+        """Find a trace. `topic`, `since_us` and `until_us` narrow the search; `rows` limits how many are read."""
         wanted, query = request.path_params["id"], request.query_params
         asked = ("since_us", "until_us", "rows")
         numbers = {name: number_of(name, query[name]) if name in query else None for name in asked}
@@ -66,6 +66,6 @@ class Traces:
 def _search(
     journal: Rows, wanted: str, rows: int, since_us: int | None, until_us: int | None, topic: tuple[str, int] | None
 ) -> tuple[Trace | None, int]:
-    """The trace, and how many rows were searched for it."""
+    """Return the trace, if found, and how many rows were searched."""
     search = search_of(journal, rows)
     return maybe_trace(search, wanted, since_us=since_us, until_us=until_us, topic=topic), search.searched

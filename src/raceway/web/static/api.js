@@ -72,7 +72,7 @@ async function answer(response) {
   try {
     body = await response.json();
   } catch {
-    throw new ApiError(response.status, "unreadable", `the bus answered ${response.status} and no JSON`);
+    throw new ApiError(response.status, "unreadable", `the bus answered ${response.status} without JSON`);
   }
   if (response.ok) return body;
   throw new ApiError(response.status, body.error?.code ?? "unknown", body.error?.message ?? `the bus answered ${response.status}`);

@@ -29,9 +29,9 @@ export async function tellWho(button) {
  * @param {ApiError} error
  */
 export function denied(error) {
-  if (!token.get()) return card("This bus asks who you are", "Sign in to see this page.", signIn());
-  if (error.status === 401) return card("The token is not good", error.message, signIn());
-  return card("Not for you", `${error.message}. Ask whoever gives out roles on this bus for it, or sign in as somebody else.`, signIn());
+  if (!token.get()) return card("Sign-in required", "Sign in to see this page.", signIn());
+  if (error.status === 401) return card("The token is not valid", error.message, signIn());
+  return card("Permission required", `${error.message}. Ask an administrator of this bus for the role, or sign in as another user.`, signIn());
 }
 
 /** @param {string} title @param {string} sentence @param {HTMLElement} form */
@@ -50,7 +50,7 @@ function signIn(after = () => {}) {
     else after();
   };
   return h("form", { class: "token", onsubmit: submit }, h("label", {}, "Token", field), said,
-    h("p", { class: "soft" }, "The administrator's token, or a token (JWT) of somebody who may look around. It is kept until this window is closed and never part of an address."),
+    h("p", { class: "soft" }, "The administrator's token, or a token (JWT) with the permission Lookup. It is kept until this window is closed and is never part of a URL."),
     h("div", { class: "actions" }, h("button", {}, "Sign in")));
 }
 
@@ -75,7 +75,7 @@ export function askWho() {
     close();
     token.set("");
   };
-  replace(dialog, h("h2", {}, token.get() ? "Sign in as somebody else" : "Sign in"), signIn(close),
+  replace(dialog, h("h2", {}, token.get() ? "Sign in as another user" : "Sign in"), signIn(close),
     h("div", { class: "actions dialog-end" }, token.get() ? h("button", { type: "button", class: "quiet", onclick: out }, "Sign out") : null,
       h("button", { type: "button", class: "quiet", onclick: close }, "Cancel")));
   dialog.addEventListener("close", () => dialog.remove());

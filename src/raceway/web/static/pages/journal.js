@@ -22,8 +22,8 @@ export async function show(view) {
     { title: "File", cell: (row) => row.file, class: "wide" },
     { title: "Rows", number: true, cell: (row) => count(row.rows) },
     { title: "Why", cell: (row) => row.reason },
-  ], (row) => `${row.kind} ${row.file} ${row.position} ${row.first}`, empty("No damage met", "Every checksum that was read was right. Check all of them: ", h("code", {}, "raceway journal verify")), "Damage");
-  replace(view.root, heading("Journal", "Where every message is kept."),
+  ], (row) => `${row.kind} ${row.file} ${row.position} ${row.first}`, empty("No damage found", "All checksums read so far were correct. Verify all of them: ", h("code", {}, "raceway journal verify")), "Damage");
+  replace(view.root, heading("Journal", "The log in which every message is stored."),
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Health"), about), h("div", { class: "card" }, h("h2", {}, "Since the start"), figures)),
     h("div", { class: "card" }, h("h2", {}, "Damage"), damage.element), h("div", { class: "card" }, h("h2", {}, "Segments, newest first"), segments.element));
   const load = async () => {

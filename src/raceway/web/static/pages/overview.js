@@ -37,11 +37,11 @@ export async function show(view) {
     for (const card of cards) card.update(samples, now.rates[card.wire] ?? 0, `${count(now.totals[card.wire] ?? 0)} since start`);
     replace(totals, facts([
       ["Publishes", count(now.kinds.publish ?? 0)], ["Requests", count(now.kinds.request ?? 0)], ["Answers", count(now.kinds.response ?? 0)],
-      ["Copies handed out", count(now.delivered)], ["Copies a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
-      ["Queues", count(now.queues)], ["Not taken by a receiver", count(now.undeliverable)],
+      ["Copies delivered", count(now.delivered)], ["Copies a second", rate(now.delivered_rate)], ["Payloads", bytes(now.bytes)], ["Subscriptions by name", count(now.subscriptions)],
+      ["Queues", count(now.queues)], ["Undeliverable", count(now.undeliverable)],
     ]));
   };
-  replace(view.root, heading("Overview", "What goes over the bus right now.", state), trouble, warnings, h("div", { class: "wires" }, cards.map((card) => card.element)), tiles,
+  replace(view.root, heading("Overview", "Current traffic of the bus.", state), trouble, warnings, h("div", { class: "wires" }, cards.map((card) => card.element)), tiles,
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Messages a second, by wire"), chart.legend), chart.drawing),
     h("div", { class: "cards uneven" }, h("div", { class: "card" }, h("h2", {}, "Busiest topics"), busiest.element), h("div", { class: "card" }, h("h2", {}, "Since start"), totals)));
   update(first);

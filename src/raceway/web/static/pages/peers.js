@@ -12,17 +12,17 @@ export async function show(view) {
   const peers = new Table([
     { title: "Name", cell: (row) => h("span", {}, row.name || h("span", { class: "mono soft" }, row.id), row.catching_up ? [" ", badge("catching up", "warn")] : null), class: "wide" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
-    { title: "Says of itself", cell: (row) => row.description, optional: true },
+    { title: "Description", cell: (row) => row.description, optional: true },
     { title: "Connected", cell: (row) => ago(row.connected_us, nowUs), class: "tight" },
     { title: "Last heard", cell: (row) => ago(row.heard_us, nowUs), class: "tight" },
     { title: "Subscriptions", number: true, cell: (row) => count(row.subscriptions) },
     { title: "Errors", number: true, cell: (row) => flagged(row.errors, "bad") },
-  ], (row) => row.id, empty("Nobody is connected", "Connect with: ", h("code", {}, "raceway sub 'baggage.#'")), "Peers");
+  ], (row) => row.id, empty("No peers are connected", "Connect with: ", h("code", {}, "raceway sub 'baggage.#'")), "Peers");
   const patterns = new Table([
     { title: "Pattern", cell: (row) => row.pattern, class: "wide" },
-    { title: "For", cell: (row) => (row.kind === "request" ? "answers requests" : "gets publishes") },
+    { title: "For", cell: (row) => (row.kind === "request" ? "answers requests" : "receives publishes") },
     { title: "Subscribers", number: true, cell: (row) => count(row.subscribers.length) },
-  ], (row) => `${row.kind} ${row.pattern}`, empty("No pattern", "Connected peers that listen or answer would be here."), "Patterns");
+  ], (row) => `${row.kind} ${row.pattern}`, empty("No pattern", "No connected peer subscribes or answers."), "Patterns");
   const seneca = new Table([
     { title: "Pin", cell: (row) => row.pin ?? row.pins ?? row.name, class: "wide" },
     { title: "Address", cell: (row) => row.url },
@@ -31,7 +31,7 @@ export async function show(view) {
   ], (row) => `${row.pin ?? row.pins ?? row.name} ${row.url}`, empty("No Seneca service attached", "Attach one: ", h("code", {}, "raceway seneca attach role:math http://127.0.0.1:9001")), "Seneca services");
   const patternNote = h("span", { class: "soft" });
   const senecaCard = h("div", { class: "card" }, h("h2", {}, "Seneca services"), seneca.element);
-  replace(view.root, heading("Peers", "Who is connected now, and what they want to hear."),
+  replace(view.root, heading("Peers", "Connected peers and their subscriptions."),
     h("div", { class: "card" }, h("div", { class: "card-head" },
       h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() }, h("label", {}, "Find", filter)), note), peers.element),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Patterns"), patternNote), patterns.element), senecaCard);

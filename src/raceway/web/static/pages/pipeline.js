@@ -7,9 +7,9 @@ import { Table } from "../table.js";
 
 /** @type {Record<string, string>} */
 const HOLDS = {
-  "bronze.messages": "every row of the journal, as it is", "bronze.rejected": "what a schema refused", "silver.messages": "each message once, payloads decoded by their schema",
-  "silver.exchanges": "each request with its answer", "silver.hops": "the way of each message from service to service", "gold.traces": "what one message led to, as a tree",
-  "gold.topic_stats": "topics by the minute", "gold.service_graph": "who asked whom, by the hour", "gold.schema_usage": "who uses which schema version, by the hour",
+  "bronze.messages": "every row of the journal, unchanged", "bronze.rejected": "messages refused by a schema", "silver.messages": "each message once, payloads decoded by their schema",
+  "silver.exchanges": "each request with its answer", "silver.hops": "the path of each message from service to service", "gold.traces": "all messages caused by one message, as a tree",
+  "gold.topic_stats": "topics by the minute", "gold.service_graph": "requests between services, by the hour", "gold.schema_usage": "use of schema versions, by the hour",
 };
 
 /** @param {import("../app.js").View} view */
@@ -26,8 +26,8 @@ async function progress(view) {
     { title: "Rows", number: true, cell: (row) => (row.rows === null ? "" : count(row.rows)) },
     { title: "Parts", number: true, cell: (row) => count(row.parts) },
     { title: "Size", number: true, cell: (row) => bytes(row.bytes) },
-  ], (row) => row.name, empty("No table yet", "The pipeline makes them from the journal: ", h("code", {}, "raceway pipeline run --once")), "Tables");
-  replace(view.root, heading("Pipeline", "From the journal to tables for Spark, DuckDB and whoever reads Parquet."),
+  ], (row) => row.name, empty("No table yet", "The pipeline creates them from the journal: ", h("code", {}, "raceway pipeline run --once")), "Tables");
+  replace(view.root, heading("Pipeline", "Tables made from the journal, for Spark, DuckDB and other readers of Parquet."),
     about, h("div", { class: "card" }, h("h2", {}, "Tables"), tables.element));
   const load = async () => {
     const found = await get("/api/pipeline", {}, view.signal);
@@ -51,9 +51,9 @@ function describe(found) {
       tile("last batch", now.last_batch ? duration(now.last_batch.seconds * 1e6) : "none"), now.lost_rows ? tile("rows lost to retention", count(now.lost_rows), "bad") : null),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("h2", {}, "Progress"), badge(state, found.is_running ? "good" : state === "failed" ? "bad" : "")),
       done, facts([
-        ["Done up to", `position ${count(now.position)} of ${count(now.position + found.behind)}`],
+        ["Processed up to", `position ${count(now.position)} of ${count(now.position + found.behind)}`],
         ["Last batch", now.last_batch ? `${count(now.last_batch.rows)} rows, positions ${count(now.last_batch.first)} to ${count(now.last_batch.last)}` : ""],
-        ["Kept as", now.format], ["Last word", ago(now.updated_us, Date.now() * 1000)],
+        ["Format", now.format], ["Last report", ago(now.updated_us, Date.now() * 1000)],
       ])));
 }
 

@@ -7,9 +7,9 @@ import { Table } from "../table.js";
 
 const PAGE = 100;
 /** @type {Record<string, string>} */
-const SOURCES = { rejected: "schema", dead_letter: "dead letter", undeliverable: "not taken" };
+const SOURCES = { rejected: "schema", dead_letter: "dead letter", undeliverable: "undeliverable" };
 /** @type {[string, string][]} */
-const KINDS = [["", "All"], ["rejected", "Refused by a schema"], ["dead_letter", "Dead letters"], ["undeliverable", "Not taken"]];
+const KINDS = [["", "All"], ["rejected", "Refused by a schema"], ["dead_letter", "Dead letters"], ["undeliverable", "Undeliverable"]];
 
 /** @param {import("../app.js").View} view */
 export async function show(view) {
@@ -40,8 +40,8 @@ export async function show(view) {
       const button = /** @type {HTMLButtonElement} */ (h("button", { type: "button", class: "quiet", "aria-label": `Send message ${row.position} again`, onclick: () => redrive(row, button) }, "Send again"));
       return button;
     } },
-  ], (row) => row.position, empty("Nothing was rejected", "Messages against a schema under enforce, dead letters, and what a receiver did not take would be listed here."), "Rejected messages");
-  replace(view.root, heading("Rejected", "Refused by a schema, failed too often, or taken by nobody. Sending again checks the schema anew and keeps the correlation id."),
+  ], (row) => row.position, empty("Nothing was rejected", "No messages refused by a schema with policy enforce, no dead letters, no undeliverable messages."), "Rejected messages");
+  replace(view.root, heading("Rejected", "Messages refused by a schema, dead letters, and undeliverable messages. Sending one again checks the schema again and keeps the correlation id."),
     said, h("div", { class: "card" }, h("div", { class: "card-head" }, choices("Which", KINDS, view.query.source ?? "", (source) => link("rejected", "", { source })), note), table.element, more));
   const { source = "" } = view.query;
   /** @type {any[]} */

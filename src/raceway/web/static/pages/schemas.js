@@ -29,8 +29,8 @@ async function showAll(view) {
     { title: "Payloads checked", cell: (row) => (row.validate_payload ? "yes" : "no") },
   ], (row) => row.topic, empty("No topic is bound to a schema", "Bind one: ", h("code", {}, "raceway schema bind orders.created orders --policy enforce")), "Bound topics");
   const deleted = /** @type {HTMLInputElement} */ (h("input", { type: "checkbox", name: "deleted", checked: view.query.deleted === "true" }));
-  replace(view.root, heading("Schemas", "What payloads must look like, and which topics hold senders to it."),
-    h("div", { class: "card" }, h("h2", {}, "Subjects"), h("form", { class: "filters" }, h("label", { class: "row" }, deleted, "Deleted ones too")), subjects.element), h("div", { class: "card" }, h("h2", {}, "Topics"), topics.element));
+  replace(view.root, heading("Schemas", "Schemas of payloads, and the topics that are bound to them."),
+    h("div", { class: "card" }, h("h2", {}, "Subjects"), h("form", { class: "filters" }, h("label", { class: "row" }, deleted, "Show deleted")), subjects.element), h("div", { class: "card" }, h("h2", {}, "Topics"), topics.element));
   const load = async () => {
     const [found, bound] = await Promise.all([get("/api/schemas", { deleted: deleted.checked }, view.signal), get("/api/topic-schemas", {}, view.signal)]);
     subjects.update(found.subjects);
@@ -52,7 +52,7 @@ async function showOne(view) {
     { title: "Type", cell: (row) => row.schema_type },
     { title: "Registered", cell: (row) => time(row.created_at_ms * 1000).slice(0, 19) },
     { title: "By", cell: (row) => row.created_by, optional: true },
-    { title: "What for", cell: (row) => row.description, optional: true },
+    { title: "Description", cell: (row) => row.description, optional: true },
     { title: "Registry id", number: true, cell: (row) => row.registry_id },
     { title: "Uses", cell: (row) => commas(row.references.map((/** @type {any} */ each) => h("a", { href: link("schemas", each.subject), title: each.name }, `${each.subject} ${each.version}`))), optional: true },
     { title: "Used by", cell: (row) => row.referenced_by.join(", "), optional: true },
@@ -89,24 +89,24 @@ function pick(name, numbers, chosen) {
 function checkCard(base, found) {
   const latest = found.versions.filter((/** @type {any} */ each) => !each.deleted).at(-1) ?? found.versions.at(-1);
   const references = latest?.references ?? [];
-  const text = /** @type {HTMLTextAreaElement} */ (h("textarea", { name: "definition", spellcheck: "false", placeholder: "A definition that might become the next version" }));
+  const text = /** @type {HTMLTextAreaElement} */ (h("textarea", { name: "definition", spellcheck: "false", placeholder: "Definition of the next version" }));
   const type = /** @type {HTMLSelectElement} */ (h("select", { name: "type" }, [...new Set([latest?.schema_type ?? TYPES[0], ...TYPES])].map((each) => h("option", { value: each }, each))));
   const result = h("div", { role: "status" });
   const load = async () => {
     text.value = comparable((await get(`${base}/versions/latest`, { deleted: true })).definition ?? "");
   };
-  return h("div", { class: "card" }, h("h2", {}, "Could this be the next version?"), references.length ? h("p", {}, `With the references of version ${latest.version}.`) : null, h("form", {
+  return h("div", { class: "card" }, h("h2", {}, "Check a new version"), references.length ? h("p", {}, `With the references of version ${latest.version}.`) : null, h("form", {
     onsubmit: async (/** @type {Event} */ event) => {
       event.preventDefault();
       try {
         const checked = await send("POST", `${base}/check`, { type: type.value, definition: text.value, references });
-        replace(result, verdict(checked.reasons, `Yes: it goes with version ${checked.version} (${checked.mode}). Register it with raceway schema register.`, `No, not after version ${checked.version} (${checked.mode}):`));
+        replace(result, verdict(checked.reasons, `Compatible with version ${checked.version} (${checked.mode}). Register it with raceway schema register.`, `Not compatible with version ${checked.version} (${checked.mode}):`));
       } catch (error) {
         replace(result, h("div", { class: "notice bad" }, /** @type {Error} */ (error).message));
       }
     },
   }, h("label", {}, "Definition", text), h("p", { class: "actions" }, h("label", { class: "row" }, "Type", type), h("button", {}, "Check"),
-    h("button", { type: "button", class: "quiet", onclick: load }, "Begin with the latest"))), result);
+    h("button", { type: "button", class: "quiet", onclick: load }, "Start with the latest"))), result);
 }
 
 /** @param {any} reader @param {any} data @param {string[]} reasons why not */

@@ -37,13 +37,13 @@ export async function show(view) {
     { title: isTable ? "Typical" : "Median", number: true, cell: (row) => duration(row.median_us) },
     { title: isTable ? "p99 of the worst hour" : "Slowest", number: true, cell: (row) => duration(row.slowest_us) },
   ], (row) => [row.requester, row.responder, row.topic, row.wire, row.answer_wire].join("\n"),
-  empty("No answered request lately", "Ask something: ", h("code", {}, "raceway request checkin.seat '{}'")), "Requests");
+  empty("No answered requests recently", "Send a request: ", h("code", {}, "raceway request checkin.seat '{}'")), "Requests");
   const sources = new Table([
     { title: "Publishes", cell: (row) => row.producer, fixed: true },
     { title: "To", cell: (row) => topicLink(row.topic), fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Messages", number: true, cell: (row) => count(row.count) },
-  ], (row) => [row.producer, row.topic, row.wire].join("\n"), empty("No publish lately"), "Publishes");
+  ], (row) => [row.producer, row.topic, row.wire].join("\n"), empty("No publishes recently"), "Publishes");
   const from = h("div", {}, choices("From", FROM, view.query.source ?? "", (value) => link("services", "", { source: value })));
   const publishes = h("div", { class: "card", hidden: isTable }, h("h2", {}, "Publishes"), sources.element);
   const open = h("p", { class: "soft", hidden: true });
@@ -69,8 +69,8 @@ export async function show(view) {
 
 /** @param {any} flows @param {boolean} isTable */
 function described(flows, isTable) {
-  if (isTable && flows.since_us) return `Who asks whom, from the pipeline's table gold.service_graph, since ${time(flows.since_us).slice(0, 16)}`;
-  return flows.stop > flows.first ? `Who talks to whom, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us).slice(0, 19)}` : "Who talks to whom.";
+  if (isTable && flows.since_us) return `Requests between services, from the pipeline's table gold.service_graph, since ${time(flows.since_us).slice(0, 16)}`;
+  return flows.stop > flows.first ? `Traffic between services, from the last ${count(flows.stop - flows.first)} rows, since ${time(flows.since_us).slice(0, 19)}` : "Traffic between services.";
 }
 
 /** @param {any} flows @param {any[]} listeners @param {number} room */
@@ -95,7 +95,7 @@ function draw(flows, listeners, room) {
   for (const each of listeners.slice(0, MOST_EDGES)) {
     if (nodes.has(`topic ${each.topic}`)) edges.push({ from: `topic ${each.topic}`, to: node("service", each.name, each.wire), wire: each.wire, label: "", failing: false, weight: 0 });
   }
-  if (!edges.length) return empty("Nothing to draw yet", "Once services ask one another or publish, they appear here.");
+  if (!edges.length) return empty("Nothing to draw yet", "Services appear here when they send requests or publish.");
   const places = layout([...nodes.values()], edges);
   const columns = Math.max(...[...places.values()].map((place) => place.column)) + 1;
   const rows = Math.max(...[...places.values()].map((place) => place.row)) + 1;

@@ -93,20 +93,20 @@ export class Policies {
   #notice(row) {
     return h("div", { class: "notice bad", role: "alert" },
       h("p", {}, `Subscription ${row.name} is blocked by the message at offset ${row.blocked_at}, which failed too often`, row.blocked_by ? ` (${row.blocked_by})` : "", "."),
-      h("p", {}, "Go past it, or give the subscription another failure policy: then the message is dropped, or copied to a topic of dead letters. The same from a shell: ",
+      h("p", {}, "Skip it, or change the failure policy of the subscription, so that the message is dropped or copied to a dead-letter topic. From a shell: ",
         h("code", {}, `raceway replay ${row.topic} ${row.name} --from ${row.blocked_at + 1}`), ", ", h("code", {}, `raceway subscription policy ${row.topic} ${row.name} --then drop`)),
-      h("div", { class: "actions" }, h("button", { type: "button", onclick: () => this.#goPast(row) }, "Go past it"),
+      h("div", { class: "actions" }, h("button", { type: "button", onclick: () => this.#goPast(row) }, "Skip it"),
         h("button", { type: "button", class: "quiet", onclick: () => this.open(row) }, "Change its policy")));
   }
 
   /** @param {any} row */
   async #goPast(row) {
-    const meant = await confirmed(`Subscription ${row.name} goes on at offset ${row.blocked_at + 1}. The message at ${row.blocked_at} is not delivered any more; messages behind it that were handled already come again.`, "Go past the message");
+    const meant = await confirmed(`Subscription ${row.name} continues at offset ${row.blocked_at + 1}. The message at ${row.blocked_at} will not be delivered again; later messages that were already acknowledged are delivered again.`, "Skip the message");
     if (!meant) return;
     await told(this.said, async () => {
       await send("POST", "/api/replay", { topic: row.topic, subscription: row.name, from: String(row.blocked_at + 1) });
       await this.reload();
-      return `Subscription ${row.name} goes on at offset ${row.blocked_at + 1}.`;
+      return `Subscription ${row.name} continues at offset ${row.blocked_at + 1}.`;
     });
   }
 
@@ -134,7 +134,7 @@ export class Policies {
       poison: select("poison", found.poison, THEN),
       dead_letter_topic: input("dead_letter_topic", found.dead_letter_topic ?? "", { placeholder: `${row.topic}.failed` }),
     };
-    const window = input("in_flight", found.in_flight ?? "", { type: "number", min: 1, placeholder: "as it acknowledges" });
+    const window = input("in_flight", found.in_flight ?? "", { type: "number", min: 1, placeholder: "adaptive" });
     const close = () => {
       this.form.hidden = true;
     };
@@ -144,13 +144,13 @@ export class Policies {
     };
     const isSet = found.is_own || found.in_flight !== null;
     return [h("h2", {}, `Policy of subscription ${row.name}`),
-      h("p", { class: "soft" }, found.is_own ? "Its own." : "That of the bus (broker.subscriptions.failure); what is set here holds for this subscription alone.", " A change holds at once."),
+      h("p", { class: "soft" }, found.is_own ? "This subscription has its own policy." : "The policy of the bus (broker.subscriptions.failure) applies; changes here are for this subscription only.", " Changes apply immediately."),
       h("form", { class: "filters", "aria-label": "Failure policy", onsubmit: submit },
-        h("label", {}, "A message that failed comes again, times", fields.max_redelivery_count), h("label", {}, "Time to acknowledge, s", fields.ack_timeout_ms),
-        h("label", {}, "Pause before it comes again, s", fields.base_redelivery_delay_ms), h("label", {}, "Longest pause, s", fields.max_redelivery_delay_ms),
-        h("label", {}, "Pauses", fields.backoff), h("label", {}, "After that it", fields.poison), h("label", {}, "Topic of dead letters", fields.dead_letter_topic),
-        h("label", {}, "In flight to one consumer", window),
-        h("div", { class: "actions row" }, h("button", {}, "Set policy"), isSet ? h("button", { type: "button", class: "quiet", onclick: () => this.#takeBack(row) }, "Take back") : null,
+        h("label", {}, "Maximum redeliveries", fields.max_redelivery_count), h("label", {}, "Ack timeout, s", fields.ack_timeout_ms),
+        h("label", {}, "Delay before redelivery, s", fields.base_redelivery_delay_ms), h("label", {}, "Longest delay, s", fields.max_redelivery_delay_ms),
+        h("label", {}, "Pauses", fields.backoff), h("label", {}, "Then the message", fields.poison), h("label", {}, "Dead-letter topic", fields.dead_letter_topic),
+        h("label", {}, "In flight per consumer", window),
+        h("div", { class: "actions row" }, h("button", {}, "Set policy"), isSet ? h("button", { type: "button", class: "quiet", onclick: () => this.#takeBack(row) }, "Remove policy") : null,
           h("button", { type: "button", class: "quiet", onclick: close }, "Close")))];
   }
 
@@ -158,15 +158,15 @@ export class Policies {
   async #set(row, found, policy, inFlight) {
     const changed = found.is_own || Object.entries(policy).some(([name, value]) => value !== found[name]);
     if (!changed && inFlight === null) return this.#takeBack(row);
-    const meant = await confirmed(`For subscription ${row.name} of ${row.topic}: after ${policy.max_redelivery_count} redeliveries a message ${THEN[policy.poison]}${policy.poison === "dead_letter" ? ` (${policy.dead_letter_topic ?? "no topic"})` : ""}. This holds at once, also for what is blocked now.`, "Set this policy");
+    const meant = await confirmed(`For subscription ${row.name} of ${row.topic}: after ${policy.max_redelivery_count} redeliveries a message ${THEN[policy.poison]}${policy.poison === "dead_letter" ? ` (${policy.dead_letter_topic ?? "no topic"})` : ""}. This applies immediately, also to messages that block now.`, "Set this policy");
     if (!meant) return;
     await this.#change(row, "PUT", { ...(changed ? policy : {}), in_flight: inFlight }, `The policy of subscription ${row.name} is set.`);
   }
 
   /** @param {any} row */
   async #takeBack(row) {
-    const meant = await confirmed(`Subscription ${row.name} of ${row.topic} goes by the settings of the bus again.`, "Take it back");
-    if (meant) await this.#change(row, "DELETE", undefined, `Subscription ${row.name} goes by the settings of the bus.`);
+    const meant = await confirmed(`Subscription ${row.name} of ${row.topic} will use the settings of the bus again.`, "Remove this policy");
+    if (meant) await this.#change(row, "DELETE", undefined, `Subscription ${row.name} uses the settings of the bus.`);
   }
 
   /** @param {any} row @param {string} method @param {any} body @param {string} done */
@@ -215,11 +215,11 @@ export function newCard(topic, reload) {
         : await send("POST", "/api/subscriptions", { topic: of.value, name: name.value, type: type.value, start: start.value, create_topic: true });
       await reload();
       const what = isQueue ? `Queue ${made.name}` : `Subscription ${made.name} of ${made.topic}`;
-      return made.made ? `${what} is there, from ${start.value}.` : `${what} was there already, and stays where it is.`;
+      return made.made ? `${what} was created, from ${start.value}.` : `${what} exists already and was not changed.`;
     });
   };
   return h("details", { class: "card" }, h("summary", {}, "New subscription or queue"),
-    h("p", { class: "soft" }, "It keeps messages for its consumers from its start on, which is ", h("code", {}, "first"), ", ", h("code", {}, "last"), ", an offset, or a time such as ", h("code", {}, "2026-01-31T12:00:00Z"), "."),
+    h("p", { class: "soft" }, "Keeps messages for its consumers from its start position: ", h("code", {}, "first"), ", ", h("code", {}, "last"), ", an offset, or a time such as ", h("code", {}, "2026-01-31T12:00:00Z"), "."),
     h("form", { class: "filters", "aria-label": "New subscription or queue", onsubmit: submit },
       topic ? null : h("label", {}, "Topic", of), h("label", {}, "What", kind), only, h("label", {}, "Start", start), h("div", { class: "actions" }, h("button", {}, "Make"))), said);
 }

@@ -31,7 +31,7 @@ async function showAll(view) {
     { title: "Next offset", number: true, cell: (row) => count(row.next) },
     { title: "Subscriptions", number: true, cell: (row) => count(row.subscriptions) },
     { title: "Backlog", number: true, cell: (row) => flagged(row.backlog, "warn") },
-  ], (row) => row.topic, empty("No topic", "Nothing has been published under such a name. Try: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")), "Topics");
+  ], (row) => row.topic, empty("No topic", "No topic with such a name. Try: ", h("code", {}, "raceway pub baggage.events '{\"bag\": 17}'")), "Topics");
   let shown = PAGE;
   const load = async () => {
     const found = await get("/api/topics", { contains: filter.value, order: order.value, limit: shown }, view.signal);
@@ -50,7 +50,7 @@ async function showAll(view) {
     shown = Math.min(1000, shown + 200);
     load();
   });
-  replace(view.root, heading("Topics", "Every name that was published to or asked, with what waits there."),
+  replace(view.root, heading("Topics", "All topics, with their rate and backlog."),
     h("div", { class: "card" }, h("div", { class: "card-head" }, h("form", { class: "filters", onsubmit: (/** @type {Event} */ event) => event.preventDefault() },
       h("label", {}, "Find", filter), h("label", {}, "Order", order)), note), table.element, more), newCard("", load));
   await load();
@@ -67,19 +67,19 @@ async function showOne(view) {
     { title: "Type", cell: (row) => row.type },
     { title: "Lag", number: true, cell: (row) => flagged(row.lag, "warn") },
     { title: "In flight", number: true, cell: (row) => inFlight(row) },
-    { title: "To repeat", number: true, cell: (row) => count(row.waiting) },
+    { title: "Waiting", number: true, cell: (row) => count(row.waiting) },
     { title: "Poisoned", number: true, cell: (row) => flagged(row.poisoned, "bad") },
     { title: "Delivered", number: true, cell: (row) => count(row.delivered) },
     { title: "Dead letters", number: true, cell: (row) => count(row.dead_letters) },
     { title: "Consumers", cell: (row) => row.consumers.join(", ") || "none" },
     { title: "", fixed: true, class: "tight", cell: (row) => h("button", { type: "button", class: "quiet", "aria-label": `Policy of ${row.name}`, onclick: () => policies.open(row) }, "Policy") },
-  ], (row) => row.name, empty("No subscription by name", "Danube consumers make them, and the form below; other wires listen while they are connected."), "Subscriptions");
+  ], (row) => row.name, empty("No subscription by name", "Created by Danube consumers or with the form below; peers of other wires subscribe while they are connected."), "Subscriptions");
   const consumers = new Table([
     { title: "Who", cell: (row) => row.name || row.id, class: "wide" },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "Does", cell: (row) => row.role },
-  ], (row) => `${row.id} ${row.role}`, empty("Nobody listens or answers by pattern", "Listen with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
-  const latest = messageTable(empty("No message is kept", "Retention removed what there was, or only answers came under this name."), true);
+  ], (row) => `${row.id} ${row.role}`, empty("No connected peer subscribes or answers", "Subscribe with: ", h("code", {}, `raceway sub '${name}'`)), "Connected");
+  const latest = messageTable(empty("No messages", "All were removed by retention, or the topic has only answers."), true);
   replace(view.root, heading(name, "", h("a", { class: "button quiet", href: link("messages", "", { topic: name }) }, "Search its messages")), policies.stuck, policies.said,
     h("div", { class: "cards" }, h("div", { class: "card" }, h("h2", {}, "Topic"), about), h("div", { class: "card" }, h("h2", {}, "Connected"), consumers.element)),
     h("div", { class: "card" }, h("h2", {}, "Subscriptions"), subscriptions.element), policies.form,
@@ -90,7 +90,7 @@ async function showOne(view) {
       ["Rate", rate(found.rate)], ["Messages", count(found.next - found.first)], ["Offsets", `${count(found.first)} to ${count(found.next - 1)}`],
       ["Backlog", count(found.backlog)], ["Partitions", found.partitions.join(", ")],
       ["Schema", found.subject ? h("span", {}, h("a", { href: link("schemas", found.subject) }, found.subject), `, policy ${found.policy}`) : ""],
-      ["Queue", found.queue ? `${found.queue.pubsub ? "publish/subscribe" : "ordinary"}, ${count(found.queue.waiting)} waiting, ${count(found.queue.consumers)} consumers, made by ${found.queue.creator || "nobody known"}` : ""],
+      ["Queue", found.queue ? `${found.queue.pubsub ? "publish/subscribe" : "ordinary"}, ${count(found.queue.waiting)} waiting, ${count(found.queue.consumers)} consumers, created by ${found.queue.creator || "unknown"}` : ""],
     ]));
     subscriptions.update(found.subscriptions);
     policies.update(found.subscriptions);
@@ -104,7 +104,7 @@ async function showOne(view) {
     } catch (error) {
       if (!isDenied(error)) throw error;
       latest.update([]);
-      replace(/** @type {HTMLElement} */ (latest.ifEmpty), h("b", {}, "Messages are not for you"), /** @type {Error} */ (error).message);
+      replace(/** @type {HTMLElement} */ (latest.ifEmpty), h("b", {}, "No permission to read messages"), /** @type {Error} */ (error).message);
     }
   };
   await recent();

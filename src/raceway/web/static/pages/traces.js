@@ -15,12 +15,12 @@ export async function show(view) {
 async function showRecent(view) {
   const id = /** @type {HTMLInputElement} */ (h("input", { name: "id", placeholder: "correlation id or message id", autocomplete: "off" }));
   const table = new Table([
-    { title: "Begun", cell: (row) => momentLink(link("traces", row.correlation_id), row.time_us), fixed: true, class: "tight" },
+    { title: "Started", cell: (row) => momentLink(link("traces", row.correlation_id), row.time_us), fixed: true, class: "tight" },
     { title: "Asked", cell: (row) => row.topic, fixed: true },
     { title: "Wire", cell: (row) => wireMark(row.wire), fixed: true },
     { title: "By", cell: (row) => row.producer ?? "", fixed: true },
-  ], (row) => row.correlation_id, empty("No request yet", "Traces begin with a request, or with a message that others name as their parent. Ask something: ", h("code", {}, "raceway request checkin.seat '{}'")), "Recent requests");
-  replace(view.root, heading("Traces", "What one message led to, across all wires."),
+  ], (row) => row.correlation_id, empty("No request yet", "A trace starts with a request, or with a message that others name as their parent. Send a request: ", h("code", {}, "raceway request checkin.seat '{}'")), "Recent requests");
+  replace(view.root, heading("Traces", "All messages caused by one message, across all wires."),
     h("div", { class: "card" }, h("form", {
       class: "filters",
       onsubmit: (/** @type {Event} */ event) => {
@@ -47,12 +47,12 @@ async function showOne(view) {
   const whole = found.end_us - found.begin_us;
   const failed = spans.filter((span) => span.error).length;
   replace(view.root, heading("Trace", h("span", { class: "mono" }, found.id), h("div", { class: "actions" }, wires(spans).map(wireMark))),
-    found.truncated ? h("div", { class: "notice" }, "Not all of it: the trace is longer than what was looked at.") : null,
+    found.truncated ? h("div", { class: "notice" }, "Incomplete: the trace is longer than the rows that were searched.") : null,
     h("div", { class: "tiles" }, tile("from first to last", duration(whole)), tile("messages", count(found.messages)), tile("wires", count(wires(spans).length)),
       tile("failed", count(failed), failed ? "bad" : "")),
-    h("div", { class: "card" }, h("h2", {}, `Begun ${time(found.begin_us)}`),
+    h("div", { class: "card" }, h("h2", {}, `Started ${time(found.begin_us)}`),
       spans.length ? h("div", { class: "waterfall" }, axis(whole), h("div", { role: "list" }, spans.map((span) => row(span, found.begin_us, found.end_us))))
-        : empty("Nothing left of it", "Retention may have removed its messages.")));
+        : empty("No messages left", "Retention may have removed its messages.")));
 }
 
 /** @param {number} wholeUs */
