@@ -93,12 +93,12 @@ def test_what_is_published_is_in_the_tables_and_ctrl_c_stops_both_in_order(tmp_p
     progress = (running.data / "pipeline" / "progress.json").read_text()
     assert '"state":"stopped"' in progress
     assert "will be started again" not in running.log
-    assert '"console"' in running.log
+    assert '"console ready"' in running.log
 
 
 def test_without_java_the_bus_runs_alone_and_says_why_in_one_sentence(tmp_path: Path) -> None:
     with up(tmp_path, JAVA_HOME=str(tmp_path / "none")) as running:
-        wait_until(lambda: "runs without tables" in running.log, what="the sentence")
+        wait_until(lambda: "pipeline not started" in running.log, what="the sentence")
         (line,) = [line for line in running.log.splitlines() if "tables" in line]
         assert "Spark needs Java 17 or newer" in line
         assert "apt-get install" in line
