@@ -107,7 +107,10 @@ def test_a_damaged_checkpoint_is_named_and_the_way_out_loses_and_doubles_nothing
             damage(rig.folder, kind)
             add(rig, 100, 600 + number)
             if kind != "no commit":
-                with pytest.raises(PipelineError, match="run `raceway pipeline reset checkpoint`: nothing is lost"):
+                with pytest.raises(
+                    PipelineError,
+                    match="run `raceway pipeline reset checkpoint`: the next run continues from the tables",
+                ):
                     run(spark, rig.folder)
                 told = progress.maybe_read(Folders(rig.folder).progress)
                 assert told is not None
