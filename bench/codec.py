@@ -1,7 +1,7 @@
-"""What the MB, zbus and Seneca codecs cost per message, without sockets. Run: python -m bench.codec [case …]
+"""Cost of the MB, zbus and Seneca codecs per message, without sockets. Run: python -m bench.codec [case …]
 
-Buffers are what one read of a busy socket brings: 256 KiB of messages with 200-byte payloads. Figures are nanoseconds
-of this process per message, best and median of the rounds; nothing of the kernel, the broker or the journal is in them.
+A buffer is like one read of a busy socket: 256 KiB of messages with 200-byte payloads. Figures are nanoseconds of this
+process per message, best and median of the rounds, without kernel, broker and journal.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LIMITS = MbLimits()
 
 
 def buffer(header: Callable[[int], bytes], spread: int) -> tuple[bytes, int]:
-    """Frames up to a buffer's size, and how many there are. Payloads have `spread` different lengths."""
+    """Frames up to a buffer's size, and their number. Payloads have `spread` different lengths."""
     frames: list[bytes] = []
     size = 0
     while size < BUFFER_BYTES:
@@ -78,7 +78,7 @@ def zbus_message(cmd: bytes, payload: bytes, extra: bytes = b"") -> bytes:
 
 
 def zbus_parsing(message: Callable[[int], bytes], at_once: bool = True) -> tuple[Callable[[], object], int]:
-    """All messages in one read, or each in its own."""
+    """A case that parses all messages of a buffer in one read, or each in its own."""
     messages = [message(row) for row in range(700)]
     receiver = zbus.ZbusReceiver(zbus.ZbusLimits())
     reads = [b"".join(messages)] if at_once else messages
@@ -153,7 +153,7 @@ CASES: dict[str, Callable[[], tuple[Callable[[], object], int]]] = {
 
 
 def measure(case: Callable[[], tuple[Callable[[], object], int]]) -> list[float]:
-    """Nanoseconds per message, one figure a round."""
+    """Nanoseconds per message, one figure per round."""
     work, count = case()
     began = time.perf_counter()
     work()

@@ -1,5 +1,7 @@
-"""Cases of `bench.codec` for Seneca: one call a time, as its listeners and callers see them. What a real client of the
-web dialect sends of itself is in the request, so that its price is too."""
+"""Cases of `bench.codec` for Seneca: one call at a time, as listeners and callers see them.
+
+Requests include the headers that a real client of the web dialect sends, so that their cost is included.
+"""
 
 from __future__ import annotations
 
@@ -91,7 +93,7 @@ def as_row() -> tuple[Callable[[], object], int]:
 
 
 def calling(dialect: Dialect) -> tuple[Callable[[], object], int]:
-    """From a row to the bytes for a service."""
+    """From a row to the bytes sent to a service."""
     batch, keys, new = seneca.batch_of(call_of(WEB, {}), b"math.sum"), {"role": "math", "cmd": "sum"}, fresh()
     if dialect is Dialect.TCP:
         return lambda: seneca.call_line(dialect, seneca.outgoing_of(batch, 0, keys, new, NOW)[0]), 1
@@ -107,7 +109,7 @@ def row_of(reply: Reply) -> Batch:
 
 
 def hearing() -> tuple[Callable[[], object], int]:
-    """From a service's answer to a row."""
+    """From a service's HTTP answer to a row."""
     body = seneca.answer_http(call_of(WEB, {}), Result(RESULT), STAMP).body
     return lambda: row_of(seneca.read_http_answer(Dialect.WEB, 200, {}, body)), 1
 
@@ -129,7 +131,7 @@ def hearing_line() -> tuple[Callable[[], object], int]:
 
 
 def hearing_row() -> tuple[Callable[[], object], int]:
-    """From that row to what the requester is told."""
+    """From a row to the outcome for the requester."""
     body = seneca.answer_http(call_of(WEB, {}), Result(RESULT), STAMP).body
     batch = row_of(seneca.read_http_answer(Dialect.WEB, 200, {}, body))
     batch.source = None

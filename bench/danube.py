@@ -2,11 +2,11 @@
 
     python -m bench.danube [--quick] [--data FOLDER] [--only Raceway,grpcio]
 
-"Raceway" is the whole bus: every message is decoded, journalled and synced before it is answered. "Raceway, nothing
-behind" is its gRPC door alone, and "grpcio" a server of grpcio's that decodes nothing, keeps nothing and answers a
-constant: the most that a service built on it can reach. Calls come from h2load, which costs a third of a microsecond
-each; streams are read by a loop that only counts. On the whole bus what is read is a consumer's backlog, ten thousand
-messages each time its stream is opened; the others send the same bytes over and over.
+"Raceway" is the whole bus: every message is decoded, journalled, synced and then answered. "Raceway, nothing behind" is
+its gRPC listener alone, and "grpcio" a server of grpcio that decodes and stores nothing and answers a constant: the
+maximum for a service built on it. Calls come from h2load, at a cost of a third of a microsecond each; streams are read
+by a loop that only counts. From the whole bus a consumer's backlog is read, ten thousand messages each time its stream
+is opened; the other servers repeat the same bytes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GOALS: list[Goal] = [
 
 
 class GrpcSystem(System):
-    """A server of gRPC. `body` is the file with a call of SendMessage that it will accept."""
+    """A gRPC server. `body` is the file with a SendMessage call that it accepts."""
 
     def __init__(
         self, name: str, folder: Path, port: int, process: subprocess.Popen[bytes], producer_id: int,
@@ -71,7 +71,7 @@ STARTS: dict[str, Start] = {
 
 
 class Send:
-    """Calls of SendMessage, so many in flight."""
+    """SendMessage calls with a fixed number in flight."""
 
     def __init__(self, in_flight: int, connections: int = 1) -> None:
         self.key = f"send{in_flight}" + (f"by{connections}" if connections > 1 else "")
@@ -91,7 +91,7 @@ class Send:
 
 
 class Stream:
-    """One stream of messages from the server, as fast as they come."""
+    """Read a server stream as fast as possible."""
 
     key, title, first_count = "stream", "server stream, messages of 300 bytes", 2000
     _size = 300
@@ -128,7 +128,7 @@ def main(
     measures: options.Measures = "",
     save: options.Save = True,
 ) -> None:
-    """Measure calls and streams of gRPC, here and through grpcio's server."""
+    """Measure gRPC calls and streams, of Raceway and of grpcio's server."""
     if quick:
         repeats, seconds, save = 2, 0.3, False
     chosen = [measure for measure in MEASURES if is_chosen(measure.key, measures)]

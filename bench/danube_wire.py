@@ -1,4 +1,4 @@
-"""Danube's calls as bytes, for load that is not to be what is measured: h2load for calls, a bare reader for streams."""
+"""Danube calls as bytes, for load that costs little: h2load for calls, a minimal reader for streams."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
 from raceway.codec.http2_frames import FRAME, PREFACE, field, frame
 
 SEND = "/danube.ProducerService/SendMessage"
-# No method of Danube: a stream of as many messages as are asked for.
+# Not a method of Danube: streams as many messages as requested.
 COUNT = "/bench.Stream/Count"
 RECEIVE = "/danube.ConsumerService/ReceiveMessages"
 TOPIC, BACKLOG_TOPIC = "/default/bench", "/default/bench.backlog"
-# The most messages that may be out without an acknowledgement.
+# Maximum number of unacknowledged messages.
 BACKLOG = 10_000
 PAYLOAD = bytes(200)
 _WINDOW = 2**31 - 1
 
 
 def prefixed(message: bytes) -> bytes:
-    """A message in the body of a call."""
+    """A message with the length prefix of gRPC."""
     return b"\0" + len(message).to_bytes(4, "big") + message
 
 
 def send_message(producer_id: int, topic: str = TOPIC) -> bytes:
-    """What the Python client sends for a payload of 200 bytes."""
+    """The SendMessage request of the Python client for a payload of 200 bytes."""
     message = StreamMessage(
         request_id=2,
         msg_id=MsgID(producer_id=producer_id, topic_name=topic, broker_addr="http://127.0.0.1:6650"),
@@ -64,7 +64,7 @@ def send_message(producer_id: int, topic: str = TOPIC) -> bytes:
 
 
 def create_producer(port: int, reliable: bool, topic: str = TOPIC) -> int:
-    """The id of a producer on a topic that is made if it is not there."""
+    """Create a producer, and its topic if necessary; return its id."""
     strategy = Reliable if reliable else NonReliable
     request = ProducerRequest(request_id=1, producer_name="bench", topic_name=topic, dispatch_strategy=strategy)
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -79,7 +79,7 @@ def maybe_h2load() -> str | None:
 
 
 def h2load(port: int, body: Path, count: int, in_flight: int, connections: int) -> Work:
-    """`count` calls of SendMessage with that body. Raises ConnectionError when one was not answered with OK."""
+    """Make `count` SendMessage calls with that body. Raises ConnectionError unless all are answered with OK."""
     program = maybe_h2load()
     assert program is not None
     command = [program, "-n", str(count), "-c", str(connections), "-m", str(in_flight // connections), "-d", str(body)]
@@ -96,7 +96,7 @@ def h2load(port: int, body: Path, count: int, in_flight: int, connections: int) 
 
 
 class Http2:
-    """A connection with windows so wide that they are never waited for."""
+    """A connection with flow-control windows so large that they never block."""
 
     def greet(self, peer: socket.socket) -> None:
         peer.sendall(PREFACE + h2.settings([(h2.INITIAL_WINDOW_SIZE, _WINDOW)]) + h2.window_update(0, 2**30))
@@ -116,7 +116,7 @@ def call(stream: int, path: str, message: bytes) -> bytes:
 
 
 def frames(peer: socket.socket) -> Iterator[tuple[int, int, int, int]]:
-    """Kind, flags, stream and size of each frame that comes; what must be answered is."""
+    """Yield kind, flags, stream and size of each received frame; answers PING and SETTINGS."""
     rest = b""
     while more := peer.recv(READ_BYTES):
         data, at = rest + more, 0
@@ -137,7 +137,7 @@ def frames(peer: socket.socket) -> Iterator[tuple[int, int, int, int]]:
 
 
 def read_stream(pipe: Connection, peer: socket.socket, wire: Http2, count: int, size: int) -> Work:
-    """Ask for a stream of messages and read it to its end; what comes is counted in bytes."""
+    """Request a stream of messages and read it to its end, counting bytes."""
     cpu = wait_for_go(pipe)
     began = time.monotonic()
     peer.sendall(call(1, COUNT, b"%d %d" % (count, size)))
@@ -156,14 +156,14 @@ def read_stream(pipe: Connection, peer: socket.socket, wire: Http2, count: int, 
 
 
 class Backlog(NamedTuple):
-    """As many messages as may be out without an acknowledgement, and their bytes with the prefixes of gRPC."""
+    """The maximum number of unacknowledged messages, and their size including gRPC prefixes."""
 
     consumer_id: int
     size: int
 
 
 def make_backlog(port: int, folder: Path) -> Backlog:
-    """A subscription whose messages nobody acknowledges: whoever opens its stream is given all of them."""
+    """Create a subscription with unacknowledged messages, all of which are delivered whenever its stream is opened."""
     producer_id = create_producer(port, reliable=True, topic=BACKLOG_TOPIC)
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
         wanted = ConsumerRequest(topic_name=BACKLOG_TOPIC, consumer_name="bench", subscription="bench")
@@ -185,7 +185,7 @@ def make_backlog(port: int, folder: Path) -> Backlog:
 
 
 def read_backlog(pipe: Connection, peer: socket.socket, wire: Http2, times: int, backlog: Backlog) -> Work:
-    """Open the stream of a consumer, read all that it is given, leave it and open it again."""
+    """Repeatedly open the stream of a consumer, read its backlog, and close it."""
     request = ReceiveRequest(consumer_id=backlog.consumer_id).SerializeToString()
     cpu = wait_for_go(pipe)
     began = time.monotonic()

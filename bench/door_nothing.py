@@ -1,8 +1,8 @@
-"""Our gRPC door with nothing behind it: what HTTP/2 and gRPC themselves cost here.
+"""Raceway's gRPC listener without a broker: the cost of HTTP/2 and gRPC alone.
 
     python -m bench.door_nothing PORT
 
-The same two methods as `bench.grpc_nothing`.
+Has the two methods of `bench.grpc_nothing`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def send(session: GrpcSession, calls: list[Call]) -> None:
 
 
 class Counting:
-    """One stream of messages, sent as there is room."""
+    """A stream of messages, sent as its window allows."""
 
     def __init__(self, session: GrpcSession, stream: int, number: int, size: int) -> None:
         self._left, self._message = number, bytes(size)

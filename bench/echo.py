@@ -1,4 +1,4 @@
-"""A bare TCP echo on uvloop: the floor under any request → answer figure. Run: python -m bench.echo PORT"""
+"""A bare TCP echo on uvloop: the lower bound of any request → answer figure. Run: python -m bench.echo PORT"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import uvloop
 
 class Echo(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._write = cast(asyncio.Transport, transport).write  # uvloop's transports are no subclasses of asyncio's
+        self._write = cast(asyncio.Transport, transport).write  # uvloop's transports are not subclasses of asyncio's
 
     def data_received(self, data: bytes) -> None:
         self._write(data)

@@ -1,9 +1,9 @@
-"""One publisher, fifty subscribers: what a stalled one and one that reads a byte a second cost the others.
+"""One publisher, fifty subscribers: the effect of a stalled and of a very slow subscriber on the others.
 
     python -m bench.fanout [--count 200000] [--only Raceway,NATS]
 
-Each system is measured twice in one run: with fifty healthy subscribers, and with forty-eight beside one that reads
-nothing and one that reads a byte a second. Only healthy ones are counted. Read the ratios: rates depend on the machine.
+Each system is measured twice in one run: with fifty healthy subscribers, and with forty-eight plus one that reads
+nothing and one that reads a byte per second. Only healthy ones are counted. Compare ratios, not rates.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ STARTS: dict[str, Start] = {"Raceway": systems.raceway, "Mosquitto QoS 0": syste
 
 
 def main(count: Annotated[int, typer.Option(help="Messages of 200 bytes.")] = 20_000, only: options.Only = "") -> None:
-    """Measure the fan-out, here and through the peers that are present."""
-    table = Table("system", "healthy alone, deliveries/s", "beside two slow ones", "ratio", "cut off")
+    """Measure the fan-out of Raceway and of the installed peers."""
+    table = Table("system", "healthy alone, deliveries/s", "with two slow ones", "ratio", "disconnected")
     folder = Path(tempfile.mkdtemp(prefix="fanout-"))
     with ExitStack() as undo:
         undo.callback(shutil.rmtree, folder)
@@ -59,7 +59,7 @@ def main(count: Annotated[int, typer.Option(help="Messages of 200 bytes.")] = 20
 
 
 def measure(system: System, topic: bytes, count: int, healthy: int, *, slow: bool) -> tuple[float, int]:
-    """Deliveries a second to the healthy ones, and how many of these were cut off before they had everything."""
+    """Deliveries per second to healthy subscribers, and how many of them were disconnected early."""
     wire = system.publishing
     assert wire is not None
     buffer, _ = load.encode(count, wire.publishes, topic)
@@ -95,7 +95,7 @@ def crawl(peer: socket.socket, over: threading.Event) -> None:
 
 
 def read_all(peers: list[socket.socket], count: int) -> int:
-    """Until each has as many ends of messages as were sent, or is cut off. Gives how many were."""
+    """Read until each subscriber has received every message or is disconnected; return how many were."""
     left, lost, end = dict.fromkeys(peers, count), 0, time.monotonic() + LONGEST_S
     with selectors.DefaultSelector() as selector:
         for peer in peers:

@@ -1,8 +1,8 @@
-"""grpcio's server with nothing behind it: its ceiling. Bytes in, a constant out, no message decoded.
+"""A grpcio server that does nothing: the upper bound of grpcio. Bytes in, a constant out, no message decoded.
 
     python -m bench.grpc_nothing PORT
 
-`SendMessage` answers at once; `Count` streams as many messages of so many bytes as it is asked for (`1000 200`).
+`SendMessage` answers at once; `Count` streams the requested number and size of messages (`1000 200`).
 """
 
 from __future__ import annotations

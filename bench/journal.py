@@ -1,7 +1,7 @@
-"""What the journal costs and bears. Run: python -m bench.journal [cost | commit | read | open …]
+"""Cost and throughput of the journal. Run: python -m bench.journal [cost | commit | read | open …]
 
-Rows are as an MB wire makes them: 200-byte payloads, 36-byte ids, batches of 900 rows (one read of a busy socket).
-`cost` counts processor time of this process without any disk; the others use a temporary folder beside the results.
+Rows are like those of the MB wire: 200-byte payloads, 36-byte ids, batches of 900 rows (one read of a busy socket).
+`cost` measures CPU time of this process without a disk; the others use a temporary folder beside the results.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RESULTS = Path(__file__).parent / "results"
 
 
 def pool() -> list[tuple[list[bytes], list[bytes]]]:
-    """Ids and payloads of some batches."""
+    """Ids and payloads of several batches."""
     return [
         ([os.urandom(18).hex().encode() for _ in range(ROWS)], [os.urandom(PAYLOAD) for _ in range(ROWS)])
         for _ in range(POOL)
@@ -61,7 +61,7 @@ def batch_of(columns: tuple[list[bytes], list[bytes]], topic: bytes | list[bytes
 
 
 class Owner:
-    """Takes the writer's calls on this thread."""
+    """Runs the writer's calls on this thread."""
 
     def __init__(self) -> None:
         self._calls: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -90,7 +90,7 @@ def temporary_folder() -> Iterator[Path]:
 
 
 class _Unwritten(Intake):
-    """An intake whose blocks go nowhere."""
+    """An intake whose blocks are discarded."""
 
     block: OpenBlock
 
@@ -118,7 +118,7 @@ def cost_of_block(batches: int, topic: bytes | list[bytes]) -> tuple[float, floa
 
 
 def cost_of_plain_block(batches: int) -> float:
-    """As in the first trial: lists per column, `from_buffers`, one Arrow record batch, one CRC-32; ns per row."""
+    """Nanoseconds per row of the first prototype: lists per column, `from_buffers`, one record batch, one CRC-32."""
     columns = pool()
     figures = []
     schema = pa.schema([("time", pa.int64()), *((name, pa.binary()) for name in ("topic", "id", "payload"))])
@@ -150,7 +150,7 @@ def cost(console: Console) -> None:
     for title, batches, topic in cases:
         appending, encoding = cost_of_block(batches, topic)
         table.add_row(title, f"{appending:.0f}", f"{encoding:.0f}", f"{appending + encoding:.0f}")
-    table.add_row("72 batches, as in the first trial", "", "", f"{cost_of_plain_block(72):.0f}")
+    table.add_row("72 batches, as in the first prototype", "", "", f"{cost_of_plain_block(72):.0f}")
     console.print(table)
 
 
@@ -158,7 +158,7 @@ def cost(console: Console) -> None:
 
 
 class Window:
-    """Counts batches on their way."""
+    """Counts batches in flight."""
 
     def __init__(self) -> None:
         self.waiting = 0
@@ -172,7 +172,7 @@ class Window:
 
 
 def commit_rate(folder: Path, durability: Durability, in_flight: int, seconds: float) -> tuple[float, Journal]:
-    """Rows a second with so many batches on their way; the journal is closed afterwards."""
+    """Rows per second with so many batches in flight; closes the journal."""
     owner, columns, window = Owner(), pool(), Window()
     settings = config.Journal(folder=str(folder / durability), durability=durability, seal=False)
     journal = open_journal(settings, owner.post)
@@ -215,7 +215,7 @@ def commit_and_wait(journal: Journal, owner: Owner) -> None:
 
 
 def fill(folder: Path, size: int, batches_per_block: int) -> int:
-    """Write about `size` bytes; how many rows."""
+    """Write about `size` bytes and return the number of rows."""
     owner, columns = Owner(), pool()
     journal = open_journal(config.Journal(folder=str(folder), durability="os", seal=False), owner.post)
     sent = 0
@@ -229,7 +229,7 @@ def fill(folder: Path, size: int, batches_per_block: int) -> int:
 
 
 def read(console: Console) -> None:
-    table = Table("2 GB behind", "rows/s", "memory MB", title="reading from another process", title_justify="left")
+    table = Table("2 GB of backlog", "rows/s", "memory MB", title="reading from another process", title_justify="left")
     with temporary_folder() as folder:
         rows = fill(folder, 2_000_000_000, 120)
         for name in ("all columns", "payload", "topic and offset", "one topic"):
@@ -240,7 +240,7 @@ def read(console: Console) -> None:
 
 
 def _read_all(folder: Path, what: str, rows: int) -> tuple[float, float]:
-    """Rows a second, and by how many megabytes this process grew at most."""
+    """Rows per second, and the peak memory growth of this process in MB."""
     columns = {"payload": ["payload"], "topic and offset": ["topic", "offset"]}.get(what)
     before = _peak_kib()
     reader = Reader(folder)
@@ -256,7 +256,7 @@ def _read_all(folder: Path, what: str, rows: int) -> tuple[float, float]:
 
 
 def _peak_kib() -> int:
-    """The most memory this program has had. (What `getrusage` says includes the process it was forked from.)"""
+    """Peak memory of this program. (`getrusage` includes the process it was forked from.)"""
     status = Path("/proc/self/status").read_text()
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM"))
 
@@ -275,7 +275,7 @@ def fill_with_small_blocks(folder: Path, blocks: int) -> None:
 
 
 def crash(folder: Path) -> None:
-    """In a process of its own: write a little more, so that the saved index is behind, and die without closing."""
+    """Write a little more in a new process, so that the saved index is stale, and exit without closing."""
     owner = Owner()
     journal = open_journal(config.Journal(folder=str(folder), seal=False, segment_bytes=2**40), owner.post)
     for _ in range(100):
@@ -285,7 +285,7 @@ def crash(folder: Path) -> None:
 
 
 def opening(folder: Path, *lost: str) -> tuple[float, float]:
-    """Seconds until a new process has the journal open without the files that match `lost`, and its peak in MB."""
+    """Seconds for a new process to open the journal without the files that match `lost`, and its peak memory in MB."""
     for path in itertools.chain(*map(folder.glob, lost)):
         path.unlink()
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as process:

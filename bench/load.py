@@ -1,8 +1,8 @@
 """The load: one process per connection, raw blocking sockets, whole buffers out, counted bytes in.
 
-Each role is a function that runs in its own forked process and speaks to the measuring process over a pipe: it says
-when it is connected, starts on a word, and returns times of the system-wide monotonic clock, so that "first byte sent"
-in one process and "last byte received" in another can be subtracted. Buffers are encoded before the fork.
+Each role is a function in its own forked process, connected to the measuring process by a pipe: it reports that it is
+connected, starts on a signal, and returns times of the system-wide monotonic clock, so that "first byte sent" of one
+process and "last byte received" of another can be subtracted. Buffers are encoded before the fork.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _fork = multiprocessing.get_context("fork")
 
 
 class Work(msgspec.Struct):
-    """What a role did: when it began and ended (seconds, monotonic), CPU seconds it used, single latencies in µs."""
+    """Result of a role: start and end (seconds, monotonic), CPU seconds, and single latencies in µs."""
 
     began: float
     ended: float
@@ -48,7 +48,7 @@ class Client:
     def _expect(self, timeout_s: float = TIMEOUT_S) -> Any:
         if not self._pipe.poll(timeout_s):
             self.stop()
-            raise TimeoutError(f"a load process said nothing for {timeout_s:g} s")
+            raise TimeoutError(f"no response of a load process for {timeout_s:g} s")
         try:
             kind, value = self._pipe.recv()
         except EOFError:
@@ -66,7 +66,7 @@ class Client:
         return work
 
     def stop(self) -> None:
-        """End a role that would go on (the responder), or one that failed."""
+        """End a role that runs indefinitely (the responder), or one that failed."""
         if self._process.is_alive():
             self._process.terminate()
         self._process.join()
@@ -107,7 +107,7 @@ def encode(count: int, make: Callable[..., list[bytes]], *topic: bytes) -> tuple
 
 
 def flood(pipe: Connection, peer: socket.socket, wire: Publishing, buffer: bytes) -> Work:
-    """Send everything as fast as the server takes it. Stays connected until told, so that nothing is cut."""
+    """Send everything as fast as the server accepts it. Stays connected until told, so that no data is lost."""
     cpu = wait_for_go(pipe)
     began = time.monotonic()
     peer.sendall(buffer)
@@ -124,7 +124,7 @@ def flood(pipe: Connection, peer: socket.socket, wire: Publishing, buffer: bytes
 
 
 def drain(pipe: Connection, peer: socket.socket, wire: Publishing, topic: bytes, count: int) -> Work:
-    """Subscribe and count messages until all have come. A message of our own proves that the subscription stands."""
+    """Subscribe and count messages until all have arrived. A test message proves that the subscription is active."""
     wire.subscribe(peer, topic)
     peer.sendall(wire.publishes(topic)[0])
     while END not in peer.recv(READ_BYTES):
@@ -145,13 +145,13 @@ def drain(pipe: Connection, peer: socket.socket, wire: Publishing, topic: bytes,
 def acknowledge(
     pipe: Connection, peer: socket.socket, wire: Acknowledged, buffer: bytes, size: int, window: int
 ) -> Work:
-    """Publish with at most `window` unacknowledged; ends when all are acknowledged."""
+    """Publish with at most `window` unacknowledged messages until all are acknowledged."""
     wire.await_acknowledgements(peer)
     return _send_in_window(pipe, peer, buffer, size, window, wire.ack_mark)
 
 
 def ask(pipe: Connection, peer: socket.socket, wire: Asking, buffer: bytes, size: int, window: int) -> Work:
-    """Send requests with at most `window` unanswered; ends when all are answered."""
+    """Send requests with at most `window` unanswered ones until all are answered."""
     wire.await_answers(peer)
     return _send_in_window(pipe, peer, buffer, size, window, END)
 
@@ -164,7 +164,7 @@ def _send_in_window(
     peer.setblocking(False)
     poll = select.poll()
     sent, end, span = 0, len(buffer), window * size
-    answered = 0  # in bytes of what was sent, so that the loop multiplies once
+    answered = 0  # in bytes sent, so that the loop needs one multiplication
     began = time.monotonic()
     while answered < end:
         allowed = min(end, answered + span)
@@ -189,7 +189,7 @@ def _send_in_window(
 
 
 def consume(pipe: Connection, peer: socket.socket, wire: Queueing, name: bytes, rows: int, count: int) -> Work:
-    """Take `count` messages by requests for `rows` of them; with more than one, the next request is always there."""
+    """Take `count` messages in requests for `rows`; with more than one, the next request is always outstanding."""
     wire.await_messages(peer)
     cpu = wait_for_go(pipe)
     request, mark, into = wire.take(name, rows), wire.reply_mark, bytearray(READ_BYTES)
@@ -212,7 +212,7 @@ def consume(pipe: Connection, peer: socket.socket, wire: Queueing, name: bytes, 
 
 
 def ping(pipe: Connection, peer: socket.socket, wire: Asking, buffer: bytes, size: int) -> Work:
-    """One request at a time, each round trip timed."""
+    """Send one request at a time and time each round trip."""
     wire.await_answers(peer)
     cpu = wait_for_go(pipe)
     latencies, clock = [], time.perf_counter_ns
@@ -227,7 +227,7 @@ def ping(pipe: Connection, peer: socket.socket, wire: Asking, buffer: bytes, siz
 
 
 def respond(pipe: Connection, peer: socket.socket, wire: Answering) -> Work:
-    """Answer every request until stopped; a whole read buffer is answered in one write."""
+    """Answer every request until stopped, a whole read buffer per write."""
     answers = wire.serve_requests(peer)
     tail = b"\r\n" if END + b"\r\n" in wire.requests()[0] else b""
     pipe.send(("ready", None))

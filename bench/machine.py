@@ -1,4 +1,4 @@
-"""On what a benchmark ran: printed above its table and kept with its results."""
+"""Description of the machine a benchmark ran on, printed above its table and stored with its results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGES = ("raceway", "pyarrow", "uvloop", "picows", "msgspec", "google-crc32c"
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Processor, kernel, disk under `folder`, versions, and how busy the machine was before."""
+    """Processor, kernel, disk under `folder`, versions, and the load at the start."""
     memory = psutil.virtual_memory().total / 2**30
     return {
         "date": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d %H:%M UTC"),
@@ -40,7 +40,7 @@ def _processor() -> str:
 
 
 def file_system(folder: Path) -> str:
-    """Type of the file system that holds `folder`: a tmpfs would make every sync free."""
+    """Type of the file system of `folder`: on tmpfs every sync would be free."""
     best = max(
         (part for part in psutil.disk_partitions(all=True) if folder.resolve().is_relative_to(part.mountpoint)),
         key=lambda part: len(part.mountpoint),
@@ -49,7 +49,7 @@ def file_system(folder: Path) -> str:
 
 
 def sync_us(folder: Path, rounds: int = 50) -> float:
-    """Median time of a small append and its sync: the clock of everything that is acknowledged after a sync."""
+    """Median time of a small append and its sync, which bounds every acknowledgement after a sync."""
     path, times = folder / "sync-probe", []
     file = os.open(path, os.O_CREAT | os.O_WRONLY | os.O_TRUNC)
     try:

@@ -1,4 +1,4 @@
-"""What is measured on a running system. Each measure opens fresh connections, runs once, and gives one `Sample`."""
+"""Measures of a running system. Each opens new connections, runs once, and returns one `Sample`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from bench.systems import TOPIC, System
 
 
 class Sample(msgspec.Struct):
-    """One run: messages a second; CPU µs per message in the server and in the load processes; percentiles if timed."""
+    """A single run: messages per second; CPU µs per message of server and load; percentiles if timed."""
 
     rate: float
     server_us: float
@@ -26,7 +26,7 @@ class Sample(msgspec.Struct):
 
 
 class Measure(Protocol):
-    """A kind of run. `first_count` is small: it warms up and tells how many messages fill a run."""
+    """A kind of run. `first_count` is small: it warms up and determines how many messages fill a run."""
 
     key: str
     title: str
@@ -38,7 +38,7 @@ class Measure(Protocol):
 
 
 class Deliver:
-    """One publisher that waits for nothing, one subscriber; the clock stops when the last message is there."""
+    """A publisher without acknowledgements and a subscriber; ends when the last message has arrived."""
 
     key, title, first_count = "deliver", "publish → deliver", 20_000
 
@@ -64,15 +64,15 @@ class Deliver:
 
 
 class Acknowledge:
-    """One publisher with a bounded number of unacknowledged messages; the clock stops at the last acknowledgement.
+    """A publisher with a bounded number of unacknowledged messages; ends with the last acknowledgement.
 
-    MB answers a publish that nobody subscribed to with an error, so one subscriber receives everything meanwhile, on
-    every system alike. `subscribed=False` leaves it out, for peers that can.
+    MB answers a publish without subscribers with an error, so on every system one subscriber receives everything.
+    `subscribed=False` omits it, for peers that can.
     """
 
     def __init__(self, window: int, subscribed: bool = True) -> None:
         self.key = f"ack{window}" + ("" if subscribed else "alone")
-        self.title = f"publish → acknowledgement, {window:,} in flight" + ("" if subscribed else ", nobody subscribed")
+        self.title = f"publish → acknowledgement, {window:,} in flight" + ("" if subscribed else ", no subscriber")
         self.first_count = 2 * window + 200
         self._window, self._subscribed = window, subscribed
 
@@ -97,7 +97,7 @@ class Acknowledge:
 
 
 class Ask:
-    """One requester, one responder (for the echo: none). With a single request in flight each round trip is timed."""
+    """A requester and a responder (none for the echo). With one request in flight each round trip is timed."""
 
     def __init__(self, window: int) -> None:
         self.key, self.title = f"ask{window}", f"request → answer, {window} in flight"
@@ -132,7 +132,7 @@ class Ask:
 
 @contextmanager
 def connected() -> Iterator[list[Client]]:
-    """Clients that end with the measure, whatever happens."""
+    """Connect clients for the duration of the context."""
     clients: list[Client] = []
     try:
         yield clients

@@ -1,4 +1,4 @@
-"""The options that every comparison of `bench/` takes."""
+"""Options shared by all comparisons of `bench/`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import typer
 
 Data = Annotated[Path, typer.Option(help="Folder on a real disk for the servers' files.")]
 Repeats = Annotated[int, typer.Option(help="Runs of each measure on each system.")]
-Seconds = Annotated[float, typer.Option(help="About how long one run lasts.")]
-Quick = Annotated[bool, typer.Option(help="Two short runs of each: shows that it works, proves little.")]
-Only = Annotated[str, typer.Option(help="Systems to keep, by the start of their names, with commas.")]
-Measures = Annotated[str, typer.Option(help="Measures to keep, by the start of their keys, with commas.")]
-Save = Annotated[bool, typer.Option(help="Keep the result under bench/results/.")]
+Seconds = Annotated[float, typer.Option(help="Approximate duration of one run, in seconds.")]
+Quick = Annotated[bool, typer.Option(help="Two short runs of each, to check that it works; the figures mean little.")]
+Only = Annotated[str, typer.Option(help="Systems to measure: prefixes of their names, separated by commas.")]
+Measures = Annotated[str, typer.Option(help="Measures to run: prefixes of their keys, separated by commas.")]
+Save = Annotated[bool, typer.Option(help="Save the result under bench/results/.")]
 
 DATA = Path("data/bench")

@@ -1,11 +1,11 @@
-"""End to end through real sockets on loopback: what a message costs here, and beside the servers people know.
+"""End to end through real sockets on loopback: the cost of a message, compared with well-known servers.
 
     python -m bench.path [--quick] [--trial SCRIPT] [--data FOLDER] [--only Raceway,NATS]
 
 All servers are started first, each in its own folder, and are idle while another is measured. Every measure runs on
-each system in turn, then again, so that a change in the machine's mood falls on all alike; the first, short turn only
-warms up and finds how many messages fill a run. Server and load share the cores as the kernel likes: nothing is
-pinned. CPU time per message is printed beside each rate, because it depends less on that sharing.
+each system in turn, repeatedly, so that changes of the machine's speed affect all alike; the first, short turn only
+warms up and determines how many messages fill a run. Server and load share the cores; nothing is pinned. CPU time per
+message is printed beside each rate, because it depends less on that sharing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ GOALS: list[report.Goal] = [
     ("ask1", "p50_us", "uvloop echo", 4.0, False),
 ]
 RESULTS = Path(__file__).parent / "results"
-# Above this share of one core used by others before a run, figures are not worth keeping.
+# Share of one core used by other processes above which a warning is printed.
 BUSY_PERCENT = 15.0
 MAX_COUNT = 500_000
 # Wide enough for the tables when the output is a file.
@@ -46,7 +46,7 @@ console = Console(width=None if sys.stdout.isatty() else 130)
 
 def main(
     data: options.Data = options.DATA,
-    trial: Annotated[Path | None, typer.Option(help="A yardstick server script that listens on port 25001.")] = None,
+    trial: Annotated[Path | None, typer.Option(help="Script of a reference server that listens on port 25001.")] = None,
     repeats: options.Repeats = 5,
     seconds: options.Seconds = 0.6,
     quick: options.Quick = False,
@@ -54,7 +54,7 @@ def main(
     measures: options.Measures = "",
     save: options.Save = True,
 ) -> None:
-    """Measure the path of a message, here and through the peers that are present."""
+    """Measure the path of a message in Raceway and in the installed peers."""
     if quick:
         repeats, seconds, save = 2, 0.3, False
     chosen = [m for m in MEASURES if is_chosen(m.key, measures)]
@@ -72,7 +72,7 @@ def compare(
     seconds: float,
     save: bool,
 ) -> None:
-    """One run of a comparison: start, measure in turns, print, and keep under `name` if wanted."""
+    """Run a comparison: start the servers, measure in turns, print, and optionally save under `name`."""
     data.mkdir(parents=True, exist_ok=True)
     data = data.resolve()
     facts = machine.describe(data) | systems.versions()
@@ -87,7 +87,7 @@ def compare(
     result = report.Report(name, facts, [(m.key, m.title) for m in chosen], goals, runs.samples, absent)
     result.print(console)
     if runs.busiest > BUSY_PERCENT:
-        console.print(f"[yellow]The machine was busy ({runs.busiest:.0f} %): repeat this when it is alone.[/]")
+        console.print(f"[yellow]The machine was busy ({runs.busiest:.0f} %): repeat the run when it is idle.[/]")
     if save:
         console.print(f"Saved: {result.save(RESULTS)}")
 
@@ -109,7 +109,7 @@ def _starts(trial: Path | None) -> dict[str, Start]:
 
 
 def _start_all(undo: ExitStack, folder: Path, starts: dict[str, Start], only: str) -> tuple[list[System], list[str]]:
-    """The servers whose names begin as `only` says; those that run, and the names of those that are not installed."""
+    """Start the servers whose names match `only`; return those that run and the names of those not installed."""
     port = free_port_base()
     running, absent = [], []
     for number, (name, start) in enumerate(starts.items()):
@@ -141,7 +141,7 @@ class Runs:
                 self._measure(measure, lambda text: progress.update(task, description=text, advance=1))
 
     def _measure(self, measure: Measure, show: Callable[[str], object]) -> None:
-        """One measure: a short turn of each system to find its pace, then the turns that count."""
+        """Run one measure: a short turn per system to determine its pace, then the turns that count."""
         able = [system for system in self._running if measure.suits(system)]
         counts: dict[str, int] = {}
         samples = self.samples[measure.key] = {system.name: [] for system in able}
@@ -160,7 +160,7 @@ class Runs:
 
 
 def _busy_percent(interval_s: float = 0.2) -> float:
-    """What others use of the cores just now, in percent of one core. Our own servers are idle at this moment."""
+    """CPU use of other processes in percent of one core, while the servers are idle."""
     before = os.times()
     share = float(psutil.cpu_percent(interval_s)) * (os.cpu_count() or 1)
     after = os.times()

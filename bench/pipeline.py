@@ -1,4 +1,4 @@
-"""The pipeline beside Spark's own work on the same rows, in one run on one machine.
+"""The pipeline, compared with Spark's own processing of the same rows in one run on one machine.
 
     python -m bench.pipeline [bronze | import | scale …] [--rows N] [--millions 1,5,10] [--memory 4g] [--quick]
 
@@ -6,8 +6,8 @@ bronze   journal → bronze.messages, alternating with Spark copying the same ro
 import   raw MB frames → bronze.messages, beside a Python UDF and Polars (bench/pipeline_import.py)
 scale    journal → all nine tables for one, five and ten million rows: seconds per million must not grow
 
-What to believe is the ratio within one run: absolute times depend on the machine and on who else uses it. The rows are
-those of a small shop on MB: publishes, requests and their answers, 200 bytes of payload, ids of 36 characters.
+Compare ratios within one run: absolute times depend on the machine and its load. The rows are those of a small shop on
+MB: publishes, requests and their answers, 200 bytes of payload, ids of 36 characters.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from raceway.pipeline.progress import Progress
 from raceway.pipeline.spark import session
 from raceway.pipeline.tables import MESSAGES, Derived
 
-# Of a batch of the generator: half are publishes, a quarter requests, a quarter their answers.
+# Rows of a generated batch: half are publishes, a quarter requests, a quarter their answers.
 STEP = 2000
 TOPICS = [b"orders.created", b"orders.paid", b"stock.moved", b"parcels.sent", b"baggage.events"]
 PAYLOAD = (
     b'{"order":1%09d,"customer":"c%06d","items":[{"sku":"A-17","n":2},{"sku":"B-4","n":1}],"total":%7d,"note":"%s"}'
 )
-# Time that passes from one batch of the generator to the next: a thousand messages a second.
+# Time between two generated batches: a thousand messages per second.
 STEP_US = STEP * 1000
-# Rows of a run before those of `scale` that nobody counts: a JVM takes its time to get warm.
+# Rows of a warm-up run of the JVM, which is not counted.
 WARMING = 300_000
 
 
 class Clock:
-    """Time goes on with the rows, so that tables by minute and hour have their share of work."""
+    """A clock that advances with the rows, so that tables by minute and hour have typical work."""
 
     def __init__(self) -> None:
         self.now_us = wall_clock_us() - 6 * 3600 * MILLION
@@ -65,7 +65,7 @@ class Clock:
 
 
 def fill(folder: Path, rows: int) -> None:
-    """A journal of so many rows, with everything the tables are made of."""
+    """Write a journal of so many rows that feed every table."""
     owner, clock = Owner(), Clock()
     journal = open_journal(config.Journal(folder=str(folder), durability="os", seal=False), owner.post, clock)
     for number in range(rows // STEP):
@@ -93,7 +93,7 @@ def _batch(number: int, first: int) -> Batch:
         version=b"1.0.0",
         producer=[b"shop-%02d" % (n % 20) for n in range(STEP)],
         message_id=ids[: half + quarter] + asked,
-        # Each fourth publish was caused by the one before.
+        # Every fourth publish has its predecessor as parent.
         parent_id=[ids[n - 1] if n % 4 == 3 else None for n in range(half)] + [None] * (2 * quarter),
         correlation_id=[ids[n - n % 4] if n % 4 else None for n in range(half)] + [None] * quarter + asked,
         answers=[None] * (half + quarter) + [first + half + n for n in range(quarter)],
@@ -103,7 +103,7 @@ def _batch(number: int, first: int) -> Batch:
 
 
 class Steps:
-    """Hears what a run tells: seconds of each table, over all batches."""
+    """Collects the seconds spent on each table, over all batches."""
 
     def __init__(self) -> None:
         self._batches: dict[int, dict[str, float]] = {}
@@ -118,7 +118,7 @@ class Steps:
 
 
 def run(spark: SparkSession, folder: Path, tables: tuple[Derived, ...], batch: int) -> tuple[float, dict[str, float]]:
-    """Seconds of a whole run from nothing, and those of each table."""
+    """Seconds of a whole run on empty tables, and those of each table."""
     steps = Steps()
     order = Order(config.Pipeline(max_records=batch), once=True, tables=tables)
     for name in ("tables", "notes", "links", "active", "checkpoint"):
@@ -129,7 +129,7 @@ def run(spark: SparkSession, folder: Path, tables: tuple[Derived, ...], batch: i
 
 
 def copy_seconds(spark: SparkSession, folder: Path, target: Path) -> float:
-    """Spark copies the same rows with its own reader and its own writer."""
+    """Seconds for Spark to copy the same rows with its own reader and writer."""
     shutil.rmtree(target, ignore_errors=True)
     began = time.monotonic()
     spark.read.parquet(Folders(folder).table(MESSAGES)).drop("range").write.option("compression", "snappy").parquet(
@@ -165,7 +165,7 @@ def measure_scale(spark: SparkSession, sizes: list[int], batch: int, memory: str
 
 
 def jvm_peak_mib() -> float:
-    """What the JVM of this process has held at most."""
+    """Peak memory of the JVM of this process."""
     peaks = [0]
     for child in psutil.Process().children(recursive=True):
         if child.name() == "java":
@@ -195,13 +195,15 @@ def main(
     what: Annotated[list[str] | None, typer.Argument(help="bronze, import, scale. Default: all.")] = None,
     rows: Annotated[int, typer.Option(help="Rows of bronze, frames of import.")] = 2 * MILLION,
     rounds: Annotated[int, typer.Option(help="Rounds of bronze and import.")] = 3,
-    millions: Annotated[str, typer.Option(help="Million rows of the runs of scale, with commas.")] = "1,5,10",
+    millions: Annotated[
+        str, typer.Option(help="Sizes of the runs of scale in million rows, separated by commas.")
+    ] = "1,5,10",
     batch: Annotated[int, typer.Option(help="Rows of one batch.")] = config.Pipeline().max_records,
     memory: Annotated[str, typer.Option(help="Memory of Spark's driver.")] = "4g",
-    quick: Annotated[bool, typer.Option("--quick", help="A hundredth of it, to see that it runs.")] = False,
-    save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
+    quick: Annotated[bool, typer.Option("--quick", help="A hundredth of the rows, to check that it works.")] = False,
+    save: Annotated[bool, typer.Option(help="Save the result under bench/results/.")] = True,
 ) -> None:
-    """Measure, print beside what is known from earlier runs, and keep."""
+    """Measure, print together with stored results of earlier runs, and save."""
     sizes = [int(float(each) * MILLION) for each in millions.split(",")]
     if quick:
         rows, sizes, rounds, batch, save = 20_000, [10_000, 20_000], 1, 10_000, False
@@ -217,7 +219,7 @@ def main(
         if "scale" in chosen:
             for found in measure_scale(spark, sizes, batch, memory, console):
                 results.add(found)
-                if save:  # long runs: what is done is done
+                if save:  # saved after each part: runs are long
                     results.save(RESULTS)
         spark.stop()
     results.print(console)

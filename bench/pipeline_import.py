@@ -1,9 +1,9 @@
-"""Raw MB frames into bronze: ours, a Python UDF called row by row, and Polars in one process.
+"""Raw MB frames to bronze: the importer, a Python UDF called row by row, and Polars in one process.
 
-All begin with the file of a capture and end with Parquet files of the same fields; all check action, topic, version,
-ids and timeout. Frames are cut by a loop for the UDF, which gets them as Parquet, and for Polars. The UDF is measured
-once more with frames that lie there cut already: a part of the work, which ours does, is then done for it. There are no
-answers among the frames: an import pairs them with their requests, and the others do not.
+All read the file of a capture and write Parquet files with the same fields; all check action, topic, version, ids and
+timeout. For the UDF, which reads Parquet, and for Polars a loop splits the frames. The UDF is also measured with frames
+that were split beforehand, without the cost of that step. The frames include no answers: the importer would pair them
+with their requests, which the others do not.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ VERSION = r"^(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)\.(0|[1-9][0-9]*)$"
 
 
 def write_frames(path: Path, count: int) -> None:
-    """Publishes and requests as a busy socket carries them, 200 bytes of payload; one in a thousand is bad."""
+    """Write publishes and requests as frames with 200 bytes of payload; one in a thousand is invalid."""
     payload = b'{"order":%010d,"note":"' + b"x" * 165 + b'"}'
     kinds = (
         b"publish:orders.created:1.0.0:%s",
@@ -74,7 +74,7 @@ def ours(spark: SparkSession, file: Path, folder: Path) -> float:
 
 
 def row_by_row(spark: SparkSession, file: Path, folder: Path, is_cut: bool) -> float:
-    """`is_cut`: an earlier run has left the frames as Parquet."""
+    """Import with a Python UDF. `is_cut`: the frames are already split, as Parquet of an earlier run."""
     shutil.rmtree(folder, ignore_errors=True)
     parse, cut = F.udf(_parse, FIELDS, useArrow=False), file.with_suffix(".parquet")
     began = time.monotonic()
@@ -126,7 +126,7 @@ def with_polars(file: Path, folder: Path) -> float:
 
 
 def measure(spark: SparkSession, folder: Path, count: int, rounds: int) -> dict[str, list[float]]:
-    """Alternating runs over one file: frames per second of each way, round by round."""
+    """Alternating runs over one file: frames per second of each method, per round."""
     folder.mkdir(exist_ok=True)
     file = folder / "frames.mb"
     write_frames(file, count)
@@ -139,7 +139,7 @@ def measure(spark: SparkSession, folder: Path, count: int, rounds: int) -> dict[
     found: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(rounds + 1):
         for name, way in ways.items():
-            os.sync()  # or whoever syncs, which is ours alone, waits for what the others have written
+            os.sync()  # otherwise the importer, the only one that syncs, would wait for data that the others wrote
             seconds = way()
             if number:  # the first round warms up
                 found[name].append(count / seconds)

@@ -1,7 +1,7 @@
-"""What the measures of the pipeline found: kept in one file between runs, printed and shown as one page.
+"""Results of the pipeline benchmarks: stored in one file between runs, printed and rendered as one page.
 
-A run replaces the measures that it made and leaves the others, because not all of them can be made at once: ratios want
-a quiet machine for minutes, ten million rows take a while.
+A run replaces only the measures that it made, because they have different needs: ratios need an idle machine for
+minutes, ten million rows take longer.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ MILLION = 1_000_000
 WANTED_COPY, WANTED_RATE = 0.5, 250_000
 WANTED_UDF, WANTED_POLARS = 4.0, 0.4
 WANTED_ROWS, WANTED_GIB = 5 * MILLION, 4
-# A row of the longest run may cost so much more than one of the shortest, and time still counts as linear.
+# Allowed increase of the time per row from the shortest to the longest run that still counts as linear.
 LINEAR = 1.15
-# Names of ways; what is ours comes first in a measure.
+# Names of methods; Raceway comes first in each measure.
 BRONZE, COPY = "journal → bronze.messages", "Spark: Parquet → Parquet"
 IMPORT, POLARS = "raceway pipeline import", "Polars, one process"
 UDF, UDF_OF_CUT = "Python UDF, row by row", "Python UDF, frames cut beforehand"
 
 
 class Rates(msgspec.Struct):
-    """Alternating rounds of several ways to do the same: name to rows per second of each round."""
+    """Alternating rounds of several methods: name to rows per second of each round."""
 
     facts: dict[str, str]
     rows: int
@@ -39,12 +39,12 @@ class Rates(msgspec.Struct):
         return statistics.median(self.rates[way])
 
     def ratio(self, way: str, other: str) -> float:
-        """Round by round: what slows the machine down slows both."""
+        """Ratios per round: a slow machine affects both methods."""
         return statistics.median(a / b for a, b in zip(self.rates[way], self.rates[other], strict=True))
 
 
 class Run(msgspec.Struct):
-    """All tables from one journal. `peak_mib` is what the JVM held at most, `steps` seconds of each table."""
+    """All tables from one journal. `peak_mib` is the peak memory of the JVM, `steps` the seconds of each table."""
 
     facts: dict[str, str]
     rows: int
@@ -75,7 +75,7 @@ class Results(msgspec.Struct):
     tables: list[Run] = []
 
     def add(self, run: Run) -> None:
-        """In place of an earlier one of as many rows."""
+        """Add a run, replacing an earlier one with the same number of rows."""
         others = [each for each in self.tables if each.rows != run.rows]
         self.tables = sorted([*others, run], key=lambda each: each.rows)
 
@@ -105,7 +105,7 @@ class Results(msgspec.Struct):
     # ---- shown ------------------------------------------------------------------------------------------------------
 
     def sections(self) -> Iterator[tuple[str, dict[str, str], list[str], list[list[str]]]]:
-        """Title, facts, header and rows of each."""
+        """Title, facts, header and rows of each section."""
         for title, found in (("journal → bronze", self.bronze), ("captured MB frames → bronze", self.imports)):
             if found is not None:
                 rows = [_row_of(found, way) for way in found.rates]
@@ -129,7 +129,7 @@ class Results(msgspec.Struct):
     def save(self, folder: Path) -> Path:
         folder.mkdir(exist_ok=True)
         _file(folder).write_bytes(msgspec.json.format(msgspec.json.encode(self), indent=1) + b"\n")
-        lines = ["# The pipeline, measured", "", "Made by `python -m bench.pipeline`; each part tells when and how."]
+        lines = ["# The pipeline, measured", "", "Made by `python -m bench.pipeline`; each part says when and how."]
         for title, facts, header, rows in self.sections():
             lines += ["", f"## {title[0].upper()}{title[1:]}", ""]
             lines += [*(f"- {name}: {value}" for name, value in facts.items()), *([""] if facts else [])]
@@ -140,7 +140,7 @@ class Results(msgspec.Struct):
 
 
 def known(folder: Path) -> Results:
-    """What earlier runs found."""
+    """Stored results of earlier runs."""
     file = _file(folder)
     return msgspec.json.decode(file.read_bytes(), type=Results) if file.exists() else Results()
 

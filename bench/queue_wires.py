@@ -1,8 +1,7 @@
-"""Wires with queues as the load generators speak them: produce, and take what was produced, each message once.
+"""Queue protocols of the load generators: produce, and consume each message once.
 
-The same rules as in `wires.py`: frames of a fixed size, encoded before the clock starts, counted, never parsed. Every
-consumer takes at most once, as zbus does: what was handed to it is gone. So Redis reads with NOACK, and JetStream's
-consumer has no acknowledgements.
+As in `wires.py`, frames have a fixed size, are encoded before the clock starts, and are counted, never parsed. Delivery
+is at most once, as in zbus. So Redis reads with NOACK, and JetStream's consumer has no acknowledgements.
 """
 
 from __future__ import annotations
@@ -14,19 +13,19 @@ from typing import Protocol
 
 from bench.wires import Acknowledged, Nats, identifier, payloads, receive_until
 
-# Bytes by which a body is shorter or longer than the payloads of other wires; as many of either.
+# Bytes by which bodies are shorter or longer than the payloads of other wires, equally often.
 SPREAD = 8
 
 
 class Queueing(Acknowledged, Protocol):
     """A wire with durable queues."""
 
-    # A byte that occurs once in each reply to `take`, if one reply has any number of messages; else None, and the reply
-    # is over when as many came as were asked for.
+    # A byte that occurs once in each reply to `take`, if a reply may have any number of messages; otherwise None, and
+    # the reply ends with the requested number of messages.
     reply_mark: bytes | None
 
     def make_queue(self, peer: socket.socket, name: bytes) -> None:
-        """A new and empty queue. Those made before are not used any more. Call after `greet`."""
+        """Create an empty queue; earlier ones are no longer used. Call after `greet`."""
 
     def produces(self, name: bytes) -> list[bytes]:
         """`DISTINCT` messages, each answered by one acknowledgement."""
@@ -35,15 +34,15 @@ class Queueing(Acknowledged, Protocol):
         """Prepare a connection to receive what it takes."""
 
     def take(self, name: bytes, rows: int) -> bytes:
-        """Ask for that many messages. More than one: the next request is sent while this one is being served."""
+        """Request that many messages. For more than one, the next request is sent while this one is being served."""
 
 
 class Zbus:
     """zbus 4/5: messages in the form of HTTP.
 
-    Lengths of bodies differ by up to `SPREAD` from the others' and those of ids make up for it, so that frames keep
-    their size: Raceway reads messages that differ in nothing but the bytes of id and body faster (`equal=True`), and
-    few clients send such.
+    Lengths of bodies differ by up to `SPREAD`, and lengths of ids compensate, so that frames keep their size: Raceway
+    parses messages that differ only in the bytes of id and body faster (`equal=True`), and few clients send such
+    messages.
     """
 
     ack_mark = b"K"  # of "200 OK"; a refusal has none
@@ -78,7 +77,8 @@ class Zbus:
         return msgid, (text[:-1] + b"0" * spread)[: len(text) - 1 + more] + text[-1:]
 
     def take(self, name: bytes, rows: int) -> bytes:
-        """A consume replaces the one before: its window must reach over what is still to come of that."""
+        """Request messages. A consume replaces the previous one, so its window must include what that still has to
+        deliver."""
         window = b"window: %d\r\n" % (2 * rows) if rows > 1 else b""
         return self._message(b"GET / HTTP/1.1\r\ncmd: consume\r\nmq: %b\r\nmsgid: take\r\n%b" % (name, window))
 
@@ -86,7 +86,7 @@ class Zbus:
 class Redis:
     """Redis Streams: XADD, and XREADGROUP for one consumer of one group."""
 
-    ack_mark = b"$"  # the id comes back as a string with its length
+    ack_mark = b"$"  # the id is returned as a bulk string
     reply_mark: bytes | None = b"h"  # of the stream's name: ids are decimal, payloads hexadecimal
 
     @staticmethod
@@ -100,7 +100,7 @@ class Redis:
     def await_messages(self, peer: socket.socket) -> None: ...
 
     def make_queue(self, peer: socket.socket, name: bytes) -> None:
-        """FLUSHALL: what earlier runs left in memory would be most of what the machine has."""
+        """Run FLUSHALL, to free the memory of earlier runs, and create the group."""
         peer.sendall(self._command(b"FLUSHALL"))
         receive_until(peer, b"+OK\r\n")
         peer.sendall(self._command(b"XGROUP", b"CREATE", name, b"group", b"$", b"MKSTREAM"))
@@ -115,7 +115,7 @@ class Redis:
 
 
 class JetStream(Nats):
-    """A stream in the file store, and a consumer that is asked for batches."""
+    """A stream in the file store, and a pull consumer."""
 
     reply_mark: bytes | None = None
 

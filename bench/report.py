@@ -1,4 +1,4 @@
-"""Tables of a path benchmark: on the terminal, as Markdown and as JSON, with ratios between systems of the same run."""
+"""Tables of a path benchmark: on the terminal, as Markdown and as JSON, with ratios between systems of one run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.measures import Sample
 OURS = "Raceway"
 Samples = dict[str, dict[str, list[Sample]]]
 
-# Measure, figure, peer, wanted ratio ours / peer, and whether larger is better.
+# Measure, figure, peer, goal of the ratio Raceway / peer, and whether larger is better.
 Goal = tuple[str, str, str, float, bool]
 
 
@@ -50,7 +50,7 @@ class Report:
         console.print(goals)
 
     def save(self, folder: Path) -> Path:
-        """Write a JSON and a Markdown file with the script's name; gives the Markdown's path."""
+        """Write a JSON and a Markdown file named after the script; return the path of the Markdown file."""
         folder.mkdir(exist_ok=True)
         runs = {key: {name: msgspec.to_builtins(s) for name, s in rows.items()} for key, rows in self._samples.items()}
         document = {"facts": self._facts, "not present": self._absent, "runs": runs}
@@ -94,7 +94,7 @@ class Report:
         return _median(runs[ours], figure) / _median(runs[peer], figure)
 
     def _maybe_ours(self, key: str) -> str | None:
-        """The system of ours that a measure compares with others: the first of them."""
+        """The first system of Raceway in a measure, to which others are compared."""
         return next((name for name in self._samples.get(key, {}) if name.startswith(OURS)), None)
 
     def _ratio_text(self, key: str, figure: str, peer: str) -> str:
@@ -119,6 +119,6 @@ def _median(samples: list[Sample], figure: str) -> float:
 
 
 def markdown_table(header: list[str], rows: list[list[str]]) -> list[str]:
-    """Lines of a table."""
+    """The lines of a Markdown table."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * len(header)]
     return lines + ["| " + " | ".join(row) + " |" for row in rows]

@@ -1,8 +1,8 @@
-"""Sealing, and reading what was sealed. Run: python -m bench.sealed [--gib N]
+"""Sealing segments, and reading sealed ones. Run: python -m bench.sealed [--gib N]
 
 Fills a journal with rows of 200-byte payloads over ten topics (ids as MB clients send them), seals it segment by
 segment in the child process, removes the blocks, and reads everything back in fresh processes: by position, by topic
-and offset, and as `verify` does. Memory is what the process grew by after its imports, at its highest.
+and offset, and as `verify` does. Memory is the peak growth of the process after its imports.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TOPICS = [b"sensors.floor%d" % n for n in range(10)]
 
 
 def payload(source: random.Random) -> bytes:
-    """200 bytes that compress about as well as messages do."""
+    """200 bytes that compress about as well as real messages."""
     reading = {"id": source.getrandbits(40), "value": source.random(), "unit": "celsius", "state": "ok"}
     return msgspec.json.encode(reading).ljust(200, b".")
 
@@ -108,7 +108,7 @@ assert verdict.status != "lost", verdict
 
 
 def seal_all(folder: Path) -> tuple[list[Outcome], float]:
-    """What each child said, and by how much the largest of them grew."""
+    """Seal all segments; return the output of each child, and the largest memory growth of one."""
     names = sorted(path.stem for path in folder.glob("segment-*.blocks"))
     outcomes, grown = [], 0.0
     for name in names[:-1]:
@@ -153,14 +153,14 @@ def main() -> None:
         rows = sum(outcome.rows for outcome in outcomes)
         table.add_row("sealed", f"{rows:,} rows, {written / 2**20:,.0f} MiB in {len(outcomes)} segments")
         table.add_row(
-            "sealing, with reading back", f"{written / 2**20 / seconds:,.0f} MiB/s, {rows / seconds:,.0f} rows/s"
+            "sealing, including verification", f"{written / 2**20 / seconds:,.0f} MiB/s, {rows / seconds:,.0f} rows/s"
         )
         table.add_row("size after sealing", f"{sum(outcome.size for outcome in outcomes) / written:.2f} of the blocks")
         table.add_row("memory of the sealing process", f"grew by {sealing_grown:.0f} MiB")
         for name, work in (("by position", BY_POSITION), ("one topic of ten", BY_TOPIC), ("verify", BY_VERIFYING)):
             count, seconds, grown = read(folder, work)
             table.add_row(name, f"{count:,} rows, {count / seconds:,.0f} rows/s, memory grew by {grown:.0f} MiB")
-    table.add_row("mending one stripe", f"{mend_us():.0f} µs")
+    table.add_row("repairing one stripe", f"{mend_us():.0f} µs")
     Console(width=120).print(table)
 
 

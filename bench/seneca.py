@@ -1,11 +1,11 @@
-"""Calls of a real npm Seneca client to a real npm Seneca listener: through the bus, and directly.
+"""Calls of an npm Seneca client to an npm Seneca listener, through the bus and directly.
 
     python -m bench.seneca [--quick] [--data FOLDER]
 
-One Node process calls, another one serves; both are the same for all runs, which alternate between the two ways as in
+One Node process calls, another one serves; both are the same for all runs, which alternate between the two paths as in
 `bench.path`. W is Seneca's newer web transport, T its TCP. The bus journals every call and every answer; a relay that
-only copied bytes would reach about 0.8 of the direct rate. To be believed are ratios within one run. "server µs" is the
-CPU time of the bus, or of the listener that is called directly; behind the bus the listener's comes on top.
+only copied bytes would reach about 0.8 of the direct rate. Compare ratios within one run. "server µs" is the CPU time
+of the bus, without that of the listener, or that of the listener if it is called directly.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ GOALS: list[Goal] = [
 
 
 class Rig:
-    """The two Node processes, and who calls what: a listener of each dialect, a client of each for each way."""
+    """The two Node processes: a listener for each dialect, and a client for each dialect and path."""
 
     def __init__(self, callers: NodePeers, hosts: NodePeers) -> None:
         self.callers, self._hosts = callers, hosts
         self._ports: dict[Dialect, int] = {}
 
     def starts(self) -> dict[str, Start]:
-        # The listeners first: the bus is attached to them.
+        # The listeners first: the bus attaches to them.
         return {DIRECT: self._start_listeners, OURS: self._start_bus}
 
     def _start_listeners(self, name: str, folder: Path, port: int) -> System:
@@ -68,7 +68,7 @@ class Rig:
 
 
 class Ask:
-    """Calls with a bounded number in flight. Each is timed by the client that makes it."""
+    """Calls with a bounded number in flight, each timed by its client."""
 
     def __init__(self, rig: Rig, dialect: Dialect, in_flight: int) -> None:
         self._rig, self._dialect, self._in_flight = rig, dialect, in_flight
@@ -105,13 +105,15 @@ def _two_nodes() -> Iterator[Rig]:
 
 def main(
     data: Annotated[Path, typer.Option(help="Folder on a real disk for the bus's files.")] = Path("data/bench"),
-    repeats: Annotated[int, typer.Option(help="Runs of each measure on each way.")] = 7,
-    seconds: Annotated[float, typer.Option(help="About how long one run lasts.")] = 2.0,
-    quick: Annotated[bool, typer.Option(help="Two short runs of each: shows that it works, proves little.")] = False,
-    measures: Annotated[str, typer.Option(help="Measures to keep, by the start of their keys, with commas.")] = "",
-    save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
+    repeats: Annotated[int, typer.Option(help="Runs of each measure on each path.")] = 7,
+    seconds: Annotated[float, typer.Option(help="Approximate duration of one run, in seconds.")] = 2.0,
+    quick: Annotated[
+        bool, typer.Option(help="Two short runs of each, to check that it works; the figures mean little.")
+    ] = False,
+    measures: Annotated[str, typer.Option(help="Measures to run: prefixes of their keys, separated by commas.")] = "",
+    save: Annotated[bool, typer.Option(help="Save the result under bench/results/.")] = True,
 ) -> None:
-    """Measure calls through the bus beside direct ones."""
+    """Compare calls through the bus with direct ones."""
     if quick:
         repeats, seconds, save = 2, 0.3, False
     try:

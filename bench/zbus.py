@@ -2,8 +2,8 @@
 
     python -m bench.zbus [--quick] [--data FOLDER] [--only Raceway,Redis]
 
-Runs alternate between the systems as in `bench.path`, and the same is to be believed: ratios within one run, and CPU
-time per message. Every run has a queue of its own, made and empty before the clock starts.
+Runs alternate between the systems as in `bench.path`. Compare ratios within one run, and CPU time per message. Every
+run has its own queue, created before the clock starts.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ STARTS: dict[str, Start] = {
     "JetStream file": systems.jetstream_queues("2m"),
     "JetStream file, synced": systems.jetstream_queues("always"),
 }
-# Of a producer that should not be what is waited for.
+# Window of a producer that should not be the bottleneck.
 WINDOW = 8000
 _numbers = counting(1)
 
@@ -41,7 +41,7 @@ _numbers = counting(1)
 def _make_queue(system: System) -> bytes:
     wire = system.queueing
     assert wire is not None
-    # Of the same length each time: frames have a fixed size.
+    # Names of equal length: frames have a fixed size.
     name = b"bench.%06d" % next(_numbers)
     with socket.create_connection(("127.0.0.1", system.port), TIMEOUT_S) as peer:
         wire.greet(peer)
@@ -50,7 +50,7 @@ def _make_queue(system: System) -> bytes:
 
 
 class Produce:
-    """Producers with a bounded number of unacknowledged messages, all together; nobody consumes."""
+    """Concurrent producers with a bounded number of unacknowledged messages; no consumer."""
 
     def __init__(self, window: int, connections: int = 1) -> None:
         self.key = f"produce{window}" + (f"by{connections}" if connections > 1 else "")
@@ -60,7 +60,7 @@ class Produce:
         self._window, self._connections = window // connections, connections
 
     def suits(self, system: System) -> bool:
-        """JetStream's acknowledgements come under a subject of ours, which several connections would all read."""
+        """Exclude JetStream with several connections, which would all read each other's acknowledgements."""
         shares_acks = system.name.startswith("JetStream") and self._connections > 1
         return system.queueing is not None and not shares_acks
 
@@ -82,10 +82,10 @@ class Produce:
 
 
 class Take:
-    """One producer, one consumer that asks for `rows` at a time; the clock stops when it has the last message."""
+    """A producer, and a consumer that requests `rows` at a time; ends with the last message."""
 
     def __init__(self, rows: int) -> None:
-        asked = "one by one" if rows == 1 else f"{rows} asked for at a time"
+        asked = "one by one" if rows == 1 else f"{rows} requested at a time"
         self.key, self.title = f"take{rows}", f"produce → consume, {asked}"
         self.first_count = 2000 if rows == 1 else 20_000
         self._rows = rows
@@ -121,7 +121,7 @@ def main(
     measures: options.Measures = "",
     save: options.Save = True,
 ) -> None:
-    """Measure produce and consume, here and through the peers that are present."""
+    """Measure produce and consume of Raceway and of the installed peers."""
     if quick:
         repeats, seconds, save = 2, 0.3, False
     chosen = [measure for measure in MEASURES if is_chosen(measure.key, measures)]

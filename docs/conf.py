@@ -1,9 +1,10 @@
-"""How Sphinx makes the site of the manual; `make docs` runs it, with every warning an error.
+"""Sphinx configuration of the manual's site. `make docs` runs it, with warnings as errors.
 
-The navigation is the map in index.md: its headings are the groups, the pages they link to their entries, in that order.
-So there is one list of pages, which hosts of the source show too, and a page that is not in it fails the build.
+The navigation is generated from index.md: its headings are the groups, and the pages they link to are the entries, in
+that order. So there is one list of pages, which is also readable on a source host, and a page that is missing from it
+fails the build.
 
-The site loads nothing from elsewhere and is searched in the reader's browser, also when it is opened as files.
+The site loads nothing from other hosts and is searched in the reader's browser, even when opened as files.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 project = "Raceway"
 release = __version__
 extensions = ["myst_parser"]
-suppress_warnings = ["misc.highlighting_failure"]  # `…` stands for anything in what a block prints
+suppress_warnings = ["misc.highlighting_failure"]  # in example output `…` stands for any text, which lexers do not know
 myst_heading_anchors = 4
 html_theme = "furo"
 html_static_path = ["static"]
@@ -41,7 +42,7 @@ def add_navigation(app: Sphinx, name: str, source: list[str]) -> None:
 
 
 def navigation(index: str) -> list[str]:
-    """A hidden table of contents for each group of the map."""
+    """A hidden table of contents for each group of index.md."""
     _, *parts = GROUP.split(index)
     groups = zip(parts[::2], parts[1::2], strict=True)
     return [_contents(caption, ENTRY.findall(text)) for caption, text in groups]

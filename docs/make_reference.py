@@ -1,5 +1,5 @@
-"""Writes the pages of docs/reference that say what the code says, so that the two agree. `make docs` runs it; a test
-compares the pages with what this would write."""
+"""Generate the pages of docs/reference from the code. `make docs` runs it; a test compares the committed pages with its
+output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FOLDER = Path(__file__).parent / "reference"
 
 
 def pages() -> dict[str, str]:
-    """File name under docs/reference to text."""
+    """File name under docs/reference to its text."""
     return {
         "cli.md": commands_page(),
         "client.md": client_page(),

@@ -13,7 +13,7 @@ TAKEN = {"12A"}
 
 
 def give_seat(message: Message) -> dict[str, str]:
-    """A handler returns the answer, or raises RemoteError for an answer that says why not."""
+    """Return the answer, or raise RemoteError to answer with an error."""
     seat = message.json()["seat"]
     if seat in TAKEN:
         raise RemoteError("SEAT_TAKEN", f"seat {seat} is taken")

@@ -1,4 +1,4 @@
-"""Ask and answer over Seneca, without asyncio: messages are addressed by what is in them.
+"""Ask and answer over Seneca, without asyncio: messages are routed by their content.
 
 The service listens on a port of its own and attaches itself to the bus. npm Seneca clients may call it through the bus,
 or directly.
@@ -19,7 +19,7 @@ service = SenecaService()
 
 @service.action("role:seats,cmd:take")
 def take(message: ActionMessage) -> dict[str, Any]:
-    """An action returns an object, a list or None, or raises RemoteError for an error with a code of its own."""
+    """Return an object, a list or None, or raise RemoteError to answer with an error and its code."""
     seat = message["seat"]
     if seat in TAKEN:
         raise RemoteError("seat_taken", f"seat {seat} is taken", {"seat": seat})

@@ -13,7 +13,7 @@ TAKEN = {"12A"}
 
 
 def give_seat(request: Delivery) -> dict[str, str]:
-    """A handler returns the answer, or raises RemoteError for an answer with a status of its own."""
+    """Return the answer, or raise RemoteError to answer with an error and its status."""
     seat = request.json()["seat"]
     if seat in TAKEN:
         raise RemoteError("409", f"seat {seat} is taken")

@@ -24,6 +24,11 @@ def test_version_can_be_read_by_programs() -> None:
     assert json.loads(raceway("version", "--json").stdout)["raceway"] == __version__
 
 
+def test_the_option_version_prints_one_line_for_people() -> None:
+    done = raceway("--version")
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"raceway {__version__}\n", "")
+
+
 def test_without_a_command_the_commands_are_listed() -> None:
     shown = raceway().stderr + raceway().stdout
     for name in ("up", "serve", "pub", "sub", "request", "topics", "journal", "config", "doctor", "demo", "bench"):

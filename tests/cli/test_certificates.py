@@ -33,7 +33,7 @@ def test_an_expired_certificate_is_refused_by_name(tmp_path: Path) -> None:
 def test_a_key_of_another_certificate_is_refused(tmp_path: Path) -> None:
     certificate, _ = issue(tmp_path, "one")
     _, key = issue(tmp_path, "two")
-    with pytest.raises(ConfigError, match=r"one\.pem and .*two\.key cannot be used together"):
+    with pytest.raises(ConfigError, match=r"one\.pem and .*two\.key are not a pair"):
         certificates.check(certificate, key)
 
 

@@ -124,7 +124,7 @@ def test_figures_that_somebody_should_know_are_told() -> None:
     figures = dict.fromkeys(doctor.TELLING, 0.0)
     assert list(doctor._figures(figures)) == []
     (finding,) = doctor._figures(figures | {"raceway_journal_missing_rows": 1200.0})
-    assert finding == Finding("bad", "since start", "1,200 rows are gone")
+    assert finding == Finding("bad", "since start", "1,200 rows are lost")
 
 
 def test_every_telling_figure_is_a_figure_of_the_bus(tmp_path: Path) -> None:

@@ -207,7 +207,7 @@ def test_dump_writes_json_lines_to_a_file(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "advice"),
     [
-        (["--format", "parquet"], "add --output FILE"),
+        (["--format", "parquet"], "needs --output FILE"),
         (["-o", "EXISTING"], "exists already"),
         (["--format", "table", "-o", "NEW"], "a table goes to the screen"),
     ],
@@ -273,7 +273,7 @@ def test_read_finds_a_row_by_topic_and_offset_or_the_newest_of_a_topic(folder: P
 
 @pytest.mark.parametrize(
     ("arguments", "advice"),
-    [([], "say which row"), (["5", "--topic", "a"], "say which row"), (["5", "--offset", "1"], "add --topic NAME")],
+    [([], "name a row"), (["5", "--topic", "a"], "name a row"), (["5", "--offset", "1"], "add --topic NAME")],
 )
 def test_read_says_how_to_name_a_row(folder: Path, arguments: list[str], advice: str) -> None:
     result = run(folder, "read", *arguments)

@@ -144,7 +144,7 @@ def test_sub_refuses_raw_bytes_on_a_terminal(server: Server) -> None:
     os.close(terminal)
     os.close(ours)
     assert done.returncode == ExitCode.USAGE
-    assert b"send it to a file or a pipe" in done.stderr
+    assert b"redirect it to a file or a pipe" in done.stderr
 
 
 def test_sub_ends_with_a_status_when_too_little_came(server: Server) -> None:

@@ -88,7 +88,7 @@ def test_nothing_to_do_is_said_with_what_to_type(tmp_path: Path) -> None:
         (("run", "--conf", "spark.x"), "--conf takes KEY=VALUE"),
         (("run", "--tables", "s3a://bucket/tables"), "use --format delta"),
         (("query", "SELECT nothing FROM bronze.messages"), "nothing"),
-        (("reset", "silver.nothing"), "there is no such table"),
+        (("reset", "silver.nothing"), "is not a table"),
         (("run", "--conf", "spark.sql.session.timeZone=Europe/Berlin"), "spark.sql.session.timeZone: must be UTC"),
     ],
 )
@@ -128,7 +128,7 @@ def test_damaged_notes_are_named_by_every_command_and_mended_by_one(tmp_path: Pa
             assert str(damaged[0]) in refused.stderr
             assert "`raceway pipeline reset notes`" in refused.stderr
             assert "Traceback" not in refused.stderr
-        assert "2 damaged notes were removed" in finished(data, "reset", "notes").stderr
+        assert "2 damaged notes removed" in finished(data, "reset", "notes").stderr
         finished(data, "run", "--once", *QUICKLY)
         assert "all good" in finished(data, "verify").stdout
         assert finished(data, "query", "--json", counted).stdout == before

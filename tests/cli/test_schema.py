@@ -79,7 +79,7 @@ def test_a_type_may_be_said_and_the_definition_come_from_standard_input(server: 
 def test_what_cannot_be_registered_says_why(server: Server, subject: str, tmp_path: Path) -> None:
     unsaid = run(server, "register", subject, write(tmp_path, "{}", "schema.txt"))
     assert unsaid.exit_code == ExitCode.USAGE
-    assert "say --type" in unsaid.stderr
+    assert "use --type" in unsaid.stderr
     missing = run(server, "register", subject, str(tmp_path / "none.json"))
     assert missing.exit_code == ExitCode.USAGE
     broken = run(server, "register", subject, write(tmp_path, "{", "broken.json"))
@@ -165,7 +165,7 @@ def test_a_version_is_deleted_when_that_is_meant(server: Server, subject: str, t
         row for row in as_json(server, "list", "--deleted")["subjects"] if row["subject"] == subject
     ).items()
     assert run(server, "delete", subject, "1", "--yes").exit_code == ExitCode.FAILED
-    assert "for good" in run(server, "delete", subject, "1", "--permanent", "--yes").stderr
+    assert "permanently" in run(server, "delete", subject, "1", "--permanent", "--yes").stderr
     assert as_json(server, "register", subject, write(tmp_path, SECOND))["version"] == 1
 
 

@@ -65,8 +65,8 @@ def test_a_subscription_is_made_before_its_topic_if_told_to(server: Server) -> N
     with pytest.raises(RemoteError, match="not found"):
         run(server, "create", topic, "s")
     result = run(server, "create", topic, "s", "--create-topic", "--in-flight", "7")
-    assert (result.exit_code, f"{topic} is there, from last" in result.stderr) == (0, True)
-    assert "was there already" in run(server, "create", topic, "s").stderr
+    assert (result.exit_code, f"{topic} created, from last" in result.stderr) == (0, True)
+    assert "exists already" in run(server, "create", topic, "s").stderr
     assert asked(server, "policy", topic, "s")["in_flight"] == 7
     with pytest.raises(RemoteError, match="yesterday"):
         run(server, "create", topic, "t", "--start", "yesterday")
@@ -75,8 +75,8 @@ def test_a_subscription_is_made_before_its_topic_if_told_to(server: Server) -> N
 def test_a_policy_is_shown_set_and_taken_back(server: Server, topic: str) -> None:
     run(server, "create", topic, "s")
     shown = run(server, "policy", topic, "s").stdout
-    assert "that of the bus" in shown
-    assert "stays, and what is behind it waits" in shown
+    assert "default of the bus" in shown
+    assert "blocks the subscription" in shown
     found = asked(
         server, "policy", topic, "s", "--max-redeliveries", "2", "--ack-timeout", "1.5", "--delay", "0.01",
         "--max-delay", "3", "--backoff", "fixed", "--dead-letter-topic", f"{topic}.failed", "--in-flight", "9",
@@ -87,12 +87,12 @@ def test_a_policy_is_shown_set_and_taken_back(server: Server, topic: str) -> Non
         "dead_letter_topic": f"{topic}.failed", "in_flight": 9,
     }  # fmt: skip
     assert found | wanted == found
-    assert f"is copied to a topic of dead letters: {topic}.failed" in run(server, "policy", topic, "s").stdout
+    assert f"is copied to the dead-letter topic: {topic}.failed" in run(server, "policy", topic, "s").stdout
     changed = asked(server, "policy", topic, "s", "--then", "drop", "--in-flight", "0")
     assert changed == found | {"poison": "drop", "in_flight": None}, "what is left out stays as it is"
     assert asked(server, "policy", topic, "s", "--remove") == {"topic": topic, "name": "s", "removed": True}
     assert not asked(server, "policy", topic, "s")["is_own"]
-    assert "that of the bus already" in run(server, "policy", topic, "s", "--remove").stderr
+    assert "default of the bus already" in run(server, "policy", topic, "s", "--remove").stderr
 
 
 def test_in_flight_alone_leaves_failures_to_the_bus(server: Server, topic: str) -> None:

@@ -57,7 +57,7 @@ def supervised_until(
         records: list[dict[str, Any]] = captured  # type: ignore[assignment]
 
         async def main() -> None:
-            async with supervising(command, "the child", restart_s, max_failures):
+            async with supervising(command, "child", restart_s, max_failures):
                 await until(lambda: during(records))
 
         asyncio.run(main())
@@ -68,7 +68,7 @@ def test_a_child_that_ends_is_started_again_and_its_last_words_are_told(tmp_path
     file = tmp_path / "pids"
     records = supervised(noted(file, "sys.exit('raceway: no disk')"), lambda: len(pids(file)) >= 3)
     ended = [record for record in records if record["log_level"] == "error"]
-    assert ended[0]["event"] == "the child ended and will be started again"
+    assert ended[0]["event"] == "child ended; restarting"
     assert (ended[0]["status"], ended[0]["said"]) == (1, "raceway: no disk")
     assert [record["in_s"] for record in ended[:2]] == [PAUSE_S, 2 * PAUSE_S]
     assert not any(is_alive(pid) for pid in pids(file))
@@ -84,7 +84,7 @@ def test_a_child_that_was_well_for_long_is_not_made_to_wait_longer(
 
 
 def is_left_alone(records: list[dict[str, Any]]) -> bool:
-    return any(record["event"] == "the child failed too often and is not started again" for record in records)
+    return any(record["event"] == "child failed too often; not restarted" for record in records)
 
 
 @pytest.mark.parametrize("steady_s", [60.0, 0.0])
@@ -114,7 +114,7 @@ def test_what_the_child_says_becomes_records_however_long_a_line_is(tmp_path: Pa
     said = "sys.stderr.write('x' * 300_000 + '\\nbatch 1\\n')\nsys.stderr.flush()\n"
     command = noted(file, f"{said}time.sleep(60)")
     records = supervised_until(command, lambda told: told[-1:] and told[-1].get("said") == "batch 1")
-    assert [record["event"] for record in records] == ["the child was started", "the child", "the child"]
+    assert [record["event"] for record in records] == ["child started", "child output", "child output"]
     assert set(records[1]["said"]) == {"x"}
 
 
@@ -136,7 +136,7 @@ def test_a_child_that_does_not_stop_is_killed_with_all_it_started(
     deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\nos.fork()\n"
     deaf += f"open({str(file)!r}, 'a').write(f'{{os.getpid()}}\\n')\ntime.sleep(60)"
     records = supervised(noted(file, deaf), lambda: len(pids(file)) >= 3)
-    assert records[-1]["event"] == "the child did not stop and was killed"
+    assert records[-1]["event"] == "child did not stop; killed"
     wait_until(lambda: not any(_runs(pid) for pid in pids(file)), what="both are gone")
 
 

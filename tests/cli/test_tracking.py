@@ -72,4 +72,4 @@ def test_work_that_ends_by_a_fault_is_seen() -> None:
         await asyncio.sleep(0.05)
 
     logs = run_with(zbus(tracker=True), break_it)
-    assert "tracking ended" in [log["event"] for log in logs]
+    assert "tracker task stopped" in [log["event"] for log in logs]

@@ -93,13 +93,13 @@ def test_what_is_published_is_in_the_tables_and_ctrl_c_stops_both_in_order(tmp_p
     progress = (running.data / "pipeline" / "progress.json").read_text()
     assert '"state":"stopped"' in progress
     assert "will be started again" not in running.log
-    assert '"console"' in running.log
+    assert '"console ready"' in running.log
 
 
 def test_without_java_the_bus_runs_alone_and_says_why_in_one_sentence(tmp_path: Path) -> None:
     with up(tmp_path, JAVA_HOME=str(tmp_path / "none")) as running:
-        wait_until(lambda: "runs without tables" in running.log, what="the sentence")
-        (line,) = [line for line in running.log.splitlines() if "tables" in line]
+        wait_until(lambda: "pipeline not started" in running.log, what="the sentence")
+        (line,) = [line for line in running.log.splitlines() if "pipeline not started" in line]
         assert "Spark needs Java 17 or newer" in line
         assert "apt-get install" in line
         assert bus.call_console(running.urls["console"], "/readyz")["status"] == "ok"
@@ -120,7 +120,7 @@ def test_the_console_is_opened_if_asked_for(tmp_path: Path) -> None:
 
 def test_a_journal_in_memory_has_no_tables() -> None:
     settings = config.Config(journal=config.Journal(durability="memory"))
-    assert "in memory" in str(beside.maybe_obstacle(settings))
+    assert "journal.durability is `memory`" in str(beside.maybe_obstacle(settings))
 
 
 def test_a_missing_extra_is_told_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:

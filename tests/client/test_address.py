@@ -45,5 +45,5 @@ def test_every_scheme_has_its_default_port() -> None:
 
 
 def test_unknown_option_is_named() -> None:
-    with pytest.raises(ConfigError, match="patience_seconds: is no option of a client"):
+    with pytest.raises(ConfigError, match="patience_seconds: is not an option of a client"):
         connect("mb://bus.example", patience_seconds=5)

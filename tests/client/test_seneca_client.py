@@ -570,7 +570,7 @@ def test_a_port_that_is_taken_is_named() -> None:
         with socket.socket() as holder:
             holder.bind(("127.0.0.1", 0))
             holder.listen()
-            with pytest.raises(ConfigError, match="cannot be listened on"):
+            with pytest.raises(ConfigError, match="cannot listen on"):
                 await SenecaHost(Performer(SenecaService(), "B")).listen("127.0.0.1", holder.getsockname()[1])
 
     asyncio.run(scenario())

@@ -57,7 +57,7 @@ def test_any_other_exception_is_answered_and_logged(caplog: pytest.LogCaptureFix
     with caplog.at_level(logging.ERROR):
         error = failure(fail)
     assert (error["code"], error["message"]) == ("INTERNAL_ERROR", "KeyError: 'apple'")
-    assert "handler of topic a failed" in caplog.text
+    assert "request handler of topic a failed" in caplog.text
 
 
 def test_result_that_cannot_be_encoded_is_a_failure() -> None:

@@ -50,7 +50,7 @@ def test_another_address_without_tls_warns_at_each_start(exposed: Server) -> Non
     """D1."""
     assert "insecure" in exposed.stderr
     exposed.restart()
-    assert exposed.stderr.count("anybody who reaches this address") == 2
+    assert exposed.stderr.count("anyone who can connect may use the bus") == 2
 
 
 def test_only_our_own_variables_are_read() -> None:
@@ -173,4 +173,4 @@ def test_a_bus_that_others_reach_connects_nowhere(exposed: Server) -> None:
     """D9. Neither to a service nor to a tracker."""
     wanted = {"pin": "role:near", "url": "http://127.0.0.1:9/act", "dialect": "W"}
     assert console(exposed, "POST", "/api/seneca/services", wanted).status == 403
-    assert "not reporting to this tracker" in exposed.stderr
+    assert "tracker not allowed" in exposed.stderr

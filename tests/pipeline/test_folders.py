@@ -36,7 +36,7 @@ def test_tables_are_not_mixed_and_object_stores_need_delta(tmp_path: Path) -> No
     check_format(folders, config.Pipeline(tables="s3a://lake", format="delta"))
     keep_format(folders, "parquet")
     check_format(folders, config.Pipeline())
-    with pytest.raises(ConfigError, match="are kept as parquet: use --format parquet"):
+    with pytest.raises(ConfigError, match="are in the format parquet: use --format parquet"):
         check_format(folders, config.Pipeline(format="delta"))
     with pytest.raises(ConfigError, match="use --format delta"):
         check_format(folders, config.Pipeline(tables="s3a://lake"))

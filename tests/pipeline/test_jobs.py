@@ -107,7 +107,10 @@ def test_a_damaged_checkpoint_is_named_and_the_way_out_loses_and_doubles_nothing
             damage(rig.folder, kind)
             add(rig, 100, 600 + number)
             if kind != "no commit":
-                with pytest.raises(PipelineError, match="run `raceway pipeline reset checkpoint`: nothing is lost"):
+                with pytest.raises(
+                    PipelineError,
+                    match="run `raceway pipeline reset checkpoint`: the next run continues from the tables",
+                ):
                     run(spark, rig.folder)
                 told = progress.maybe_read(Folders(rig.folder).progress)
                 assert told is not None
@@ -149,7 +152,7 @@ def test_a_removed_segment_stops_the_run_until_the_loss_is_accepted(spark: Spark
         run(spark, tmp_path / "data", max_records=2000)
     assert str(failure.value).startswith(f"positions {firsts[1]} to {firsts[2] - 1} are missing from the journal")
     before = segment_path(tmp_path / "data", firsts[0]).name
-    assert f": the file that followed {before} is gone, or {before} was cut short; " in str(failure.value)
+    assert f": the file that followed {before} is missing, or {before} was truncated; " in str(failure.value)
     assert "raceway pipeline run --accept-loss" in str(failure.value)
     assert "\n" not in str(failure.value)
     done = run(spark, tmp_path / "data", accept_loss=True, max_records=2000)
@@ -180,7 +183,7 @@ def test_tables_of_another_journal_are_not_added_to(spark: SparkSession, tmp_pat
     known = maybe_read_identity(UNSYNCED, tmp_path / "data")
     assert known is not None
     write_identity(UNSYNCED, tmp_path / "data", new_identity(known.marker_bytes))
-    with pytest.raises(PipelineError, match="were made from another journal"):
+    with pytest.raises(PipelineError, match="were computed from another journal"):
         run(spark, tmp_path / "data")
 
 

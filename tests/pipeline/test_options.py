@@ -85,7 +85,7 @@ def test_an_option_that_cannot_be_used_is_named(given: dict[str, str], named: st
 @pytest.mark.parametrize(
     ("given", "hint"),
     [("topic", "did you mean topics?"), ("startingposition_", "did you mean startingPosition?"),
-     ("MAXRECORDS", "did you mean maxRecordsPerTrigger?"), ("zzz", "there are: path, topics, wires,")],
+     ("MAXRECORDS", "did you mean maxRecordsPerTrigger?"), ("zzz", "known options: path, topics, wires,")],
 )  # fmt: skip
 def test_a_name_that_no_option_has_is_refused_with_the_nearest(given: str, hint: str) -> None:
     with pytest.raises(ConfigError) as failure:

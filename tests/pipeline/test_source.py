@@ -180,7 +180,7 @@ def test_what_is_gone_is_said_and_passed_over_only_when_asked(spark: SparkSessio
     segment_path(tmp_path / "data", firsts[2]).unlink()
     assert refusal(load(spark, tmp_path / "data", startingPosition="0")) == (
         f"position 0 was removed by retention; the first one left is {firsts[1]}; "
-        "with the option failOnDataLoss set to false reading goes on behind them"
+        "set the option failOnDataLoss to false to skip them"
     )
     text = refusal(load(spark, tmp_path / "data"))
     assert text.startswith(f"positions {firsts[2]} to {firsts[3] - 1} are missing from the journal")
@@ -197,7 +197,7 @@ def test_a_folder_without_journal_and_a_wrong_option_are_named(spark: SparkSessi
 
 def test_an_unknown_option_is_refused_in_every_way_to_ask(spark: SparkSession, tmp_path: Path) -> None:
     """It would be passed over, and rows of all topics would come."""
-    meant = "topic: no option of the source has this name; did you mean topics?"
+    meant = "topic: unknown option; did you mean topics?"
     with journal(tmp_path / "data", 300) as rig:
         path = str(rig.folder)
 

@@ -1,1 +1,1 @@
-"""The command line: one file per group of verbs. Heavy imports stand inside the commands, so that help is quick."""
+"""The command line: one file per group of commands. Heavy imports are inside the commands, so that `--help` is fast."""

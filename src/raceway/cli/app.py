@@ -1,8 +1,9 @@
-"""All commands joined, and the one place where their errors become a line and a status."""
+"""The application: all commands, and the mapping of errors to one line and an exit status."""
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated
 
 import typer
 
@@ -31,7 +32,7 @@ EPILOG = "Exit status: " + "; ".join(f"{code.value} {text}" for code, text in ou
 
 app = typer.Typer(
     name="raceway",
-    help="One durable message bus: run it, talk to it, read what it stored.",
+    help="A durable message bus: run it, send and receive messages, read what it stored.",
     epilog=EPILOG,
     no_args_is_help=True,
     add_completion=False,
@@ -61,6 +62,21 @@ app.command()(demo)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(bench)
 
 
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"raceway {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Options of `raceway` itself; `--version` is handled before any command."""
+
+
 @app.command()
 def version(as_json: options.Json = False) -> None:
     """Print the versions of Raceway and Python."""
@@ -73,7 +89,7 @@ def version(as_json: options.Json = False) -> None:
 
 
 def main() -> None:
-    """Run the command line; errors made on purpose end in one line, anything else in a traceback."""
+    """Run the command line. A RacewayError ends in one line and its exit status, anything else in a traceback."""
     try:
         app(prog_name="raceway")
     except RacewayError as error:

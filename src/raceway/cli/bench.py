@@ -1,4 +1,4 @@
-"""`raceway bench`: the measurements of a checkout. An installed package does not carry them."""
+"""`raceway bench`: run the benchmarks of a checkout. An installed package does not include them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def bench(
     context: typer.Context,
     script: Annotated[
         Literal["codec", "danube", "journal", "path", "pipeline", "seneca", "start", "zbus"],
-        typer.Argument(help="What to measure: bench/SCRIPT.py."),
+        typer.Argument(help="Benchmark to run: bench/SCRIPT.py."),
     ] = "path",
 ) -> None:
-    """Measure the bus; in a checkout only. Flags that follow are passed on to the script."""
+    """Run a benchmark; only in a checkout. Further options are passed to the script."""
     checkout = Path(raceway.__file__).parents[2]
     if not (checkout / "bench" / f"{script}.py").exists():
         output.fail(f"there is no bench/{script}.py beside this package: run it in a checkout", ExitCode.USAGE)

@@ -1,4 +1,4 @@
-"""What `raceway up` runs beside a bus: the pipeline as a child process, if it can run here."""
+"""What `raceway up` runs besides the bus: the pipeline as a child process, if its requirements are met."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ log = structlog.get_logger("raceway")
 async def beside(
     settings: config.Config, config_file: Path | None, browser: bool, urls: dict[str, str]
 ) -> AsyncIterator[None]:
-    """Until it is left; says where the console is, and why there are no tables if there are none."""
-    log.info("console", url=f"{urls['console']}/")
+    """Run the pipeline during the context; if its requirements are not met, log the reason instead."""
+    log.info("console ready", url=f"{urls['console']}/")
     if browser:
         await asyncio.to_thread(webbrowser.open, f"{urls['console']}/")
     obstacle = await asyncio.to_thread(maybe_obstacle, settings)
     if obstacle is not None:
-        log.warning("the bus runs without tables", reason=obstacle)
+        log.warning("pipeline not started", reason=obstacle)
         yield
         return
     pipeline = settings.pipeline
     command = _command(settings, config_file)
-    async with supervising(command, "the pipeline", pipeline.restart_s, pipeline.max_failures):
+    async with supervising(command, "pipeline", pipeline.restart_s, pipeline.max_failures):
         yield
 
 
 def maybe_obstacle(settings: config.Config) -> str | None:
-    """Why there can be no tables, in a sentence."""
+    """The reason why the pipeline cannot run here; None if it can."""
     from raceway.pipeline.spark import check_installed, check_java
 
     if settings.journal.durability == "memory":
-        return "the journal is in memory (journal.durability), and the pipeline reads files"
+        return "journal.durability is `memory`, and the pipeline reads the journal's files"
     try:
         check_installed()
         check_java()

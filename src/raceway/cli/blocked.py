@@ -1,4 +1,4 @@
-"""Subscriptions that stand still behind a message that failed too often, told with the ways out."""
+"""Subscriptions blocked by a message that failed too often, with the commands that unblock them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from raceway.cli import bus
 
 
 def blocked_subscriptions(running: bus.Running) -> Iterator[str]:
-    """One sentence for each. Raises ConnectionLostError."""
+    """Yield one sentence per blocked subscription. Raises ConnectionLostError."""
     after: str | None = ""
     while after is not None:
         page = bus.ask_console(running, f"/api/subscriptions/named?after={quote(after)}")
@@ -23,6 +23,6 @@ def _sentence(topic: str, name: str, offset: int, reason: str) -> str:
     why = f" ({reason})" if reason else ""
     return (
         f"subscription {name} of {topic} is blocked by the message at offset {offset}, which failed too often{why}: "
-        f"`raceway replay {topic} {name} --from {offset + 1}` goes past it, "
+        f"`raceway replay {topic} {name} --from {offset + 1}` skips it, "
         f"`raceway subscription policy {topic} {name} --then drop` drops it, or `--dead-letter-topic TOPIC` copies it"
     )

@@ -1,6 +1,6 @@
-"""Finding the bus a command is meant for: `--url`, else RACEWAY_URL, else the one that runs on the data folder.
+"""Finding the bus that a command talks to: `--url`, otherwise RACEWAY_URL, otherwise the bus that uses the data folder.
 
-A running bus writes `raceway.json` into its data folder: its process id and the URL of each open door.
+A running bus writes `raceway.json` into its data folder, with its process id and the URL of each listener.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ CONSOLE_S = 5.0
 
 
 class Running(msgspec.Struct, frozen=True):
-    """What a bus says of itself while it runs."""
+    """Contents of `raceway.json`."""
 
     pid: int
     urls: dict[str, str]
 
 
 def data_folder(data: Path | None, file: Path | None = None) -> Path:
-    """The folder that `--data` names, else the one in the settings."""
+    """The folder given by `--data`, otherwise that of the settings."""
     return data or Path(config.load(file).config.journal.folder)
 
 
 def maybe_running(folder: Path) -> Running | None:
-    """The bus that runs on this folder, or None. A file left behind by a killed bus does not count."""
+    """The bus that uses this folder, if any. A stale file of a killed bus is ignored."""
     try:
         running = msgspec.json.decode((folder / RUNNING_FILE).read_bytes(), type=Running)
     except (OSError, msgspec.DecodeError):
@@ -43,7 +43,7 @@ def maybe_running(folder: Path) -> Running | None:
 
 
 def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
-    """The URL to connect to; ends the command when there is none."""
+    """The URL to connect to. Ends the command if there is none."""
     if wanted := url or os.environ.get(URL_VARIABLE):
         return wanted
     folder = data_folder(data)
@@ -70,12 +70,13 @@ def is_danube(url: str) -> bool:
 
 
 def ask_console(running: Running, path: str) -> Any:
-    """What the console port answers, as JSON. Raises ConnectionLostError."""
+    """GET a path of the console port and return the decoded JSON. Raises ConnectionLostError."""
     return call_console(running.urls["console"], path)
 
 
 def console_url(url: str | None, data: Path | None) -> str:
-    """Where the console port is: as said, else of the bus that runs on the data folder. Ends the command otherwise."""
+    """URL of the console port: `url`, otherwise that of the bus that uses the data folder. Ends the command if neither
+    exists."""
     if url is None:
         folder = data_folder(data)
         running = maybe_running(folder)
@@ -83,14 +84,14 @@ def console_url(url: str | None, data: Path | None) -> str:
             fail(f"no bus runs on the data folder {folder}: name one with --url or --data", ExitCode.UNREACHABLE)
         return running.urls["console"]
     if not url.startswith("http://"):
-        fail("this speaks to the console port: --url http://HOST:PORT", ExitCode.USAGE)
+        fail("this command needs the console port: --url http://HOST:PORT", ExitCode.USAGE)
     return url.rstrip("/")
 
 
 def call_console(
     url: str, path: str, method: str = "GET", token: str = "", document: Any = None, timeout_s: float = CONSOLE_S
 ) -> Any:
-    """What the console port at `url` answers, as JSON. Raises RemoteError if it refuses, ConnectionLostError."""
+    """Call the console port at `url` and return the decoded JSON. Raises RemoteError, ConnectionLostError."""
     status, body = _call(url, path, method, token, document, timeout_s)
     try:
         answer = msgspec.json.decode(body)
@@ -102,7 +103,7 @@ def call_console(
 
 
 def read_metrics(running: Running) -> dict[str, float]:
-    """Figures of the bus that have no labels. Raises ConnectionLostError."""
+    """Metrics of the bus that have no labels. Raises ConnectionLostError."""
     lines = _call(running.urls["console"], "/metrics")[1].decode().splitlines()
     pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
     return {name: float(value) for name, value in pairs}

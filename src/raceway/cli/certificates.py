@@ -1,6 +1,6 @@
-"""Whether a certificate and its key can be used, and until when.
+"""Validity of a certificate and its key.
 
-The standard library shows a certificate's fields only after a handshake, so we shake hands with ourselves, in memory.
+The standard library shows the fields of a certificate only after a handshake, so one is made in memory.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from raceway.errors import ConfigError
 
 
 def check(certificate: str, key: str) -> datetime:
-    """When the certificate ends. Raises ConfigError naming the file at fault: unreadable, not a pair, expired."""
+    """Expiry time of a certificate. Raises ConfigError naming the file that is unreadable, mismatched or expired."""
     try:
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         server.load_cert_chain(certificate, key)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.check_hostname = False
-        # The leaf itself is the anchor of trust here: we ask about its dates, not about who signed it.
+        # Trust the leaf itself: only its dates are checked here, not its issuer.
         client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         client.load_verify_locations(certificate)
         fields = _shake_hands(client, server)
     except ssl.SSLCertVerificationError as error:
         raise ConfigError("listen.tls_certificate", f"{certificate}: {error.verify_message}") from error
     except ssl.SSLError as error:
-        reason = f"{certificate} and {key} cannot be used together: {error.reason or error}"
+        reason = f"{certificate} and {key} are not a pair: {error.reason or error}"
         raise ConfigError("listen.tls_certificate", reason) from error
     except OSError as error:
         raise ConfigError("listen.tls_certificate", _which_file(error, certificate, key)) from error
@@ -33,7 +33,7 @@ def check(certificate: str, key: str) -> datetime:
 
 
 def _which_file(error: OSError, certificate: str, key: str) -> str:
-    """`load_cert_chain` does not say which of its two files it could not read."""
+    """The file that cannot be read: `load_cert_chain` does not say which of its two."""
     for file in (certificate, key):
         try:
             with open(file, "rb"):

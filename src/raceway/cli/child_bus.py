@@ -1,4 +1,4 @@
-"""A bus of one's own for a while: `raceway serve` as a child process on free ports. It goes when we go."""
+"""A temporary bus: `raceway serve` as a child process on free ports. It ends with its parent."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class ChildBus:
 
 @contextmanager
 def child_bus(folder: Path) -> Iterator[ChildBus]:
-    """A bus on this folder with default settings; stopped at the end, orderly if possible. Raises UnavailableError."""
+    """Run a bus on this folder with default settings during the context. Raises UnavailableError if it fails to start
+    or stop."""
     command = tethered.command("serve", "--data", str(folder), "--port-base", str(free_port_base()))
     command += ["--log-level", "warning"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
@@ -73,4 +74,4 @@ def _wait_until_ready(child: subprocess.Popen[bytes], folder: Path, log: IO[byte
 def _last_line(log: IO[bytes]) -> str:
     log.seek(0)
     lines = log.read().splitlines()
-    return output.printable(lines[-1]) if lines else "it said nothing"
+    return output.printable(lines[-1]) if lines else "no output"

@@ -1,4 +1,4 @@
-"""`raceway config`: each setting, its value, and where that came from."""
+"""`raceway config`: every setting, its value and its origin."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from raceway.cli.output import ExitCode
 
 
 def show_config(
-    section: Annotated[str, typer.Argument(help="Show only keys that begin with this, for instance `journal`.")] = "",
+    section: Annotated[
+        str, typer.Argument(help="Show only settings that begin with this prefix, for example `journal`.")
+    ] = "",
     config_file: options.ConfigFile = None,
     check: Annotated[
-        bool, typer.Option("--check", help="Only say whether the settings can be used, TLS files included.")
+        bool, typer.Option("--check", help="Only check that the settings are valid, including TLS files.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
@@ -25,7 +27,7 @@ def show_config(
     settings = config.load(config_file)
     if check:
         _check(settings.config)
-        output.note("the settings can be used")
+        output.note("the settings are valid")
         return
     values = {key: value for key, value in config.effective(settings.config).items() if key.startswith(section)}
     if not values:
@@ -45,12 +47,12 @@ def _check(settings: config.Config) -> None:
 
 
 def as_toml(value: Any) -> str:
-    """A value as one would write it in the file."""
+    """Format a value as TOML."""
     if isinstance(value, msgspec.Struct):
         value = msgspec.structs.asdict(value)
     if isinstance(value, dict):
         return "{" + ", ".join(f"{as_toml(k)} = {as_toml(v)}" for k, v in value.items()) + "}"
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(map(as_toml, value)) + "]"
-    # JSON and TOML spell text alike, but for two things: pairs of surrogates, and DEL.
+    # A JSON string is a TOML string except for surrogate pairs and DEL.
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

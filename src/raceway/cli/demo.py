@@ -1,7 +1,8 @@
-"""`raceway demo`: a bus of its own, an airport's traffic over all four wires, tables of it, and what they say.
+"""`raceway demo`: start a bus, play the traffic of an airport over all four wires, compute the tables, and print a
+report.
 
-The bus is a child process on free ports and, unless told otherwise, on a temporary folder. What is shown at the end is
-asked of the tables, not remembered by the clients; that both say the same is checked, and the status says it.
+The bus is a child process on free ports and, by default, in a temporary folder. The report is computed from the tables.
+It is compared with what the clients counted; the exit status says whether both agree.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from raceway.cli.airport.tally import Advance, Tally
     from raceway.cli.demo_report import Report
 
-# More than the tables of a demo need; a machine with 2 GB has it.
+# Driver memory: more than the demo needs, and available on a machine with 2 GB.
 SPARK_MEMORY = "1g"
 TITLE_WIDTH = 42
 LOOK_S = 0.2
@@ -39,24 +40,27 @@ LOOK_S = 0.2
 
 def demo(
     data: Annotated[
-        Path | None, typer.Option("--data", metavar="DIR", help="Keep the data here. Default: a temporary folder.")
+        Path | None,
+        typer.Option(
+            "--data", metavar="DIR", help="Folder for the data. Default: a temporary one, removed at the end."
+        ),
     ] = None,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Stay up with the console until Ctrl-C, and keep the folder.")
+        bool, typer.Option("--keep", help="Keep the bus and its console running until Ctrl-C, and keep the folder.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="The same seed sends the same messages.")] = 1,
+    seed: Annotated[int, typer.Option(help="Seed of the random choices: the same seed sends the same messages.")] = 1,
     as_json: options.Json = False,
 ) -> None:
-    """Play an airport's morning over all four wires, make tables of it with Spark, and print what they say.
+    """Play an airport's morning over all four wires, compute tables of it with Spark, and print a report.
 
-    Needs Java and the extra `spark`. Ends by itself, with status 0 if what the clients know is what the tables say.
+    Needs Java and the extra `spark`. Ends by itself, with status 0 if the tables agree with what the clients counted.
     """
     from raceway.pipeline.spark import check_installed, check_java
 
     check_installed()
     check_java()
     if data is not None and data.is_dir() and any(data.iterdir()):
-        output.fail(f"{data} is not empty: the demo wants a folder of its own", ExitCode.USAGE)
+        output.fail(f"{data} is not empty: name an empty or new folder", ExitCode.USAGE)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     folder = data or Path(tempfile.mkdtemp(prefix="raceway-demo-"))
@@ -79,12 +83,12 @@ def demo(
 
 
 def _leave(number: int, _: object) -> NoReturn:
-    """As after Ctrl-C: nothing of us stays behind."""
+    """Exit as after Ctrl-C, stopping the child processes."""
     raise SystemExit(128 + number)
 
 
 class Performance(NamedTuple):
-    """What the clients know, what the tables say, and how long each part took."""
+    """Results of the demo: what the clients counted, what the tables contain, and durations."""
 
     tally: Tally
     report: Report
@@ -98,7 +102,7 @@ class Performance(NamedTuple):
 
 
 def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
-    """The story, then the tables, then the question whether they agree."""
+    """Play the story, compute the tables, and compare both."""
     from raceway.cli.airport.story import play
     from raceway.cli.demo_report import read_report
 
@@ -108,7 +112,7 @@ def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
     try:
         tally = asyncio.run(play(running.urls, random.Random(seed), _curtain))  # noqa: S311 - a story, no secret
     except TimeoutError as error:
-        raise UnavailableError("the story came to a halt: a message that should have come did not") from error
+        raise UnavailableError("the story stopped: an expected message did not arrive") from error
     seconds["story"] = clock() - began
     _make_tables(folder)
     seconds["pipeline"] = clock() - began - seconds["story"]
@@ -120,7 +124,7 @@ def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
 
 @contextmanager
 def _curtain(title: str, total: int) -> Iterator[Advance]:
-    """A bar while it goes on, a line when it is over; 0 steps mean that nobody knows how many."""
+    """Show a progress bar during the context and a line at its end; 0 steps stand for an unknown number."""
     began = time.monotonic()
     with output.progress(title, total or None) as bar:
         yield lambda count: bar.advance(bar.task_ids[0], count)
@@ -128,7 +132,7 @@ def _curtain(title: str, total: int) -> Iterator[Advance]:
 
 
 def _make_tables(folder: Path) -> None:
-    """`raceway pipeline run --once`, with a Spark that starts quickly and settings of its own."""
+    """Run `raceway pipeline run --once` with Spark settings that start quickly."""
     from raceway.pipeline import registry
     from raceway.pipeline.folders import Folders
     from raceway.pipeline.jobs import Job, Order
@@ -160,11 +164,11 @@ def _print(performance: Performance, folder: Path, seed: int, staying: ChildBus 
 
 
 def _stay(running: ChildBus) -> None:
-    """Until Ctrl-C or SIGTERM. Spark leaves a handler behind that asks a Spark which is no more."""
+    """Wait for Ctrl-C or SIGTERM. Replaces the handler of Spark, whose process has ended."""
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    sys.stdout.flush()  # whoever reads a pipe need not wait for the end
+    sys.stdout.flush()  # flushed, so that a reader of a pipe gets it now
     output.note(f"the console is at {running.urls['console']}/ until Ctrl-C")
     while not stop.wait(LOOK_S):
         if not running.is_running():

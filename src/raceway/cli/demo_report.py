@@ -1,7 +1,7 @@
-"""What the tables say of a demo, and whether that is what its clients know.
+"""The report of a demo: figures from the nine tables, compared with what the clients counted.
 
-Everything here is asked of the nine tables in SQL, as anybody could ask it with `raceway pipeline query`. What the
-clients know comes from the story; where the two differ the demo has failed, and says where.
+All queries are plain SQL, as in `raceway pipeline query`. Each difference between tables and clients is a sentence, and
+makes the demo fail.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ _ASKED = f"""
 _REJECTED = """
     SELECT wire, topic, code, reason, count(*) AS count, min(producer) AS producer
     FROM bronze.rejected GROUP BY ALL ORDER BY wire, reason"""
-# A hop is one question as it travelled; `silver.exchanges` has the names of who asked and who answered. The history
-# that a message carries is repeated in each answer of its chain, so a hop may be there more than once.
+# A hop is one request between two services; `silver.exchanges` has their names. Messages carry their history and repeat
+# it in every answer of a chain, so a hop may occur more than once.
 _SLOWEST = f"""
     SELECT topic, caller, callee, max(ms) AS worst_ms, quantile_disc(ms, 0.5) AS median_ms, count(*) AS hops
     FROM (
@@ -45,13 +45,13 @@ _SLOWEST = f"""
         FROM silver.hops AS hop JOIN silver.exchanges AS asked ON asked.message_id = hop.mid
         WHERE asked.callee IS NOT NULL GROUP BY asked.sequence, asked.topic, asked.caller, asked.callee
     ) WHERE ms IS NOT NULL GROUP BY topic, caller, callee ORDER BY worst_ms DESC, topic LIMIT {SLOWEST}"""  # noqa: S608
-# One that went well over as many wires as there are.
+# A trace without errors over as many wires as possible.
 _TRACE = """
     SELECT correlation_id, root_topic, root_wire, messages, requests, errors, depth, wires, crossings, total_us,
         critical_us, critical_path
     FROM gold.traces ORDER BY len(wires) DESC, errors, depth DESC, first_sequence LIMIT 1"""
 
-# Of each table what one would look at first: a title, and the query.
+# For each table a title and a query that shows its most interesting rows.
 _TOPS: dict[str, tuple[str, str]] = {
     "bronze.messages": (
         "the newest rows of the journal",
@@ -59,11 +59,11 @@ _TOPS: dict[str, tuple[str, str]] = {
         "ORDER BY sequence DESC",
     ),
     "bronze.rejected": (
-        "what was refused, and where it broke the rule",
+        "refused messages, and the part that broke the schema",
         "SELECT wire, topic, code, path, decode(payload) AS payload FROM bronze.rejected ORDER BY sequence",
     ),
     "silver.messages": (
-        "payloads read with their schema",
+        "payloads decoded by their schema",
         "SELECT topic, subject, schema_version AS version, wire, value FROM silver.messages WHERE value IS NOT NULL "
         "ORDER BY sequence DESC",
     ),
@@ -73,29 +73,29 @@ _TOPS: dict[str, tuple[str, str]] = {
         "FROM silver.exchanges WHERE latency_us IS NOT NULL ORDER BY latency_us DESC",
     ),
     "silver.hops": (
-        "the longest work on one message",
+        "the longest processing times",
         "SELECT topic, sid AS caller, rid AS callee, processing_ms, round_trip_ms FROM silver.hops "
         "ORDER BY processing_ms DESC NULLS LAST, sequence",
     ),
     "gold.traces": (
-        "the conversations over most wires",
+        "the traces over most wires",
         "SELECT root_topic, root_wire, messages, depth, array_to_string(wires, ' ') AS wires, "
         "round(total_us / 1000, 1) AS ms, errors FROM gold.traces ORDER BY len(gold.traces.wires) DESC, messages DESC, "
         "first_sequence",
     ),
     "gold.topic_stats": (
-        "the most asked in a minute",
+        "the most requests per minute",
         "SELECT strftime(minute, '%H:%M') AS minute, topic, wire, publishes, requests, responses, errors, "
         "round(latency_p95_us / 1000, 1) AS p95_ms FROM gold.topic_stats ORDER BY requests DESC, topic, wire",
     ),
     "gold.service_graph": (
-        "who asks whom most",
+        "the busiest pairs of caller and callee",
         "SELECT topic, caller, callee, sum(calls)::BIGINT AS calls, sum(errors)::BIGINT AS errors, "
         "round(max(latency_p50_us) / 1000, 1) AS p50_ms FROM gold.service_graph GROUP BY ALL "
         "ORDER BY calls DESC, topic",
     ),
     "gold.schema_usage": (
-        "who writes with which version, and what was refused",
+        "schema versions by producer, and refusals",
         "SELECT subject, schema_version AS version, producer, wire, messages, refused FROM gold.schema_usage "
         "ORDER BY refused DESC, messages DESC, wire",
     ),
@@ -103,7 +103,7 @@ _TOPS: dict[str, tuple[str, str]] = {
 
 
 class TableTop(msgspec.Struct, frozen=True):
-    """`rows` is how many there are, `top` the first of them as `title` says."""
+    """The first rows of a table (`top`, as `title` describes), and how many it has (`rows`)."""
 
     name: str
     rows: int
@@ -112,7 +112,7 @@ class TableTop(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, kw_only=True):
-    """`differences` are sentences, none if all is well. `cells`: what was published, and delivered to each wire."""
+    """Figures of a demo. `differences` has one sentence each; `cells` counts publishes and deliveries by wire."""
 
     wires: list[dict[str, Any]]
     published: list[dict[str, Any]]
@@ -127,7 +127,7 @@ class Report(msgspec.Struct, kw_only=True):
 
 
 def read_report(folder: Path, tally: Tally) -> Report:
-    """From the tables of a data folder, with DuckDB; Spark is not needed any more."""
+    """Compute the report from the tables of a data folder, with DuckDB; Spark is not needed."""
     from raceway.pipeline import verify as verification
     from raceway.pipeline.opening import open_files
     from raceway.pipeline.query import open_tables
@@ -150,7 +150,7 @@ def read_report(folder: Path, tally: Tally) -> Report:
             for name, (title, sql) in _TOPS.items()
         ],
         journal_rows=verdict.journal.in_bronze,
-        differences=[] if verdict.is_good else ["`raceway pipeline verify` finds the tables not good"],
+        differences=[] if verdict.is_good else ["`raceway pipeline verify` found errors in the tables"],
     )
     report.differences += differences(report, tally)
     return report
@@ -162,7 +162,7 @@ def _select(tables: Tables, sql: str) -> list[dict[str, Any]]:
 
 
 def _cells(published: list[dict[str, Any]], tally: Tally) -> list[dict[str, Any]]:
-    """Bags that moved: what the table has of each wire, what the readers on each wire were handed."""
+    """Bags moved: published per wire according to the table, delivered per wire according to the readers."""
     return [
         {"from": row["wire"], "published": row["count"],
          "delivered": {wire: tally.delivered[row["wire"], wire] for wire in WIRES}}
@@ -172,7 +172,7 @@ def _cells(published: list[dict[str, Any]], tally: Tally) -> list[dict[str, Any]
 
 
 def differences(report: Report, tally: Tally) -> list[str]:
-    """Where the tables and the clients do not agree, as sentences."""
+    """Sentences that say where the tables and the clients disagree."""
     published = {(row["topic"], row["wire"]): row["count"] for row in report.published}
     asked = {(row["asking"], row["answering"], row["status"]): row["count"] for row in report.asked}
     delivered = {(row["from"], wire): row["published"] for row in report.cells for wire in WIRES}
@@ -186,7 +186,7 @@ def differences(report: Report, tally: Tally) -> list[str]:
 
 
 def _by_wire(tally: Tally) -> Counter[tuple[str, ...]]:
-    """Each wire has its own word for a refusal; the table has one for all."""
+    """Number of refusals per wire, summed over the codes of that wire."""
     counts: Counter[tuple[str, ...]] = Counter()
     for (wire, _), count in tally.refused.items():
         counts[(wire,)] += count

@@ -1,4 +1,4 @@
-"""What a person sees at the end of a demo."""
+"""Terminal output at the end of a demo."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from raceway.pipeline.folders import Folders
 if TYPE_CHECKING:
     from raceway.cli.demo_report import Report
 
-# Of a heading, and of one cell: a table should fit into a terminal.
+# Width of a heading and of one cell, so that a table fits a terminal.
 WIDTH, CELL = 100, 60
 QUESTION = "SELECT root_topic, wires, total_us FROM gold.traces ORDER BY total_us DESC"
 UNITS = ("B", "KiB", "MiB")
@@ -32,7 +32,7 @@ def print_summary(report: Report, tally: Tally, folder: Path, *, kept: bool) -> 
 
 
 def _rule(title: str) -> None:
-    """A heading that ends what stands above it."""
+    """Print a heading with a rule."""
     from rich.rule import Rule
     from rich.text import Text
 
@@ -41,7 +41,7 @@ def _rule(title: str) -> None:
 
 
 def _table(rows: Sequence[dict[str, Any]]) -> None:
-    """Rows with the columns that the first one has; long texts are cut."""
+    """Print rows with the columns of the first one; long texts are truncated."""
     columns = list(rows[0]) if rows else []
     numbers = [name for name in columns if isinstance(rows[0][name], (int, float))]
     cells = [[_cell(value) for value in row.values()] for row in rows]
@@ -56,7 +56,7 @@ def _cell(value: Any) -> Any:
 
 
 def _print_wires(report: Report) -> None:
-    _rule("Messages of each wire, as silver.messages has them")
+    _rule("Messages of each wire, from silver.messages")
     _table([row | {"bytes": _size(row["bytes"])} for row in report.wires])
 
 
@@ -85,7 +85,7 @@ def _print_questions(report: Report) -> None:
 
 
 def _answers(report: Report, asking: str, answering: str) -> str:
-    """`120 · 1.4 ms · 23 error`: how many in all, the median, and those that went another way."""
+    """Format a cell such as `120 · 1.4 ms · 23 error`: number of requests, median latency, and other outcomes."""
     found = {
         row["status"]: row for row in report.asked if (row["asking"], row["answering"]) == (asking, answering)
     }  # fmt: skip
@@ -109,11 +109,11 @@ def _print_trace(report: Report, folder: Path) -> None:
     assert trace is not None  # the table was made from these files
     output.console().print(tree_of(trace))
     path = " → ".join(output.printable(topic) for topic in found["critical_path"])
-    print(f"\nThe longest way through it: {path}, {found['critical_us'] / 1000:.1f} ms\n")
+    print(f"\nIts critical path: {path}, {found['critical_us'] / 1000:.1f} ms\n")
 
 
 def _print_slowest(report: Report) -> None:
-    _rule("Slowest hops: who waited longest for whom")
+    _rule("Slowest hops: caller, callee and latency")
     _table(report.slowest)
 
 
@@ -124,7 +124,7 @@ def _print_rejected(report: Report, tally: Tally) -> None:
         reasons.setdefault(row["reason"], {})[row["wire"]] = row["count"]
     rows = [(reason, sum(wires.values()), ", ".join(sorted(wires))) for reason, wires in sorted(reasons.items())]
     output.print_table("", ["reason", "messages", "on"], rows, ["messages"])
-    _rule("What else went wrong, in the words of each wire")
+    _rule("Other errors, with the code of each wire")
     output.print_table(
         "", ["wire", "what", "the client was told"], [(w, what, _cell(told)) for w, what, told in tally.mishaps]
     )
@@ -147,8 +147,8 @@ def _print_files(report: Report, folder: Path, kept: bool) -> None:
     rows = [
         ("journal", f"{folder}/", f"{len(journal)} files, {_size(sum(path.stat().st_size for path in journal))}"),
         ("tables", f"{places.tables}/", f"{len(tables)} Parquet files, {_size(sum(p.stat().st_size for p in tables))}"),
-        ("progress", places.progress, "how far the pipeline is"),
-        ("Spark's log", places.log / "spark.log", "what it had to say"),
+        ("progress", places.progress, "progress of the pipeline"),
+        ("Spark's log", places.log / "spark.log", "log of Spark and its JVM"),
     ]
     output.print_table("", ["", "", ""], rows)
     print(f"All {report.journal_rows:,} messages of the journal are in the tables, each once;", end=" ")
@@ -156,7 +156,7 @@ def _print_files(report: Report, folder: Path, kept: bool) -> None:
 
 
 def print_next(folder: Path, correlation_id: str, console: str | None) -> None:
-    """What to type next, when the folder stays; `console` is its address if that stays too."""
+    """Print commands to try next on the folder that is kept; `console` is its address while that runs."""
     _rule("What to type next")
     if console is not None:
         print(f"  {console}/   the console: topics, messages, traces, tables; in another terminal:")
@@ -166,9 +166,9 @@ def print_next(folder: Path, correlation_id: str, console: str | None) -> None:
 
 
 def print_next_without(seed: int) -> None:
-    """As `print_next`, when nothing is left to look at."""
+    """Print commands to try next after the folder was removed."""
     _rule("What to type next")
-    print(f"  raceway demo --keep --seed {seed}    the same again; bus, console and data stay until Ctrl-C")
+    print(f"  raceway demo --keep --seed {seed}    repeat it, and keep bus, console and data until Ctrl-C")
     print("  raceway up                     a bus of your own with tables and console; then, in another terminal:")
     print("  raceway sub 'baggage.#'        and in a third:")
     print("  raceway pub baggage.moved '{\"bag\": 17}'")

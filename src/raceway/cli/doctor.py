@@ -1,6 +1,6 @@
-"""`raceway doctor`: whether a bus can run here, and whether the one that does is well.
+"""`raceway doctor`: check whether a bus can run here, and whether a running one is healthy.
 
-It only looks: nothing is created, repaired or locked.
+Read-only: nothing is created, repaired or locked.
 """
 
 from __future__ import annotations
@@ -22,18 +22,21 @@ from raceway.errors import ConfigError, ConnectionLostError, RacewayError
 
 Verdict = Literal["ok", "warning", "bad"]
 
-# Each connection is a file; below this a busy bus runs out of them before it runs out of anything else.
+# Each connection uses a file descriptor; below this limit a busy bus runs out of them first.
 ENOUGH_FILES = 4096
 SOON = timedelta(days=14)
 
-# Figures of a running bus that somebody should know if they are not 0.
+# Metrics of a running bus that are reported if they are not 0.
 TELLING: dict[str, tuple[Verdict, str]] = {
-    "raceway_journal_quarantined_rows": ("bad", "rows could not be proven good and are left out"),
-    "raceway_journal_missing_rows": ("bad", "rows are gone"),
-    "raceway_journal_repairs": ("warning", "flipped bits were mended; look at the disk"),
-    "raceway_journal_refusals": ("warning", "times the journal took no writes"),
-    "raceway_slow_peers_closed_total": ("warning", "peers were closed because they took nothing"),
-    "raceway_unspelled_messages_total": ("warning", "copies were not made: a subscriber's wire cannot say the name"),
+    "raceway_journal_quarantined_rows": ("bad", "rows failed their checksum and are skipped"),
+    "raceway_journal_missing_rows": ("bad", "rows are lost"),
+    "raceway_journal_repairs": ("warning", "flipped bits were repaired; check the disk"),
+    "raceway_journal_refusals": ("warning", "times the journal refused writes"),
+    "raceway_slow_peers_closed_total": ("warning", "connections were closed because the peer stopped reading"),
+    "raceway_unspelled_messages_total": (
+        "warning",
+        "messages were not delivered: the subscriber's wire cannot represent the topic name",
+    ),
 }
 
 
@@ -50,7 +53,7 @@ def doctor(
 ) -> None:
     """Check the machine, the settings, the data folder, the journal, the ports and the certificate.
 
-    Ends with status 1 if anything is bad; warnings leave it at 0.
+    Ends with status 1 if a check fails; warnings leave it at 0.
     """
     findings = list(examine(data, config_file))
     if as_json:
@@ -98,11 +101,15 @@ def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
     from raceway.journal.files import Files
 
     if settings.durability == "memory":
-        yield Finding("warning", "data folder", "durability is `memory`: nothing is written, a stop loses everything")
+        yield Finding(
+            "warning",
+            "data folder",
+            "journal.durability is `memory`: nothing is written to disk, and a stop loses all messages",
+        )
         return
     place = next(path for path in (folder, *folder.absolute().parents) if path.exists())
     if not folder.exists():
-        yield Finding("ok", "data folder", f"{folder} does not exist yet; the first start makes it")
+        yield Finding("ok", "data folder", f"{folder} does not exist yet; the first start creates it")
     elif folder.stat().st_mode & 0o077:
         mode = f"{folder.stat().st_mode & 0o777:o}"
         yield Finding("warning", "data folder", f"{folder} has mode {mode}: others may read it; chmod 700 {folder}")
@@ -127,7 +134,7 @@ def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
 
     holder = maybe_holder(folder) or maybe_holder(folder / NAME)
     if running is None:
-        held = f"process {holder} holds {folder}, but no bus has announced itself there" if holder else ""
+        held = f"process {holder} holds {folder}, but there is no raceway.json of a bus" if holder else ""
         yield Finding("warning" if held else "ok", "bus", held or f"none runs on {folder}")
         return
     yield Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
@@ -144,7 +151,7 @@ def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
 
 
 def _figures(metrics: dict[str, float]) -> Iterator[Finding]:
-    """What the bus has counted since it started and somebody should know."""
+    """Report metrics of the running bus that need attention."""
     for name, (verdict, meaning) in TELLING.items():
         if count := int(metrics.get(name, 0)):
             yield Finding(verdict, "since start", f"{count:,} {meaning}")
@@ -167,7 +174,9 @@ def _journal(folder: Path) -> Iterator[Finding]:
     )
     moved = found.snapshots[0].sections.get("moved_cursors", 0) if found.snapshots else 0
     if moved:
-        text = f"retention moved {moved} cursors that were too far behind: their readers missed rows (see the log)"
+        text = (
+            f"retention moved {moved} cursors forward: their subscriptions missed rows that were deleted (see the log)"
+        )
         yield Finding("bad", "journal", text)
     for damage in found.damage:
         lost = damage.kind in ("quarantined", "missing")
@@ -192,7 +201,7 @@ def _ports(listen: config.Listen, running: bus.Running | None) -> Iterator[Findi
 
 
 def _maybe_holder(port: int) -> str | None:
-    """Who listens on a TCP port of this machine."""
+    """The process that listens on a TCP port of this machine, if any."""
     import psutil
 
     for connection in psutil.net_connections("tcp"):

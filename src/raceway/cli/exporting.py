@@ -1,4 +1,4 @@
-"""Sending traces to a collector while the bus runs, if that is asked for."""
+"""Export of traces to a collector while the bus runs, if configured."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ log = structlog.get_logger("raceway")
 
 @contextlib.asynccontextmanager
 async def exporting(settings: config.Telemetry, broker: Broker, allowed: AllowList) -> AsyncIterator[None]:
-    """Raises ConfigError if it cannot be done. Nothing of OpenTelemetry is loaded unless it is."""
+    """Export traces during the context. OpenTelemetry is imported only if configured. Raises ConfigError."""
     if not settings.enabled:
         yield
         return
@@ -46,12 +46,12 @@ def _check(endpoint: str, allowed: AllowList) -> None:
     except ValueError as error:
         raise ConfigError("telemetry.endpoint", str(error)) from error
     if parts.scheme not in ("http", "https") or not target.host:
-        raise ConfigError("telemetry.endpoint", f"{endpoint} is no http address")
+        raise ConfigError("telemetry.endpoint", f"{endpoint} is not an http:// URL")
     if not allowed.allows(target):
         raise ConfigError("telemetry.endpoint", f"{target} is not in dial.allow")
 
 
 def _note_end(task: asyncio.Task[None]) -> None:
-    """It does not end by itself; if it does, there is a fault to be seen."""
+    """Log the end of the exporter: it runs until cancelled, so an earlier end is a bug."""
     if not task.cancelled() and task.exception() is not None:
-        log.error("exporting ended", exc_info=task.exception())
+        log.error("trace exporter stopped", exc_info=task.exception())

@@ -1,8 +1,7 @@
-"""`raceway journal …`: look at a journal's files, beside a running bus or without one.
+"""`raceway journal …`: inspect the files of a journal, whether or not a bus is running.
 
-The journal library is imported by the commands themselves: it takes a third of a second, and `raceway --help` is not to
-wait for it. Topics, ids and payloads come from strangers and go to a terminal: everything shown of them passes through
-`output.printable`.
+The journal library is imported by the commands: that takes a third of a second, which `raceway --help` should not.
+Topics, ids and payloads are untrusted, and are shown on a terminal: all of them pass through `output.printable`.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ if TYPE_CHECKING:
     from raceway.journal.reader import Reader
     from raceway.journal.verify import Verdict
 
-# A table is for looking at; whoever wants more says so.
+# Default number of rows of a table on the screen; --limit changes it.
 TABLE_ROWS = 50
-# Of one payload; `--full` shows all of it.
+# Lines shown of one payload; --full shows all of it.
 PAYLOAD_LINES = 100
 HEX_WIDTH = 16
 
-LOST = 2  # status of `verify` when rows are gone; ExitCode.FAILED when all is there but something was not as it should
+LOST = 2  # status of `verify` if rows are lost; ExitCode.FAILED if all can be read but something was damaged
 
 journal_app = typer.Typer(
     name="journal",
-    help="Look at the journal's files: what is there, whether it is whole, and the rows themselves.",
+    help="Inspect the journal's files: show what they contain, verify them, dump rows.",
     no_args_is_help=True,
 )
 
@@ -55,10 +54,10 @@ class Format(enum.StrEnum):
 @journal_app.command()
 def info(
     data: options.Data = None,
-    top: Annotated[int, typer.Option(help="How many topics to list, those with most rows first.", min=0)] = 20,
+    top: Annotated[int, typer.Option(help="Number of topics to list, those with most rows first.", min=0)] = 20,
     as_json: options.Json = False,
 ) -> None:
-    """Show what is in a data folder: positions, segments, topics, snapshots, and damage met on the way."""
+    """Show the contents of a data folder: positions, segments, topics, snapshots, and damage that was found."""
     from raceway.journal.inspect import survey
 
     folder = bus.data_folder(data)
@@ -77,7 +76,7 @@ def _print_survey(found: Survey, pid: int | None) -> None:
     facts = [
         ("folder", found.folder),
         ("bus", f"process {pid} runs on it" if pid else "none runs on it"),
-        ("format", str(found.format or "unknown: the file `identity` is lost; the next start makes it anew")),
+        ("format", str(found.format or "unknown: the file `identity` is missing; the next start creates a new one")),
         ("source", found.source or "unknown"),
         ("positions", f"{found.first_position:,} to {found.committed:,}" if found.committed >= 0 else "none yet"),
         ("rows", f"{found.rows:,}"),
@@ -129,14 +128,14 @@ def _print_damage(damage: Iterable[Any]) -> None:
 def verify(
     data: options.Data = None,
     repair: Annotated[
-        bool, typer.Option("--repair", help="Write mended bytes back. Only while no bus runs on the folder.")
+        bool, typer.Option("--repair", help="Write repaired bytes back. Only while no bus uses the folder.")
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """Check every checksum of every file, and that every row is where it belongs.
+    """Verify every checksum of every file and the position of every row.
 
-    Ends with status 0 if all is well, 1 if something was mended or can be made again and nothing is lost, 2 if rows are
-    lost. Runs at low priority; a running bus goes on meanwhile.
+    Ends with status 0 if all is well, 1 if damage was found but nothing is lost, 2 if rows are lost. Runs at low
+    priority and can run beside a bus.
     """
     from raceway.journal.verify import folder_size
     from raceway.journal.verify import verify as verify_folder
@@ -176,8 +175,8 @@ def _judgement(verdict: Verdict, repair: bool) -> str:
     if verdict.status == "lost":
         return f"{verdict.lost_rows:,} rows are lost; all others can be read"
     if repair:
-        return "nothing is lost; what was damaged has been put right"
-    return "nothing is lost; `raceway journal verify --repair` puts it right on disk while no bus runs on the folder"
+        return "nothing is lost; the damage has been repaired"
+    return "nothing is lost; stop the bus and run `raceway journal verify --repair` to repair the files"
 
 
 # ---- dump -----------------------------------------------------------------------------------------------------------
@@ -187,27 +186,27 @@ def _judgement(verdict: Verdict, repair: bool) -> str:
 def dump(
     data: options.Data = None,
     start: Annotated[
-        int | None, typer.Option("--from", help="First position. Default: the first one left.", min=0)
+        int | None, typer.Option("--from", help="First position. Default: the oldest one that was not deleted.", min=0)
     ] = None,
     stop: Annotated[
-        int | None, typer.Option("--to", help="Position to stop before. Default: all that is committed.", min=0)
+        int | None, typer.Option("--to", help="First position to leave out. Default: all committed rows.", min=0)
     ] = None,
     topic: Annotated[str | None, typer.Option(help="Only rows of this topic; + and # are wildcards.")] = None,
-    limit: Annotated[int | None, typer.Option(help="At most so many rows.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="Maximum number of rows.", min=1)] = None,
     form: Annotated[
-        Format, typer.Option("--format", help="JSON lines, a table to look at, or a Parquet file.")
+        Format, typer.Option("--format", help="JSON lines, a table for the screen, or a Parquet file.")
     ] = Format.JSON,
     target: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a new file instead of the screen.")
     ] = None,
     as_json: options.Json = False,
 ) -> None:
-    """Print rows, or write them to a file: all of them, a range of positions, or one topic. Runs at low priority."""
+    """Print rows or write them to a file: all, a range of positions, or those of one topic. Runs at low priority."""
     from raceway.journal.inspect import select_rows
 
     form = Format.JSON if as_json else form
     if form is Format.PARQUET and target is None:
-        fail("a Parquet file needs a name: add --output FILE", ExitCode.USAGE)
+        fail("--format parquet needs --output FILE", ExitCode.USAGE)
     if target is not None and target.exists():
         fail(f"{target} exists already: remove it or choose another name", ExitCode.USAGE)
     os.nice(19)
@@ -299,7 +298,7 @@ def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: i
     columns = ["position", "topic", "offset", "time", "wire", "kind", "id", "payload"]
     print_table("", columns, rows, ["position", "offset"])
     if len(rows) == limit:
-        note(f"the first {limit} rows; --limit shows more, --from goes on behind position {rows[-1][0]}")
+        note(f"the first {limit} rows; --limit shows more, --from continues after position {rows[-1][0]}")
 
 
 # ---- read -----------------------------------------------------------------------------------------------------------
@@ -307,18 +306,18 @@ def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: i
 
 @journal_app.command()
 def read(
-    position: Annotated[int | None, typer.Argument(help="The position of the row.", min=0)] = None,
+    position: Annotated[int | None, typer.Argument(help="Position of the row.", min=0)] = None,
     data: options.Data = None,
-    topic: Annotated[str | None, typer.Option(help="The topic, with --offset; without: its newest row.")] = None,
-    offset: Annotated[int | None, typer.Option(help="The offset within the topic.", min=0)] = None,
-    full: Annotated[bool, typer.Option("--full", help="Show the whole payload, however long.")] = False,
+    topic: Annotated[str | None, typer.Option(help="Topic of the row. Without --offset: its newest row.")] = None,
+    offset: Annotated[int | None, typer.Option(help="Offset of the row within --topic.", min=0)] = None,
+    full: Annotated[bool, typer.Option("--full", help="Show the whole payload.")] = False,
     as_json: options.Json = False,
 ) -> None:
     """Show one row with its payload, by position or by topic and offset."""
     from raceway.journal.inspect import document, row_at, row_of_topic
 
     if (position is None) == (topic is None):
-        fail("say which row: a position, or --topic NAME (and --offset NUMBER)", ExitCode.USAGE)
+        fail("name a row: a position, or --topic NAME (and --offset NUMBER)", ExitCode.USAGE)
     if offset is not None and topic is None:
         fail("--offset counts within a topic: add --topic NAME", ExitCode.USAGE)
     reader = _open(bus.data_folder(data))
@@ -347,7 +346,7 @@ def _print_row(row: dict[str, Any], full: bool) -> None:
 
 
 def payload_lines(payload: bytes) -> tuple[str, list[str]]:
-    """(what it is, lines that are safe on a terminal): indented JSON, text, or a hex dump."""
+    """Describe a payload: its kind, and lines that are safe on a terminal (indented JSON, text, or a hex dump)."""
     import msgspec
 
     if not payload:
@@ -376,7 +375,7 @@ def _hex_lines(payload: bytes) -> list[str]:
 
 
 def _open(folder: Path) -> Reader:
-    """The journal in the folder; ends the command with what to do when there is none."""
+    """Open the journal in the folder. Ends the command if there is none."""
     from raceway.journal.reader import Reader
 
     try:

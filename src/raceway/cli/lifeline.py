@@ -1,14 +1,13 @@
-"""What lets a bus be stopped, and go on, when memory has run out.
+"""Keeping a bus stoppable, and if possible running, when memory is exhausted.
 
-Memory. Python and uvloop need some for everything, also for reading which signal has come: a loop that cannot have it
-tries again without end. So a reserve is kept that nobody uses. The first MemoryError that reaches the loop gives it up,
-ends the connections that hold most of unfinished input, and hands free memory back to the system; a while later the
-reserve is tried to be had again.
+Memory. Python and uvloop allocate for everything, even to read which signal arrived; a loop that cannot allocate
+retries forever. So a reserve is kept. The first MemoryError that reaches the loop releases it, closes the connections
+with the most unfinished input, and returns free memory to the system. The reserve is allocated again later.
 
-Signals. The interpreter writes the number of each signal into one file descriptor. Here that is the end of a pair of
-sockets that a thread of its own reads; it passes the numbers on to the loop, and allocates nothing to do so. After
-SIGTERM or SIGINT it watches: if the loop has not taken notice in time, or memory has run out and the process is still
-there, it ends the process. What was acknowledged is on the disk; the next start recovers as after `kill -9`.
+Signals. The interpreter writes the number of each signal to a file descriptor, here one end of a socket pair. A thread
+reads the other end and passes the numbers to the loop, without allocating. After SIGTERM or SIGINT it also watches the
+loop: if the stop has not begun in time, or memory is exhausted and the process does not end, the thread kills the
+process. Acknowledged messages are on disk; the next start recovers as after `kill -9`.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ log = structlog.get_logger("raceway")
 
 ENDING = (signal.SIGTERM, signal.SIGINT)
 RESERVE_BYTES = 8 * 1024 * 1024
-# How long after a MemoryError the reserve is tried to be had again.
+# Time between a MemoryError and the next attempt to allocate the reserve.
 REARM_S = 5.0
 POLL_S = 0.05
 LAST_WORDS = b"raceway: the stop did not come to its end; the process is ended\n"
 
 
 class Lifeline:
-    """Enter it in the main thread, in the running loop. `relief` is called when memory has run out.
+    """A context to enter in the main thread, inside the running loop. `relief` is called when memory is exhausted.
 
-    `grace_s` is how long the loop may take to notice a signal, and a starved process to end.
+    `grace_s`: time for the loop to react to a signal, and for a process without memory to end.
     """
 
     def __init__(self, grace_s: float) -> None:
@@ -68,7 +67,7 @@ class Lifeline:
         self._theirs.close()  # ends the thread
 
     def notice(self) -> None:
-        """The loop has taken notice: the stop has begun."""
+        """Record that the loop has begun to stop."""
         self._noticed = True
 
     # ---- in the loop -------------------------------------------------------------------------------------------------
@@ -86,7 +85,7 @@ class Lifeline:
         give_back_memory()
         if first:
             self._loop.call_later(REARM_S, self._rearm)
-            log.error("memory has run out", meaning="connections with the most unfinished input are ended")
+            log.error("memory exhausted", meaning="connections with the most unfinished input are closed")
 
     def _rearm(self) -> None:
         try:
@@ -117,4 +116,4 @@ class Lifeline:
 
 
 def _nothing() -> None:
-    """Nothing can be given up."""
+    """Relieve nothing: the default of `relief`."""

@@ -1,6 +1,6 @@
-"""Where log records go: standard error, as text for people at a terminal, as JSON lines for everything else.
+"""Log output on standard error: text on a terminal, otherwise JSON lines.
 
-Records of libraries (the standard `logging` module) take the same way and get the same shape.
+Records of libraries (the standard `logging` module) get the same format.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import structlog
 from raceway import config
 from raceway.cli.output import shortened
 
-# A record must not become a megabyte because a stranger's topic or header was quoted in it.
+# Limit of a quoted value: topics and headers are untrusted and may be megabytes long.
 MAX_VALUE = 2000
 
 
 def configure(log: config.Log, stream: TextIO | None = None) -> None:
-    """Set up logging for this process. A repeat replaces the former set-up."""
+    """Set up logging for this process. A repeat replaces the earlier configuration."""
     stream = stream or sys.stderr
     as_text = log.format == "text" or (log.format == "auto" and stream.isatty())
     shape: list[Any] = [
@@ -43,13 +43,13 @@ def configure(log: config.Log, stream: TextIO | None = None) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, renderer],
         )
     )
-    # picows logs every breach of the WebSocket protocol as an error: strangers must not be able to fill our log.
+    # picows logs every WebSocket protocol error of a peer as an error; untrusted peers must not fill the log.
     logging.getLogger("picows").setLevel(logging.CRITICAL)
     logging.basicConfig(level=max(level, logging.WARNING), handlers=[handler], force=True)
 
 
 def make_harmless(_logger: Any, _method: str, event: dict[str, Any]) -> dict[str, Any]:
-    """Quoted bytes of strangers: no control characters, no endless values. Tracebacks are ours and keep their lines."""
+    """Escape control characters in values and truncate long ones. Tracebacks keep their lines."""
     for key, value in event.items():
         if isinstance(value, (str, bytes)) and key != "exception":
             event[key] = shortened(value, MAX_VALUE)

@@ -1,4 +1,4 @@
-"""`raceway pub`, `sub`, `request`, `topics`: talking to a running bus."""
+"""`raceway pub`, `sub`, `request` and `topics`: send and receive messages of a running bus."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
     from raceway.client import Message, Subscription
 
 NO_ROUTE = "NO_ROUTE_FOUND"
-# Messages between two looks at the progress bar: about a hundredth of a second's worth.
+# Messages between two updates of the progress bar: about 10 ms.
 CHUNK = 4096
 
-Topic = Annotated[str, typer.Argument(help="The topic; over zbus the queue, over Seneca a pattern.")]
-Payload = Annotated[str | None, typer.Argument(help="The message. Without it, or with `-`: standard input.")]
-PayloadFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Take the message from a file.")]
-Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Version of the message's format.")]
+Topic = Annotated[str, typer.Argument(help="Topic; over zbus a queue, over Seneca a pattern.")]
+Payload = Annotated[str | None, typer.Argument(help="Payload. Default, or `-`: standard input.")]
+PayloadFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read the payload from a file.")]
+Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Version of the payload's format (MB).")]
 CaFile = Annotated[
-    str | None, typer.Option("--ca-file", metavar="FILE", help="Trust this PEM file instead of the system's.")
+    str | None,
+    typer.Option("--ca-file", metavar="FILE", help="PEM file of trusted certificates, instead of the system's."),
 ]
 CertFile = Annotated[
     str | None,
-    typer.Option("--cert-file", metavar="FILE", help="PEM file with a client certificate and its key, to show."),
+    typer.Option("--cert-file", metavar="FILE", help="PEM file with the client's certificate and private key."),
 ]
 
 
@@ -47,15 +48,16 @@ def pub(
     topic: Topic,
     payload: Payload = None,
     file: PayloadFile = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Each line of the input is a message.")] = False,
-    count: Annotated[int, typer.Option(min=1, help="Send everything this many times.")] = 1,
-    no_ack: Annotated[bool, typer.Option("--no-ack", help="Do not wait until the bus has stored it.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Publish each line of the input as a message.")] = False,
+    count: Annotated[int, typer.Option(min=1, help="Publish the input this many times.")] = 1,
+    no_ack: Annotated[bool, typer.Option("--no-ack", help="Do not wait until the bus has stored the message.")] = False,
     version: Version = "1.0.0",
     subject: Annotated[
-        str | None, typer.Option("--subject", metavar="TOPIC", help="zbus: the topic within a publish/subscribe queue.")
+        str | None, typer.Option("--subject", metavar="TOPIC", help="zbus: topic within a publish/subscribe queue.")
     ] = None,
     key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Danube: messages of one key stay in order.")
+        str | None,
+        typer.Option("--key", metavar="KEY", help="Danube: routing key; messages with the same key stay in order."),
     ] = None,
     url: options.Url = None,
     data: options.Data = None,
@@ -64,16 +66,16 @@ def pub(
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Publish a message, or many. Done means: the bus has it on disk.
+    """Publish one message or many. Returns when the bus has stored them on disk.
 
-    A topic that nobody has subscribed to is no error here: the bus keeps the message all the same. Over zbus
-    (`--url zbus://…`) it goes into a queue, and a queue that nobody made is an error. Over Danube (`--url danube://…`)
-    every message is acknowledged. Over Seneca (`--url seneca://…`) the topic is a pattern such as `role:math,cmd:sum`,
-    and the message an object that its keys are added to.
+    A topic without subscribers is not an error: the bus stores the message. Over zbus (`--url zbus://…`) the message
+    goes into a queue, and a queue that does not exist is an error. Over Danube (`--url danube://…`) every message is
+    acknowledged. Over Seneca (`--url seneca://…`) the topic is a pattern such as `role:math,cmd:sum`, and the payload
+    an object to which its keys are added.
     """
     messages = list(_read_messages(payload, file, lines))
     address = bus.find_url(url, data)
-    # Nothing answers a message on Seneca's TCP.
+    # Seneca over TCP has no acknowledgements.
     confirm = not no_ack and not address.startswith("seneca+tcp:")
     began = time.monotonic()
 
@@ -101,11 +103,11 @@ def pub(
     what = f"{sent:,} message{'s' if sent != 1 else ''} on {topic} in {time.monotonic() - began:.2f} s"
     output.note(f"stored {what}" if acknowledged else f"sent {what}, not acknowledged")
     if not routed:
-        output.note(f"nobody is subscribed to {topic}; the journal keeps it all the same")
+        output.note(f"no subscriber for {topic}; the journal stores the message nevertheless")
 
 
 async def _publish(client: Any, topic: str, messages: list[bytes], count: int, keywords: dict[str, Any]) -> bool:
-    """Send all of it in order; was anybody subscribed?"""
+    """Publish everything in order; return whether there was a subscriber."""
     routed = True
     source = (message for _ in range(count) for message in messages)
     with output.progress(f"publishing on {topic}", len(messages) * count) as bar:
@@ -118,7 +120,7 @@ async def _publish(client: Any, topic: str, messages: list[bytes], count: int, k
                 routed = False
             bar.advance(bar.task_ids[0], len(chunk))
     if not keywords.get("confirm", True):
-        # Whoever wants no acknowledgement still wants the messages to leave before we do.
+        # Without acknowledgements, too, the messages must have been sent before the process ends.
         await client.heartbeat()
     return routed
 
@@ -126,7 +128,7 @@ async def _publish(client: Any, topic: str, messages: list[bytes], count: int, k
 def _read_messages(payload: str | None, file: Path | None, lines: bool) -> Iterator[bytes]:
     if payload is not None and payload != "-":
         if file is not None:
-            output.fail("a message on the command line and --file exclude each other", ExitCode.USAGE)
+            output.fail("give the payload on the command line or with --file, not both", ExitCode.USAGE)
         content = payload.encode("utf-8", "surrogateescape")
     elif file is not None:
         try:
@@ -152,15 +154,15 @@ def sub(
         ),
     ],
     count: Annotated[int | None, typer.Option(min=1, metavar="N", help="Stop after N messages.")] = None,
-    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this long.")] = None,
-    raw: Annotated[bool, typer.Option("--raw", help="Only payloads, byte for byte; not on a terminal.")] = False,
+    timeout: Annotated[float | None, typer.Option(metavar="SECONDS", help="Stop after this many seconds.")] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Write only the payloads, unchanged; not to a terminal.")] = False,
     subjects: Annotated[
         list[str] | None,
-        typer.Option("--subject", metavar="TOPIC", help="zbus: a topic of a publish/subscribe queue. Default: all."),
+        typer.Option("--subject", metavar="TOPIC", help="zbus: topic of a publish/subscribe queue. Default: all."),
     ] = None,
     subscription: Annotated[
         str | None,
-        typer.Option("--subscription", metavar="NAME", help="Danube: one that stays. Default: one for this command."),
+        typer.Option("--subscription", metavar="NAME", help="Danube: durable subscription. Default: a temporary one."),
     ] = None,
     url: options.Url = None,
     data: options.Data = None,
@@ -171,13 +173,13 @@ def sub(
 ) -> None:
     """Print messages as they are published, until Ctrl-C.
 
-    With --count and --timeout, status 4 says that fewer than N came in time. What was published while the connection
-    was lost is missing, and said to be so. Over zbus messages are taken from a queue: nobody else gets them, and none
-    is taken that is not printed. Over Danube a message is acknowledged when it is printed; with --subscription the next
-    command goes on where this one ended, and several share the messages.
+    With --count and --timeout, status 4 means that fewer than N messages arrived in time. Messages published while the
+    connection was lost are missing, and a note says so. Over zbus each printed message is consumed from the queue, and
+    no other. Over Danube each printed message is acknowledged; with --subscription a later command continues after it,
+    and several commands share the messages.
     """
     if raw and sys.stdout.isatty():
-        output.fail("--raw writes what strangers sent as it is: send it to a file or a pipe", ExitCode.USAGE)
+        output.fail("--raw writes untrusted bytes unchanged: redirect it to a file or a pipe", ExitCode.USAGE)
     show = _show_raw if raw else _show_json if as_json else _show_line
 
     async def receive() -> int:
@@ -192,7 +194,7 @@ def sub(
 
     came = asyncio.run(receive())
     if count is not None and came < count:
-        output.fail(f"{came} of {count} messages came within {timeout} s", ExitCode.TIMEOUT)
+        output.fail(f"{came} of {count} messages arrived within {timeout} s", ExitCode.TIMEOUT)
 
 
 async def _consume(
@@ -203,11 +205,11 @@ async def _consume(
     limit_s: float | None,
     show: Callable[[Message], None],
 ) -> int:
-    """One after another: what was asked for is printed, and nothing is asked for that is not wanted."""
+    """Print messages one by one, requesting each only when the previous one was printed."""
     from raceway.client import Message
 
     if len(queues) > 1:
-        output.fail("over zbus `sub` takes messages from one queue", ExitCode.USAGE)
+        output.fail("over zbus `sub` takes exactly one queue", ExitCode.USAGE)
     came = 0
     with suppress(TimeoutError):
         async with asyncio.timeout(limit_s), await client.consume(queues[0], subjects) as consumer:
@@ -227,11 +229,11 @@ async def _acknowledge(
     limit_s: float | None,
     show: Callable[[Message], None],
 ) -> int:
-    """A subscription without a name ends with the command: nobody would ever acknowledge for it."""
+    """Print and acknowledge messages. A temporary subscription is deleted at the end."""
     from raceway.client import Message
 
     if len(topics) > 1:
-        output.fail("over Danube `sub` listens to one topic", ExitCode.USAGE)
+        output.fail("over Danube `sub` takes exactly one topic", ExitCode.USAGE)
     topic, came = topics[0], 0
     name, kind = (subscription, "shared") if subscription else (f"raceway-sub-{uuid.uuid4().hex[:8]}", "exclusive")
     try:
@@ -264,13 +266,13 @@ async def _receive(
                 came += 1
                 if client.reconnects != reconnects:
                     reconnects = client.reconnects
-                    output.note("the connection was lost and came back: messages may be missing here")
+                    output.note("reconnected after a connection loss: messages may be missing here")
     return came
 
 
 @asynccontextmanager
 async def _merged(subscriptions: list[Subscription]) -> AsyncIterator[Callable[[], Awaitable[Message]]]:
-    """The next message of any subscription; raises what a subscription raises."""
+    """Yield the messages of all subscriptions as they arrive; raises what a subscription raises."""
     queue: asyncio.Queue[Message | RacewayError] = asyncio.Queue(maxsize=1)
 
     async def pass_on(subscription: Subscription) -> None:
@@ -316,7 +318,7 @@ def request(
     payload: Payload = None,
     file: PayloadFile = None,
     timeout_ms: Annotated[
-        int | None, typer.Option("--timeout-ms", metavar="MS", help="How long to wait. Default: the bus's own.")
+        int | None, typer.Option("--timeout-ms", metavar="MS", help="Timeout of the request. Default: that of the bus.")
     ] = None,
     version: Version = "1.0.0",
     url: options.Url = None,
@@ -326,17 +328,17 @@ def request(
     token: options.Token = "",
     as_json: options.Json = False,
 ) -> None:
-    """Ask whoever serves a topic, and print the answer.
+    """Send a request and print the answer.
 
-    An answer that is an error goes to standard error and ends with status 5, no answer in time with 4, nobody there
-    with 1.
+    Ends with status 5 if the answer is an error (printed on standard error), 4 if there was none in time, and 1 if no
+    service serves the topic.
     """
     (question,) = _read_messages(payload, file, lines=False)
 
     async def ask() -> bytes:
         address = bus.find_url(url, data)
         if bus.is_danube(address):
-            output.fail("Danube knows no requests: ask over MB, zbus or Seneca", ExitCode.USAGE)
+            output.fail("Danube has no requests: use MB, zbus or Seneca", ExitCode.USAGE)
         keywords = _versioned(address, version)
         async with _connect(address, ca_file, cert_file, token, reconnect=False) as client:
             answer: bytes = await client.request(topic, question, timeout_ms=timeout_ms, **keywords)
@@ -361,13 +363,13 @@ def topics(
     cert_file: CertFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """List what is subscribed and by whom; for a bus found through its data folder also what is stored."""
+    """List patterns and their subscribers; for a bus found by its data folder also the topics stored."""
     address = bus.find_url(url, data)
     _refuse_seneca(address)
     if bus.is_zbus(address):
         output.fail("zbus has queues, not topics: see `raceway queue list`", ExitCode.USAGE)
     if bus.is_danube(address):
-        output.fail("this is asked over MB: leave out --url, or name an MB door", ExitCode.USAGE)
+        output.fail("this command needs MB: omit --url, or use an mb:// URL", ExitCode.USAGE)
 
     async def ask() -> tuple[list[Any], dict[str, str]]:
         async with _connect(address, ca_file, cert_file, "", reconnect=False) as client:
@@ -409,7 +411,7 @@ def _maybe_stored(data: Path | None) -> list[dict[str, Any]] | None:
 
 
 def _versioned(address: str, version: str) -> dict[str, Any]:
-    """Only MB has versions of formats."""
+    """The `version` argument; only MB has it."""
     return {} if bus.is_zbus(address) or bus.is_seneca(address) else {"version": version}
 
 

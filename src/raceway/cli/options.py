@@ -1,4 +1,4 @@
-"""Flags that several commands share, so that they mean and say the same everywhere."""
+"""Options shared by several commands."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import typer
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one document per line.")]
 Data = Annotated[
-    Path | None, typer.Option("--data", metavar="DIR", help="The data folder. Default: the setting journal.folder.")
+    Path | None, typer.Option("--data", metavar="DIR", help="Data folder. Default: the setting journal.folder.")
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option("--config", metavar="FILE", help="Settings in TOML. Default: what RACEWAY_CONFIG names, if set."),
+    typer.Option(
+        "--config", metavar="FILE", help="Settings file (TOML). Default: the file named by RACEWAY_CONFIG, if set."
+    ),
 ]
 Url = Annotated[
     str | None,
@@ -28,10 +30,12 @@ Url = Annotated[
 ]
 Token = Annotated[
     str,
-    typer.Option("--token", metavar="TOKEN", help="zbus: opens a queue that has a token. Danube: says who you are."),
+    typer.Option(
+        "--token", metavar="TOKEN", help="zbus: access token of the queue. Danube: bearer token of the client."
+    ),
 ]
 AdminToken = Annotated[
-    str, typer.Option("--admin-token", metavar="TOKEN", help="The bus's own token (listen.zbus.admin_token), if set.")
+    str, typer.Option("--admin-token", metavar="TOKEN", help="Administrator's token (listen.zbus.admin_token), if set.")
 ]
 Start = Annotated[
     str,
@@ -43,5 +47,7 @@ Start = Annotated[
 ]
 ConsoleUrl = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="The bus's console port, as http://HOST:PORT. Default: by data folder."),
+    typer.Option(
+        "--url", metavar="URL", help="Console port, as http://HOST:PORT. Default: that of the bus on the data folder."
+    ),
 ]

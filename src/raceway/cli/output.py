@@ -1,8 +1,7 @@
-"""What commands print, and the status they end with.
+"""Output and exit statuses of commands.
 
-Results go to standard output, everything else (errors, notes, progress) to standard error. Topics, payloads and names
-come from strangers: whatever a command shows of them passes through `printable` or `print_json`, so that no message
-can steer the reader's terminal.
+Results go to standard output; errors, notes and progress to standard error. Topics, payloads and names are untrusted:
+they pass through `printable` or `print_json`, so that no message can control the reader's terminal.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress
 
-# A pipe has no width; tables must not be cut there.
+# Width of tables in a pipe, which has none: wide enough that no cell is cut.
 PIPE_WIDTH = 240
 
 
 class ExitCode(enum.IntEnum):
-    """Every status a command can end with; 130 is the shell's own for Ctrl-C."""
+    """Exit statuses of commands; 130 is the shell's for Ctrl-C."""
 
     OK = 0
     FAILED = 1
@@ -40,26 +39,26 @@ class ExitCode(enum.IntEnum):
 
 EXIT_CODE_MEANINGS = {
     ExitCode.OK: "done",
-    ExitCode.FAILED: "it failed: damage was found, the bus refused, nobody was there, the folder is in use",
-    ExitCode.USAGE: "a flag or a setting cannot be used",
-    ExitCode.UNREACHABLE: "no bus answers there, or the connection was lost",
-    ExitCode.TIMEOUT: "it did not happen in time",
-    ExitCode.ERROR_ANSWER: "the service answered, and its answer is an error",
+    ExitCode.FAILED: "failure: damage found, refused by the bus, no service for the request, or the folder is in use",
+    ExitCode.USAGE: "invalid option or setting",
+    ExitCode.UNREACHABLE: "bus unreachable, or connection lost",
+    ExitCode.TIMEOUT: "timeout",
+    ExitCode.ERROR_ANSWER: "the service answered with an error",
 }
 
-# Answers that the bus gives in place of a service: nobody was there, or nobody answered.
+# Codes of MB with which the bus answers in place of a service: no service, or no answer in time.
 REPORTED_EXIT_CODES = {
     "TIMEOUT": ExitCode.TIMEOUT,
     "NO_ROUTE_FOUND": ExitCode.FAILED,
     "SERVICE_UNAVAILABLE": ExitCode.FAILED,
-    # The same in zbus's words: no such queue, another token, not now, no answer.
+    # Statuses of zbus: no such queue, wrong token, unavailable, no answer.
     "404": ExitCode.FAILED,
     "403": ExitCode.FAILED,
     "400": ExitCode.FAILED,
     "409": ExitCode.FAILED,
     "503": ExitCode.FAILED,
     "504": ExitCode.TIMEOUT,
-    # And in Seneca's.
+    # Codes of Seneca.
     "act_not_found": ExitCode.FAILED,
     "action_timeout": ExitCode.TIMEOUT,
     "forbidden": ExitCode.FAILED,
@@ -70,7 +69,7 @@ REPORTED_EXIT_CODES = {
 
 
 def printable(text: str | bytes) -> str:
-    """One line that is safe on a terminal: what is not a visible character shows as its escape (`\\n`, `\\x1b`)."""
+    """Escape a text to one line that is safe on a terminal (`\\n`, `\\x1b`)."""
     if isinstance(text, bytes):
         text = text.decode("utf-8", "backslashreplace")
     if text.isprintable():
@@ -79,18 +78,18 @@ def printable(text: str | bytes) -> str:
 
 
 def shortened(text: str | bytes, limit: int = 120) -> str:
-    """`printable`, cut to `limit` characters with the cut shown."""
+    """Escape a text and truncate it to `limit` characters, marking the cut."""
     shown = printable(text[: limit + 1])
     return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def moment(time_us: int, detail: str = "seconds") -> str:
-    """A time for people, down to seconds or milliseconds; empty where there is none."""
+    """Format a time, to seconds or milliseconds; empty for 0."""
     return datetime.fromtimestamp(time_us / 1e6, UTC).isoformat(" ", detail) if time_us else ""
 
 
 def print_json(value: Any) -> None:
-    """One JSON document on one line. ASCII only: escapes keep control characters of any kind off the terminal."""
+    """Print a JSON document on one line. ASCII only, so that control characters of any kind are escaped."""
     sys.stdout.write(json.dumps(value, default=_jsonable, separators=(",", ":")).replace("\x7f", "\\u007f") + "\n")
 
 
@@ -105,7 +104,7 @@ def _jsonable(value: Any) -> Any:
 
 
 def console(stream: TextIO | None = None) -> Console:
-    """A console for tables on standard output. Markup is off: brackets in a payload are only brackets."""
+    """A rich console on standard output. Markup is off, so that brackets in a payload are printed as they are."""
     from rich.console import Console
 
     stream = stream or sys.stdout
@@ -114,9 +113,9 @@ def console(stream: TextIO | None = None) -> Console:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[str] = ()) -> None:
-    """A table on standard output; the columns named in `numbers` stand to the right. Cells are made printable.
+    """Print a table on standard output. Columns named in `numbers` are right-aligned; cells are escaped.
 
-    Without any column name there is no head.
+    If all column names are empty there is no header.
     """
     from rich import box
     from rich.table import Table
@@ -145,9 +144,9 @@ def _cell(value: Any) -> str | bytes:
 
 @contextmanager
 def progress(description: str, total: float | None) -> Iterator[Progress]:
-    """A bar on standard error for anything that may take over a second; nothing when that is not a terminal.
+    """A progress bar on standard error for work longer than a second; nothing if that is not a terminal.
 
-    The bar has one task, with the id `progress.task_ids[0]`; None as total means that the end is not known.
+    The bar has one task, with the id `progress.task_ids[0]`; a total of None means unknown.
     """
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -159,17 +158,17 @@ def progress(description: str, total: float | None) -> Iterator[Progress]:
 
 
 def note(text: str) -> None:
-    """One line on standard error that is no error."""
+    """Print a line on standard error that is not an error."""
     sys.stderr.write(f"{printable(text)}\n")
 
 
 def complain(text: str) -> None:
-    """One line on standard error that says what is wrong."""
+    """Print an error on standard error."""
     note(f"raceway: {text}")
 
 
 def fail(text: str, code: ExitCode = ExitCode.FAILED) -> NoReturn:
-    """Complain and end the command."""
+    """Print an error and end the command."""
     complain(text)
     raise typer.Exit(code)
 

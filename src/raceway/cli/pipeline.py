@@ -1,7 +1,7 @@
-"""`raceway pipeline …`: the journal into tables, once or for as long as the bus runs, and SQL over them.
+"""`raceway pipeline …`: compute tables from the journal, once or continuously, and query them with SQL.
 
-Spark takes seconds to start and is started only where it is needed: running, importing, and whatever touches Delta
-tables. Everything else reads files.
+Spark takes seconds to start, so only the commands that need it do: run, import, and everything on Delta tables. The
+others read files.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     from raceway.pipeline.progress import Progress
     from raceway.pipeline.verify import Verdict
 
-# A result is for looking at; whoever wants more says so.
+# Default number of rows of a result; --limit changes it.
 QUERY_ROWS = 50
 STATUS_S = 1.0
 CHECKPOINT, NOTES = "checkpoint", "notes"
 
 pipeline_app = typer.Typer(
     name="pipeline",
-    help="Turn the journal, or captured traffic, into tables with Spark, and ask the tables.",
+    help="Compute tables from the journal or captured traffic with Spark, and query them.",
     no_args_is_help=True,
 )
 pipeline_app.command("import")(import_captures)
@@ -46,30 +46,31 @@ pipeline_app.command()(unimport)
 def run(
     data: options.Data = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Stop when everything committed so far is in the tables.")
+        bool, typer.Option("--once", help="Stop when all rows committed so far are in the tables.")
     ] = False,
     accept_loss: Annotated[
         bool,
-        typer.Option("--accept-loss", help="Go on behind positions that are gone from the journal, and note them."),
+        typer.Option("--accept-loss", help="Skip positions that the journal has lost, and record them."),
     ] = False,
     bronze_only: Annotated[
-        bool, typer.Option("--bronze-only", help="Leave the other tables for a later run, which then computes them.")
+        bool, typer.Option("--bronze-only", help="Update only bronze.messages; a later run computes the other tables.")
     ] = False,
     master: Master = None,
     memory: Memory = None,
     form: Form = None,
     tables: TablesFolder = None,
     trigger: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="How often to look for new rows.", min=0.1)
+        float | None, typer.Option(metavar="SECONDS", help="Seconds between two checks for new rows.", min=0.1)
     ] = None,
-    max_records: Annotated[int | None, typer.Option(metavar="ROWS", help="Rows of one batch.", min=1)] = None,
+    max_records: Annotated[int | None, typer.Option(metavar="ROWS", help="Maximum rows per batch.", min=1)] = None,
     conf: Conf = None,
     config_file: options.ConfigFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Bring the tables up to date, and keep them so until Ctrl-C.
+    """Update the tables, and keep them up to date until Ctrl-C.
 
-    Runs beside a bus or without one. A run that was killed goes on where it was: every row is in the tables once.
+    Runs with or without a running bus. A killed run continues where it stopped: every row is in the tables exactly
+    once.
     """
     chosen = choose(
         data, config_file, master=master, memory=memory, form=form, tables=tables, trigger_s=trigger,
@@ -110,14 +111,14 @@ def _stop_on_signals(stop: Any) -> None:
 
 @contextmanager
 def _starting() -> Iterator[None]:
-    """Spark's start is the longest silence there is."""
+    """Show a spinner while Spark starts."""
     with output.progress("starting Spark", None):
         yield
 
 
 @contextmanager
 def _shown(as_json: bool) -> Iterator[Any]:
-    """A bar on a terminal; elsewhere a line per batch, or a document."""
+    """Show progress: a bar on a terminal, otherwise a line or a JSON document per batch."""
 
     with output.progress("positions", None) as bar:
         seen = 0
@@ -160,11 +161,13 @@ def _batch_line(progress: Progress) -> str:
 @pipeline_app.command()
 def status(
     data: options.Data = None,
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Show it again each second until Ctrl-C.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", "-f", help="Update the display every second until Ctrl-C.")
+    ] = False,
     config_file: options.ConfigFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show how far the tables are: positions, lag, rows, the last batch. Starts no Spark."""
+    """Show the state of the tables: positions, lag, rows, last batch. Does not start Spark."""
     chosen = choose(data, config_file)
     if follow and not as_json:
         _follow(chosen)
@@ -185,7 +188,7 @@ def status(
 
 
 def _maybe_progress(chosen: Chosen) -> Progress | None:
-    """What the last run wrote, with the journal as it is now."""
+    """The progress written by the last run, with the current end of the journal."""
     from raceway.journal.reader import Reader
     from raceway.pipeline.progress import maybe_read
 
@@ -198,7 +201,7 @@ def _maybe_progress(chosen: Chosen) -> Progress | None:
 
 
 def _follow(chosen: Chosen) -> None:
-    """A bar that follows the tables while the journal grows."""
+    """Show a progress bar until Ctrl-C, while the journal grows."""
     with output.progress("positions", None) as bar:
         while True:
             found = _maybe_progress(chosen)
@@ -224,7 +227,7 @@ def _print_progress(progress: Progress) -> None:
     facts: list[tuple[str, Any]] = [
         ("state", _state(progress)),
         ("position", progress.position),
-        ("behind the journal", progress.lag),
+        ("lag (positions)", progress.lag),
         ("batches of this run", progress.batches),
         ("rows of this run", progress.rows),
     ]
@@ -248,7 +251,7 @@ def verify(
     data: options.Data = None,
     full: Annotated[
         bool,
-        typer.Option("--full", help="Also compute every table anew from all of bronze and compare each row (Spark)."),
+        typer.Option("--full", help="Also recompute every table from all of bronze and compare each row (Spark)."),
     ] = False,
     master: Master = None,
     memory: Memory = None,
@@ -258,9 +261,9 @@ def verify(
     config_file: options.ConfigFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Check that every position of the journal is in the tables exactly once, and each table against its inputs.
+    """Verify that every position of the journal is in the tables exactly once, and each table against its inputs.
 
-    Ends with status 1 if anything is missing, doubled or different.
+    Ends with status 1 if anything is missing, duplicated or different.
     """
     chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
     _check_journal(chosen)
@@ -288,24 +291,24 @@ def _print_verdict(verdict: Verdict) -> None:
     facts = [
         ("positions compared", f"{found.compared_from:,} to {found.compared_to:,}"),
         ("rows of the journal", found.rows),
-        ("of them in bronze.messages", found.in_bronze),
-        ("control rows, which stay out", found.control),
-        ("older rows, gone from the journal", found.older),
+        ("of these in bronze.messages", found.in_bronze),
+        ("control rows (not in the tables)", found.control),
+        ("older rows, deleted from the journal", found.older),
         ("rows of imported captures", found.imported),
         ("missing", _with_examples(found.missing, found.first_missing)),
         ("in the table, not in the journal", _with_examples(found.foreign, found.first_foreign)),
-        ("more than once", _with_examples(found.doubled, found.first_doubled)),
+        ("duplicates", _with_examples(found.doubled, found.first_doubled)),
         ("accepted as lost", found.accepted_loss),
-        ("not taken in yet", found.behind),
+        ("not in the tables yet", found.behind),
     ]
     print_table("", ["", "bronze.messages"], facts)
     rows = [
         (table.table, table.rows, table.doubled_keys, table.expected, table.explanation, table.differing)
         for table in verdict.tables
     ]
-    columns = ["table", "rows", "doubled keys", "expected", "that is", "rows that differ"]
-    print_table("Tables", columns, rows, ["rows", "doubled keys", "expected", "rows that differ"])
-    print("all good" if verdict.is_good else "NOT GOOD: see above")
+    columns = ["table", "rows", "duplicate keys", "expected", "that is", "rows that differ"]
+    print_table("Tables", columns, rows, ["rows", "duplicate keys", "expected", "rows that differ"])
+    print("all good" if verdict.is_good else "errors found: see above")
 
 
 def _with_examples(count: int, first: list[int]) -> str:
@@ -319,14 +322,14 @@ def _with_examples(count: int, first: list[int]) -> str:
 @pipeline_app.command()
 def compact(
     data: options.Data = None,
-    rows: Annotated[int, typer.Option(help="Merge neighbouring parts up to so many rows.", min=1)] = 1_000_000,
+    rows: Annotated[int, typer.Option(help="Merge adjacent parts up to this many rows.", min=1)] = 1_000_000,
     form: Form = None,
     tables: TablesFolder = None,
     conf: Conf = None,
     config_file: options.ConfigFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Merge the small files that live batches leave. Not while a pipeline runs on the folder."""
+    """Merge the small files that live batches leave. Not while a pipeline uses the folder."""
     chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
     from raceway.journal.lock import FolderLock
     from raceway.pipeline import compaction
@@ -350,16 +353,18 @@ def compact(
 
 @pipeline_app.command()
 def query(
-    sql: Annotated[str, typer.Argument(help="For instance: SELECT topic, count(*) FROM bronze.messages GROUP BY 1")],
+    sql: Annotated[
+        str, typer.Argument(help="SQL, for example: SELECT topic, count(*) FROM bronze.messages GROUP BY 1")
+    ],
     data: options.Data = None,
-    limit: Annotated[int, typer.Option(help="At most so many rows; 0 shows all.", min=0)] = QUERY_ROWS,
+    limit: Annotated[int, typer.Option(help="Maximum number of rows; 0 shows all.", min=0)] = QUERY_ROWS,
     form: Form = None,
     tables: TablesFolder = None,
     conf: Conf = None,
     config_file: options.ConfigFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Ask the tables in SQL: bronze.messages, silver.exchanges, gold.traces and the others."""
+    """Query the tables with SQL: bronze.messages, silver.exchanges, gold.traces and the others."""
     chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
     from raceway.pipeline.opening import open_files
     from raceway.pipeline.query import open_tables
@@ -386,18 +391,21 @@ def _cell(value: Any) -> Any:
 
 @pipeline_app.command()
 def reset(
-    table: Annotated[str, typer.Argument(help="A table, `checkpoint` or `notes`.")],
+    table: Annotated[str, typer.Argument(help="Table, `checkpoint` or `notes`.")],
     data: options.Data = None,
     force: Annotated[
-        bool, typer.Option("--force", help="Also where rows would be lost that the journal no longer has.")
+        bool, typer.Option("--force", help="Reset even if rows are lost that the journal no longer has.")
     ] = False,
     form: Form = None,
     tables: TablesFolder = None,
     conf: Conf = None,
     config_file: options.ConfigFile = None,
 ) -> None:
-    """Forget a table: the next run computes it anew. `checkpoint` forgets only where Spark was; the tables know.
-    `notes` removes what was noted of parts of tables and cannot be read any more, and forgets the tables concerned."""
+    """Delete a table, so that the next run recomputes it.
+
+    `checkpoint` deletes only Spark's checkpoint; the next run continues from the end of the tables. `notes` deletes
+    unreadable notes about parts, and the tables that depend on them.
+    """
     chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
     from raceway.journal.lock import FolderLock
     from raceway.pipeline import resetting
@@ -412,9 +420,9 @@ def reset(
         elif table == NOTES:
             damaged = remove_damaged(chosen.folders.notes)
             anew = resetting.reset_notes(open_files(chosen.folders, chosen.settings, chosen.extra), damaged)
-            note(f"{len(damaged)} damaged notes were removed; forgotten: {', '.join(anew) or 'no table'}")
+            note(f"{len(damaged)} damaged notes removed; tables to recompute: {', '.join(anew) or 'none'}")
         else:
             resetting.reset_table(open_files(chosen.folders, chosen.settings, chosen.extra), table, force=force)
     finally:
         lock.release()
-    note(f"{table} is reset; `raceway pipeline run --once` brings it up to date")
+    note(f"{table} is reset; `raceway pipeline run --once` recomputes it")

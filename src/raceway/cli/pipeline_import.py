@@ -1,4 +1,4 @@
-"""`raceway pipeline import`, `captures` and `unimport`: captured traffic into the tables, and out of them again."""
+"""`raceway pipeline import`, `captures` and `unimport`: add captured traffic to the tables, and remove it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,9 @@ _COUNTS = ["messages", "rejected"]
 def import_captures(
     paths: Annotated[
         list[Path],
-        typer.Argument(
-            metavar="PATH…", help="Files of captured traffic, folders of them, or patterns with `*` and `**`."
-        ),
+        typer.Argument(metavar="PATH…", help="Files of captured traffic, folders, or glob patterns with `*` and `**`."),
     ],
-    wire: Annotated[Literal["mb", "zbus", "seneca", "danube"], typer.Option(help="The protocol they hold.")],
+    wire: Annotated[Literal["mb", "zbus", "seneca", "danube"], typer.Option(help="Wire of the captured traffic.")],
     data: options.Data = None,
     master: Master = None,
     memory: Memory = None,
@@ -36,9 +34,9 @@ def import_captures(
     config_file: options.ConfigFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Split, parse and check captured traffic: good messages to bronze.messages, bad ones to bronze.rejected.
+    """Parse and check captured traffic: valid messages go to bronze.messages, others to bronze.rejected.
 
-    A file is known by its content: importing it again changes nothing. `unimport` takes it out again.
+    A file is identified by its content: importing it again is a no-op. `unimport` removes it.
     """
     chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
     from raceway.pipeline.imports.capture import capture_files
@@ -53,7 +51,7 @@ def import_captures(
             bar.advance(bar.task_ids[0])
     for each in done:
         if each.wire != wire:
-            note(f"{each.path} is in the tables as {each.wire}: take it out with `raceway pipeline unimport` first")
+            note(f"{each.path} is in the tables as {each.wire}: remove it with `raceway pipeline unimport` first")
     if as_json:
         for each in done:
             print_json(each._asdict())
@@ -69,7 +67,7 @@ def captures(
     config_file: options.ConfigFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """List the captures that are in the tables, each with its id, the SHA-256 of the file."""
+    """List the imported captures with their ids, the SHA-256 of each file."""
     chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
     from raceway.pipeline.imports.imported import known_captures
     from raceway.pipeline.opening import open_files
@@ -87,7 +85,7 @@ def captures(
 def unimport(
     names: Annotated[
         list[str],
-        typer.Argument(metavar="CAPTURE…", help="Files that were imported, folders of them, or ids from `captures`."),
+        typer.Argument(metavar="CAPTURE…", help="Imported files, folders, or ids from `captures`."),
     ],
     data: options.Data = None,
     master: Master = None,
@@ -98,9 +96,9 @@ def unimport(
     config_file: options.ConfigFile = None,
     as_json: options.Json = False,
 ) -> None:
-    """Take captures out of the tables again, for instance to import them as another wire.
+    """Remove captures from the tables, for example to import them again as another wire.
 
-    Every table that has rows of them is computed anew without them. The files themselves are left alone.
+    Every table with rows of them is recomputed. The files themselves are not changed.
     """
     chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
     from raceway.pipeline.imports.imported import named_captures, remove_capture
@@ -114,12 +112,12 @@ def unimport(
         if as_json:
             print_json(each._asdict())
         else:
-            note(f"{each.sha256[:16]} {each.path}: {each.messages:,} messages and {each.rejected:,} rejected taken out")
+            note(f"{each.sha256[:16]} {each.path}: {each.messages:,} messages and {each.rejected:,} rejected removed")
 
 
 @contextmanager
 def _changing(chosen: Chosen) -> Iterator[Lake]:
-    """The bronze tables to be changed by nobody else; afterwards the others are brought up to date with them."""
+    """Hold the lock of the tables during the context; update the derived tables at its end."""
     from raceway.journal.lock import FolderLock
     from raceway.pipeline import compaction
     from raceway.pipeline.opening import keep_format, open_lake
@@ -133,7 +131,7 @@ def _changing(chosen: Chosen) -> Iterator[Lake]:
             compaction.finish(lake)
             lake.sweep()
             yield lake
-            note("bringing the tables up to date")
+            note("updating the tables")
             refresh(lake)
         finally:
             lake.spark.stop()

@@ -1,4 +1,4 @@
-"""Flags that the commands of the pipeline share, and what they say together."""
+"""Options shared by the commands of the pipeline, and their effective values."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from raceway.cli.output import ExitCode, fail
 from raceway.pipeline.folders import Folders, maybe_kept_format
 
 Master = Annotated[
-    str | None, typer.Option(metavar="MASTER", help="Spark's master: local[N], spark://HOST:PORT, any other.")
+    str | None, typer.Option(metavar="MASTER", help="Spark master: local[N], spark://HOST:PORT, or any other.")
 ]
-Memory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, as 2g.")]
-Form = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help="How tables are kept: parquet or delta.")]
+Memory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, for example 2g.")]
+Form = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help="Format of the tables: parquet or delta.")]
 TablesFolder = Annotated[
     str | None,
-    typer.Option("--tables", metavar="PATH", help="Where tables are kept. Default: in the data folder."),
+    typer.Option("--tables", metavar="PATH", help="Location of the tables. Default: in the data folder."),
 ]
 Conf = Annotated[
     list[str] | None,
     typer.Option(
-        "--conf", metavar="KEY=VALUE", help="A setting of Spark, passed on; for object stores: spark.hadoop.fs.…"
+        "--conf", metavar="KEY=VALUE", help="Spark property; for object stores: spark.hadoop.fs.… May be repeated."
     ),
 ]
 
 
 class Chosen(NamedTuple):
-    """What the flags and the settings say."""
+    """Effective values of options and settings."""
 
     folders: Folders
     settings: config.Pipeline
@@ -50,7 +50,7 @@ def choose(
     max_records: int | None = None,
     conf: list[str] | None = None,
 ) -> Chosen:
-    """Settings, flags before them; tables that are there stay as they are kept. ConfigError names what is wrong."""
+    """Merge options over settings; existing tables keep their format. Raises ConfigError."""
     flags = {
         "journal.folder": str(data) if data else None,
         "pipeline.master": master,
@@ -71,7 +71,7 @@ def choose(
 
 def check_tables(chosen: Chosen) -> None:
     if not chosen.folders.root.is_dir():
-        fail(f"there are no tables in {chosen.folders.data}: make them with `raceway pipeline run --once`")
+        fail(f"there are no tables in {chosen.folders.data}: create them with `raceway pipeline run --once`")
 
 
 def _pairs(conf: list[str]) -> dict[str, str]:

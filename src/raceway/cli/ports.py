@@ -1,4 +1,4 @@
-"""Ten ports in a row for a bus that is started for a moment: by the demo, by tests."""
+"""Free ports for a temporary bus, of the demo or a test."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import socket
 
 from raceway.errors import UnavailableError
 
-# Below the kernel's range for outgoing connections (32768 on), so that none of those can sit on one of them.
+# Below the kernel's ephemeral range (from 32768), so that no outgoing connection occupies one.
 LOWEST, HIGHEST = 10_000, 32_767
 IN_A_ROW = 10
 
 
 def free_port_base(lowest: int = LOWEST, highest: int = HIGHEST) -> int:
-    """The first of ten free ports in a row on 127.0.0.1. Chosen at random: others may be looking too."""
+    """The first of ten consecutive free ports on 127.0.0.1, chosen at random to avoid others who search, too."""
     for _ in range(200):
         base = random.randint(lowest, highest - IN_A_ROW + 1)  # noqa: S311 - no secret
         if all(_is_free(port) for port in range(base, base + IN_A_ROW)):
@@ -23,7 +23,7 @@ def free_port_base(lowest: int = LOWEST, highest: int = HIGHEST) -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As the server binds: a port whose last connection is still in TIME_WAIT counts as free.
+        # With SO_REUSEADDR, as the server binds: a port in TIME_WAIT counts as free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))

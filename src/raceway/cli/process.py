@@ -1,7 +1,7 @@
-"""One bus in one process: build the parts, join them, run until told to stop.
+"""One bus in one process: create the parts, connect them, run until stopped.
 
-Start: journal (recovered), broker, doors, console port, then the line `ready`. Stop, on SIGTERM or SIGINT: doors closed
-to new peers, open requests answered or timed out, connections ended, journal committed and closed. Status 0.
+Start: journal (with recovery), broker, listeners, console port, then the line `ready`. Stop, on SIGTERM or SIGINT:
+close the listeners, answer or time out open requests, close connections, commit and close the journal. Status 0.
 """
 
 from __future__ import annotations
@@ -44,25 +44,25 @@ from raceway.web.event_streams import EventStreams
 
 log = structlog.get_logger("raceway")
 
-# How long a start may wait for services that neither answer nor refuse: it is to take less than a second.
+# Longest wait at start for Seneca services that do not answer: a start should take less than a second.
 LOOK_S = 0.3
-# How long after the drain a stop may take to begin, and one without memory to end, before the process is ended.
+# Time beyond the drain for a stop to begin, and without memory to end, before the process is killed.
 STOP_S = 5.0
 ENCRYPTED = ("mb+tls", "mb+wss", "danube+tls")
 
 
-# What runs beside a bus that is ready, given the URL of each door; it ends before the bus does.
+# Context that runs beside a ready bus, given the URL of each listener; it ends before the bus does.
 Beside = Callable[[dict[str, str]], contextlib.AbstractAsyncContextManager[None]]
 
 
 def run(settings: config.Settings, *, tracker_only: bool = False, beside: Beside | None = None) -> int:
     """Run the bus in this thread until SIGTERM or SIGINT. Raises ConfigError or JournalError if it cannot start.
 
-    With `tracker_only` it is a tracker of other brokers: one door, nothing kept.
+    With `tracker_only` it is a zbus tracker for other brokers: one listener and no journal.
     """
     leave_pandas_out()
-    # What is there now stays for ever: the collector need not look at it again. And it need not look every 700 objects:
-    # a batch makes and frees thousands, none of them in rings.
+    # Objects that exist now are permanent, so they need no garbage collection. The threshold is raised from 700:
+    # a batch creates and frees thousands of objects, none of them in reference cycles.
     gc.collect()
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
@@ -79,7 +79,11 @@ async def _run(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
     if settings.listen.insecure and not config.is_loopback(settings.listen.host):
-        log.warning("insecure", host=settings.listen.host, meaning="anybody who reaches this address may use the bus")
+        log.warning(
+            "insecure listener",
+            host=settings.listen.host,
+            meaning="no TLS: not encrypted, and without security settings anyone who can connect may use the bus",
+        )
     journal = open_journal(settings.journal, post=loop.call_soon_threadsafe, clock=_clock_us)
     with Lifeline(settings.broker.drain_s + STOP_S) as lifeline:
         try:
@@ -135,7 +139,7 @@ async def _serve(
     samples.cancel()
     if renewing is not None:
         renewing.cancel()
-    # Give the transports a turn to send what was written before the loop ends.
+    # One more loop iteration, in which the transports send buffered output.
     await asyncio.sleep(0)
 
 
@@ -157,7 +161,7 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event,
 
 
 class Console:
-    """uvicorn on our own socket, in our own loop, without its signal handlers."""
+    """uvicorn on a given socket, in the running loop, without its signal handlers."""
 
     def __init__(
         self,
@@ -205,7 +209,7 @@ class _QuietServer(uvicorn.Server):
         self.opened.set()
 
     async def main_loop(self) -> None:
-        """Once a second, for the date in answers. uvicorn's own asks ten times as often whether it is to end."""
+        """Tick once a second, for the Date header; uvicorn polls for its end ten times as often."""
         while not await self.on_tick(0):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._ending.wait(), 1.0)
@@ -216,7 +220,7 @@ class _QuietServer(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Signals are the bus's own business."""
+        """Do nothing: the bus handles signals."""
         yield
 
 
@@ -227,13 +231,13 @@ def _repeat(loop: asyncio.AbstractEventLoop, interval_s: float, call: Callable[[
             try:
                 call()
             except Exception:
-                log.exception("a repeated task failed", task=getattr(call, "__qualname__", str(call)))
+                log.exception("periodic task failed", task=getattr(call, "__qualname__", str(call)))
 
     return loop.create_task(again())
 
 
 def _renewing(loop: asyncio.AbstractEventLoop, listen: config.Listen, doors: Doors) -> asyncio.Task[None] | None:
-    """Take renewed certificates on SIGHUP, and when their files change. Without any, SIGHUP is no reason to end."""
+    """Reload certificates on SIGHUP and when their files change. Without certificates, ignore SIGHUP."""
     certificates = doors.certificates
     loop.add_signal_handler(signal.SIGHUP, certificates.reload if certificates else lambda: None)
     if certificates is None or not listen.tls_reload_s:
@@ -251,15 +255,15 @@ def _urls(listen: config.Listen, chosen: dict[str, int]) -> dict[str, str]:
 
 @contextlib.contextmanager
 def _announced(journal: config.Journal, urls: dict[str, str]) -> Iterator[None]:
-    """While the bus runs its data folder says where, so that commands find it."""
+    """Keep `raceway.json` in the data folder during the context, so that commands find the bus."""
     if journal.durability == "memory":
         yield
         return
     file = Path(journal.folder) / RUNNING_FILE
     try:
         _write_private(file, msgspec.json.encode(Running(os.getpid(), urls)))
-    except OSError as error:  # a full disk must not keep readers from being served
-        log.warning("commands will not find this bus by its folder", file=str(file), reason=str(error))
+    except OSError as error:  # a full disk must not prevent a start: messages can still be read
+        log.warning("raceway.json not written", file=str(file), reason=str(error))
     try:
         yield
     finally:
@@ -267,7 +271,7 @@ def _announced(journal: config.Journal, urls: dict[str, str]) -> Iterator[None]:
 
 
 def _is_own(listen: config.Listen, own_ports: set[int], target: Target) -> bool:
-    """Is this address one of our doors?"""
+    """Whether this address is one of the bus's own listeners."""
     return target.port in own_ports and config.names_us(f"//{target}", (listen.host, *listen.hosts))
 
 
@@ -283,7 +287,7 @@ def _clock_us() -> int:
 
 
 def _offload(loop: asyncio.AbstractEventLoop, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
-    """In another thread; then here with its result, or with the error."""
+    """Run a function in another thread, then call back in the loop with its result or error."""
 
     def finished(future: asyncio.Future[Any]) -> None:
         if not future.cancelled():

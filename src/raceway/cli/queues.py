@@ -1,7 +1,6 @@
 """`raceway queue …`: the queues of a bus.
 
-Making and listing are commands of the zbus wire. Looking without taking and dropping are not; the console port has
-them.
+Creating and listing use the zbus wire; peeking and purging use the console port, because the wire has neither.
 """
 
 from __future__ import annotations
@@ -19,30 +18,34 @@ from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
 
 queue_app = typer.Typer(
-    name="queue", help="The queues of a bus: make one, list them, look at what waits, drop it.", no_args_is_help=True
+    name="queue", help="Queues: create, list, peek at waiting messages, purge.", no_args_is_help=True
 )
 
-Name = Annotated[str, typer.Argument(help="The queue.")]
+Name = Annotated[str, typer.Argument(help="Name of the queue.")]
 Url = Annotated[
     str | None,
-    typer.Option("--url", metavar="URL", help="The bus, as zbus://HOST:PORT. Default: as for `raceway pub`."),
+    typer.Option("--url", metavar="URL", help="Bus, as zbus://HOST:PORT. Default: as for `raceway pub`."),
 ]
 
 
 @queue_app.command()
 def create(
     name: Name,
-    pubsub: Annotated[bool, typer.Option("--pubsub", help="Copies for all subscribers; nothing is kept.")] = False,
-    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="Whoever uses the queue must know it.")] = "",
+    pubsub: Annotated[
+        bool, typer.Option("--pubsub", help="Publish/subscribe queue: a copy for each subscriber, nothing stored.")
+    ] = False,
+    token: Annotated[
+        str, typer.Option("--token", metavar="TOKEN", help="Access token that clients of the queue must send.")
+    ] = "",
     start: options.Start = "last",
     admin_token: options.AdminToken = "",
     url: Url = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a queue. One of the same kind that exists stays as it is, its token and its place too."""
+    """Create a queue. An existing one of the same kind is left unchanged, including its token and position."""
     if pubsub and start != "last":
-        output.fail("a publish/subscribe queue keeps nothing, so it has no --start", ExitCode.USAGE)
+        output.fail("--start is not possible with --pubsub: such a queue stores nothing", ExitCode.USAGE)
 
     async def make(client: Any) -> None:
         from raceway.client import PUBSUB, QUEUE
@@ -60,7 +63,7 @@ def create(
 def list_queues(
     admin_token: options.AdminToken = "", url: Url = None, data: options.Data = None, as_json: options.Json = False
 ) -> None:
-    """List queues: what waits in each, and who consumes."""
+    """List queues with their waiting messages and consumers."""
 
     async def ask(client: Any) -> Any:
         return await client.queues()
@@ -89,13 +92,15 @@ def list_queues(
 @queue_app.command()
 def peek(
     name: Name,
-    count: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="How many, oldest first.")] = 10,
-    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="The queue's token, or the bus's own.")] = "",
+    count: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Number of messages, oldest first.")] = 10,
+    token: Annotated[
+        str, typer.Option("--token", metavar="TOKEN", help="Token of the queue, or the administrator's.")
+    ] = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Look at the messages that wait, without taking them."""
+    """Show waiting messages without consuming them."""
     answer = bus.call_console(bus.console_url(url, data), f"{_messages_path(name)}?limit={count}", token=token)
     messages = [row | {"payload": b64decode(row["payload"])} for row in answer["messages"]]
     if as_json:
@@ -113,13 +118,15 @@ def peek(
 @queue_app.command()
 def purge(
     name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="The queue's token, or the bus's own.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
+    token: Annotated[
+        str, typer.Option("--token", metavar="TOKEN", help="Token of the queue, or the administrator's.")
+    ] = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Drop all messages that wait in a queue. The journal keeps them; consumers will not get them."""
+    """Drop all waiting messages of a queue. The journal keeps them; consumers will not get them."""
     address = bus.console_url(url, data)
     if not yes:
         typer.confirm(f"Drop everything that waits in {output.printable(name)}?", abort=True, err=True)
@@ -135,7 +142,7 @@ def _ask(url: str | None, data: Path | None, admin_token: str, call: Callable[[A
 
     address = bus.find_url(url, data, "zbus")
     if not bus.is_zbus(address):
-        output.fail(f"{address} is no address of queues: name one with --url zbus://HOST:PORT", ExitCode.USAGE)
+        output.fail(f"{address} is not a zbus URL: use --url zbus://HOST:PORT", ExitCode.USAGE)
 
     async def run() -> Any:
         async with connect(address, admin_token=admin_token, reconnect=False) as client:

@@ -1,4 +1,4 @@
-"""`raceway rejected …`: messages that a schema refused or that nobody took, and sending them on their way again."""
+"""`raceway rejected …`: messages that were refused or could not be delivered, and redriving them."""
 
 from __future__ import annotations
 
@@ -16,24 +16,28 @@ PAGE = 500
 
 rejected_app = typer.Typer(
     name="rejected",
-    help="Messages that were refused or not delivered: list them, look at one, publish it again.",
+    help="Refused and undeliverable messages: list, show, publish again.",
     no_args_is_help=True,
 )
 
-Token = Annotated[str, typer.Option("--token", metavar="TOKEN", help="Says who you are; or the bus's own token.")]
+Token = Annotated[
+    str, typer.Option("--token", metavar="TOKEN", help="Bearer token of the client, or the administrator's token.")
+]
 Source = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Only `rejected` (by a schema), `undeliverable` or `dead_letter` ones."),
+    typer.Option(metavar="NAME", help="Only this kind: `rejected` (by a schema), `undeliverable` or `dead_letter`."),
 ]
-Topic = Annotated[str | None, typer.Option(help="Only those that were meant for this topic.")]
+Topic = Annotated[str | None, typer.Option(help="Only messages for this topic.")]
 
 
 @rejected_app.command("list")
 def list_rejected(
     source: Source = None,
     topic: Topic = None,
-    limit: Annotated[int, typer.Option(min=1, max=PAGE, metavar="N", help="How many, newest first.")] = 50,
-    after: Annotated[int | None, typer.Option(min=0, metavar="POSITION", help="Those older than this one.")] = None,
+    limit: Annotated[int, typer.Option(min=1, max=PAGE, metavar="N", help="Number of messages, newest first.")] = 50,
+    after: Annotated[
+        int | None, typer.Option(min=0, metavar="POSITION", help="Only messages older than this position.")
+    ] = None,
     token: Token = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
@@ -53,18 +57,18 @@ def list_rejected(
     columns = ["position", "time", "topic", "wire", "why", "reason", "redriven"]
     output.print_table("", columns, cells, ["position"])
     if page["after"] is not None:
-        output.note(f"there may be older ones: --after {page['after']}")
+        output.note(f"there may be older messages: --after {page['after']}")
 
 
 @rejected_app.command()
 def show(
-    position: Annotated[int, typer.Argument(min=0, help="Its position, as `list` shows it.")],
+    position: Annotated[int, typer.Argument(min=0, help="Position of the message, as shown by `list`.")],
     token: Token = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show one rejected message: what became of it, and its payload."""
+    """Show one rejected message: the reason, its state, and its payload."""
     row = bus.call_console(bus.console_url(url, data), f"{PATH}/{position}", token=token)
     if as_json:
         output.print_json(row)
@@ -77,21 +81,23 @@ def show(
 
 @rejected_app.command()
 def redrive(
-    positions: Annotated[list[int] | None, typer.Argument(help="Their positions, as `list` shows them.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="All of --topic that were not redriven yet.")] = False,
+    positions: Annotated[list[int] | None, typer.Argument(help="Positions of messages, as shown by `list`.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="All messages of --topic that were not redriven yet.")] = False,
     topic: Topic = None,
-    to: Annotated[str | None, typer.Option(metavar="TOPIC", help="Publish on this topic instead of their own.")] = None,
+    to: Annotated[
+        str | None, typer.Option(metavar="TOPIC", help="Publish on this topic instead of the original one.")
+    ] = None,
     token: Token = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Publish rejected messages again, as they were. The topic's schema, as it is now, holds for them.
+    """Publish rejected messages again, unchanged. They are checked against the topic's current schema.
 
     Ends with status 1 if any was refused again.
     """
     if bool(positions) == every or (every and topic is None):
-        output.fail("say which: positions, or --all with --topic NAME", ExitCode.USAGE)
+        output.fail("name positions, or use --all with --topic NAME", ExitCode.USAGE)
     address = bus.console_url(url, data)
     chosen = positions or _open_positions(address, token, topic)
     results = []
@@ -125,7 +131,7 @@ def _tell(results: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _open_positions(address: str, token: str, topic: str | None) -> list[int]:
-    """Oldest first, as they came."""
+    """Positions of messages that were not redriven, oldest first."""
     found: list[int] = []
     after: int | None = None
     while True:

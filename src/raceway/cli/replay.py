@@ -1,4 +1,4 @@
-"""`raceway replay`: let a durable subscription, or a queue, go on from another place of its topic."""
+"""`raceway replay`: move the cursor of a durable subscription or queue."""
 
 from __future__ import annotations
 
@@ -8,16 +8,22 @@ import typer
 
 from raceway.cli import bus, options, output
 
-Topic = Annotated[str, typer.Argument(help="The topic; of a Danube namespace as /NAMESPACE/TOPIC.")]
+Topic = Annotated[str, typer.Argument(help="Topic; of a Danube namespace as /NAMESPACE/TOPIC.")]
 Name = Annotated[
-    str | None, typer.Argument(metavar="[SUBSCRIPTION]", help="Its Danube subscription. Without: its zbus queue.")
+    str | None,
+    typer.Argument(metavar="[SUBSCRIPTION]", help="Danube subscription of the topic. Default: its zbus queue."),
 ]
 From = Annotated[
     str,
-    typer.Option("--from", metavar="PLACE", help="`first`, `end`, or an offset; for partitions one each, by commas."),
+    typer.Option(
+        "--from", metavar="PLACE", help="`first`, `end`, or an offset; for partitions one each, separated by commas."
+    ),
 ]
 Token = Annotated[
-    str, typer.Option("--token", metavar="TOKEN", help="Says who you are; or the bus's or queue's token.")
+    str,
+    typer.Option(
+        "--token", metavar="TOKEN", help="Bearer token of the client, or the queue's or administrator's token."
+    ),
 ]
 
 
@@ -30,13 +36,15 @@ def replay(
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Deliver a topic's messages again: its subscription or queue goes on from another place."""
+    """Deliver messages of a topic again: move its subscription or queue to another position."""
     wanted = {"topic": topic, "subscription": subscription, "from": begin}
     found = bus.call_console(bus.console_url(url, data), "/api/replay", "POST", token, wanted)
     if as_json:
         output.print_json(found)
     else:
         what = "the queue" if subscription is None else f"subscription {subscription}"
-        typer.echo(f"{what} of {topic} goes on from {found['from']}")
+        typer.echo(f"{what} of {topic} continues from {found['from']}")
         for gap in found.get("gaps", ()):
-            output.note(f"offsets {gap['from']} to {gap['next'] - 1} of {gap['topic']} are lost and will not come")
+            output.note(
+                f"offsets {gap['from']} to {gap['next'] - 1} of {gap['topic']} are lost and will not be delivered"
+            )

@@ -1,4 +1,4 @@
-"""`raceway schema …`: the schema registry of a bus, and what its topics are bound to. All over the console port."""
+"""`raceway schema …`: the schema registry and the schemas of topics, over the console port."""
 
 from __future__ import annotations
 
@@ -18,23 +18,25 @@ from raceway.errors import RemoteError
 
 schema_app = typer.Typer(
     name="schema",
-    help="Schemas: register and compare versions, bind topics to them, say what happens to messages against them.",
+    help="Schemas: register, compare and delete versions; bind topics to subjects; set validation policies.",
     no_args_is_help=True,
 )
 
-# What the ending of a file says of the type of the schema in it.
+# Suffix of a file to the type of its schema.
 TYPES_BY_ENDING = {".json": "json_schema", ".avsc": "avro", ".proto": "protobuf"}
 COLOURS = {"+": "green", "-": "red", "@": "cyan"}
 
-Subject = Annotated[str, typer.Argument(help="The subject.")]
-TopicName = Annotated[str, typer.Argument(help="The topic.")]
-DefinitionFile = Annotated[Path, typer.Argument(metavar="FILE", help="The definition; `-` reads standard input.")]
+Subject = Annotated[str, typer.Argument(help="Name of the subject.")]
+TopicName = Annotated[str, typer.Argument(help="Name of the topic.")]
+DefinitionFile = Annotated[
+    Path, typer.Argument(metavar="FILE", help="File with the definition; `-` reads standard input.")
+]
 Type = Annotated[
     str | None,
     typer.Option(
         "--type",
         metavar="TYPE",
-        help="json_schema, avro, protobuf, string, number or bytes. Default: by the ending .json, .avsc or .proto.",
+        help="json_schema, avro, protobuf, string, number or bytes. Default: by the suffix .json, .avsc or .proto.",
     ),
 ]
 Version = Annotated[int | None, typer.Option("--version", min=1, metavar="N", help="Default: the latest.")]
@@ -44,17 +46,17 @@ References = Annotated[
     typer.Option(
         "--reference",
         metavar="NAME=SUBJECT:VERSION",
-        help="Another version that the definition uses under this name: a type, a $ref, an import. May be repeated.",
+        help="Version that the definition refers to by this name (type, $ref or import). May be repeated.",
     ),
 ]
-Deleted = Annotated[bool, typer.Option("--deleted", help="Deleted ones too.")]
+Deleted = Annotated[bool, typer.Option("--deleted", help="Include deleted versions.")]
 Policy = Literal["none", "warn", "enforce"]
 Validate = Annotated[
     bool | None,
-    typer.Option("--validate/--no-validate", help="Look at payloads too, not only at the schema a message names."),
+    typer.Option("--validate/--no-validate", help="Validate payloads, not only the schema that a message names."),
 ]
 Admin = Annotated[
-    str, typer.Option("--token", metavar="TOKEN", help="The bus's own token (listen.zbus.admin_token), if set.")
+    str, typer.Option("--token", metavar="TOKEN", help="Administrator's token (listen.zbus.admin_token), if set.")
 ]
 
 
@@ -64,14 +66,14 @@ def register(
     file: DefinitionFile,
     schema_type: Type = None,
     reference: References = None,
-    description: Annotated[str, typer.Option(help="What this version is about.")] = "",
-    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="May be repeated.")] = None,
+    description: Annotated[str, typer.Option(help="Description of the version.")] = "",
+    tag: Annotated[list[str] | None, typer.Option(metavar="TAG", help="Tag of the version. May be repeated.")] = None,
     token: Admin = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Register a definition as the next version of a subject. One that is there already is not registered again."""
+    """Register a definition as the next version of a subject. A definition that is registered already is a no-op."""
     document = _definition(file, schema_type, reference) | {
         "description": description, "created_by": getpass.getuser(), "tags": tag or []
     }  # fmt: skip
@@ -123,7 +125,7 @@ def show(
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show the versions of a subject, and the definition of one. With --json it is exactly what was registered."""
+    """Show the versions of a subject and the definition of one; with --json exactly as registered."""
     query = f"?deleted={str(deleted).lower()}"
     found = _ask(url, data, f"{_path(subject)}/versions/{version or 'latest'}{query}")
     if as_json:
@@ -152,13 +154,15 @@ def show(
 @schema_app.command()
 def diff(
     subject: Subject,
-    old: Annotated[int | None, typer.Argument(min=1, help="Default: the version before the newer one.")] = None,
+    old: Annotated[
+        int | None, typer.Argument(min=1, help="Older version. Default: the predecessor of the newer one.")
+    ] = None,
     new: Annotated[int | None, typer.Argument(min=1, help="Default: the latest.")] = None,
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show what changed between two versions, and which readers that breaks."""
+    """Show the changes between two versions, and which readers they break."""
     numbers = [row["version"] for row in _ask(url, data, f"{_path(subject)}/versions")["versions"]]
     newer = new or numbers[-1]
     before = [number for number in numbers if number < newer]
@@ -184,13 +188,13 @@ def check(
     file: DefinitionFile,
     schema_type: Type = None,
     reference: References = None,
-    mode: Annotated[Mode | None, typer.Option(help="Default: the subject's own.")] = None,
+    mode: Annotated[Mode | None, typer.Option(help="Compatibility mode. Default: that of the subject.")] = None,
     version: Version = None,
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Say whether a definition could be registered, without doing it. Ends with status 1 if not."""
+    """Check whether a definition could be registered. Ends with status 1 if not."""
     document = _definition(file, schema_type, reference) | {"mode": mode, "version": version}
     found = _ask(url, data, f"{_path(subject)}/check", "POST", document=document)
     if as_json:
@@ -207,7 +211,7 @@ def check(
 @schema_app.command("mode")
 def set_mode(
     subject: Subject,
-    mode: Annotated[Mode, typer.Argument(help="How new versions must go together with the latest one.")],
+    mode: Annotated[Mode, typer.Argument(help="Compatibility that a new version must have with the latest one.")],
     token: Admin = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
@@ -218,27 +222,27 @@ def set_mode(
     if as_json:
         output.print_json(found)
     else:
-        output.note(f"{subject} is {found['mode']} compatible from now on")
+        output.note(f"{subject} is {found['mode']} compatible now")
 
 
 @schema_app.command()
 def delete(
     subject: Subject,
-    version: Annotated[int, typer.Argument(min=1, help="The version.")],
+    version: Annotated[int, typer.Argument(min=1, help="Version to delete.")],
     permanent: Annotated[
-        bool, typer.Option("--permanent", help="For good, a version that was deleted before.")
+        bool, typer.Option("--permanent", help="Delete permanently; only for a version that is already deleted.")
     ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
     token: Admin = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Delete one version: nothing can be published with it any more, what was can still be read.
+    """Delete a version: no message can be published with it; stored messages can still be decoded.
 
-    Afterwards --permanent makes the bus forget its definition, and its number may be given again.
+    A second delete with --permanent removes its definition, and its number may be used again.
     """
-    for_good = " for good" if permanent else ""
+    for_good = " permanently" if permanent else ""
     if not yes:
         typer.confirm(f"Delete version {version} of {output.printable(subject)}{for_good}?", abort=True, err=True)
     path = f"{_path(subject)}/versions/{version}?permanent={str(permanent).lower()}"
@@ -252,15 +256,19 @@ def delete(
 @schema_app.command()
 def bind(
     topic: TopicName,
-    subject: Annotated[str | None, typer.Argument(help="The subject; left out: nothing any more.")] = None,
-    policy: Annotated[Policy | None, typer.Option(help="Default: as it was, `none` at first.")] = None,
+    subject: Annotated[
+        str | None, typer.Argument(help="Subject to bind the topic to. Without it, the binding is removed.")
+    ] = None,
+    policy: Annotated[
+        Policy | None, typer.Option(help="Validation policy. Default: unchanged; `none` for a new binding.")
+    ] = None,
     validate: Validate = None,
     token: Admin = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Bind a topic to a subject, or to nothing. A topic that is not there yet is made."""
+    """Bind a topic to a subject, or remove its binding. The topic is created if it does not exist."""
     if subject is None:
         found = _ask(url, data, _topic_path(topic), "DELETE", token)
     else:
@@ -272,16 +280,16 @@ def bind(
 @schema_app.command()
 def policy(
     topic: TopicName,
-    policy: Annotated[Policy | None, typer.Argument(help="What happens; left out: show what holds.")] = None,
+    policy: Annotated[Policy | None, typer.Argument(help="Policy to set. Default: show the current one.")] = None,
     validate: Validate = None,
     token: Admin = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Say what happens to messages against a topic's schema.
+    """Show or set what happens to messages that do not match the topic's schema.
 
-    With `none` they are not looked at, with `warn` they are logged and accepted, with `enforce` they are refused.
+    `none`: they are not checked. `warn`: they are logged and accepted. `enforce`: they are refused.
     """
     if policy is None and validate is None:
         found = _ask(url, data, _topic_path(topic))
@@ -313,7 +321,7 @@ def _topic_path(topic: str) -> str:
 def _definition(file: Path, schema_type: str | None, references: list[str] | None) -> dict[str, Any]:
     kind = schema_type or TYPES_BY_ENDING.get(file.suffix.lower())
     if kind is None:
-        output.fail(f"{file} does not end in {', '.join(TYPES_BY_ENDING)}: say --type", ExitCode.USAGE)
+        output.fail(f"{file} does not end in {', '.join(TYPES_BY_ENDING)}: use --type", ExitCode.USAGE)
     try:
         content = typer.get_binary_stream("stdin").read() if str(file) == "-" else file.read_bytes()
     except OSError as error:
@@ -323,11 +331,11 @@ def _definition(file: Path, schema_type: str | None, references: list[str] | Non
 
 
 def _reference(text: str) -> dict[str, Any]:
-    """The name may have colons, the subject too: it ends at the last one."""
+    """Parse NAME=SUBJECT:VERSION. Name and subject may contain colons: the version follows the last one."""
     name, _, target = text.rpartition("=")
     subject, _, version = target.rpartition(":")
     if not name or not subject or not version.isdecimal():
-        output.fail(f"{text!r} is no reference: NAME=SUBJECT:VERSION", ExitCode.USAGE)
+        output.fail(f"{text!r} is not a reference of the form NAME=SUBJECT:VERSION", ExitCode.USAGE)
     return {"name": name, "subject": subject, "version": int(version)}
 
 
@@ -340,14 +348,14 @@ def _tell_topic(found: dict[str, Any], as_json: bool) -> None:
 
 def _print_topics(topics: list[dict[str, Any]]) -> None:
     cells = [
-        (row["topic"], row["subject"], row["policy"], "checked" if row["validate_payload"] else "not looked at")
+        (row["topic"], row["subject"], row["policy"], "checked" if row["validate_payload"] else "not validated")
         for row in topics
     ]
     output.print_table("Topics", ["topic", "subject", "policy", "payloads"], cells)
 
 
 def _lines(version: dict[str, Any]) -> list[str]:
-    """The definition by lines; JSON is laid out, so that only real differences show."""
+    """Split a definition into lines; JSON is indented first, so that only real differences show."""
     text = version.get("definition", version.get("definition_base64", ""))
     if version["schema_type"] in ("json_schema", "avro"):
         text = json.dumps(json.loads(text), indent=2, ensure_ascii=False)

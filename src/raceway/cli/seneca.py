@@ -1,4 +1,4 @@
-"""`raceway seneca …`: the Seneca services behind a bus. All of it goes through the console port."""
+"""`raceway seneca …`: the Seneca services attached to a bus, over the console port."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from raceway.cli.output import ExitCode
 PATH = "/api/seneca/services"
 COLUMNS = ["pin", "topic", "url", "dialect", "state", "origin", "calls", "failures", "waiting"]
 
-seneca_app = typer.Typer(
-    name="seneca", help="Seneca services behind a bus: attach one, detach one, list them.", no_args_is_help=True
-)
+seneca_app = typer.Typer(name="seneca", help="Seneca services of a bus: attach, detach, list.", no_args_is_help=True)
 
-Pin = Annotated[str, typer.Argument(help="What it answers, as `role:math,cmd:*`; several are parted by `;`.")]
+Pin = Annotated[
+    str, typer.Argument(help="Pattern that the service answers, such as `role:math,cmd:*`; separate several with `;`.")
+]
 Address = Annotated[
-    str, typer.Argument(metavar="SERVICE", help="Where it listens: http://HOST:PORT/act or tcp://HOST:PORT.")
+    str, typer.Argument(metavar="SERVICE", help="Address of the service: http://HOST:PORT/act or tcp://HOST:PORT.")
 ]
 
 
@@ -30,20 +30,22 @@ def attach(
     service: Address,
     dialect: Annotated[
         Literal["auto", "L", "W", "T", "S"],
-        typer.Option(help="How it speaks: legacy HTTP, web HTTP, TCP lines, protocol documents; auto: it is asked."),
+        typer.Option(
+            help="Dialect of the service: legacy HTTP, web HTTP, TCP lines, protocol documents; auto: detect it."
+        ),
     ] = "auto",
     name: Annotated[
-        str, typer.Option(help="The topic of this one pin on other wires, instead of what its values make.")
+        str, typer.Option(help="Topic of this pattern on other wires. Default: made from its values.")
     ] = "",
     admin_token: options.AdminToken = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Attach a service: it answers requests of the pin and observes its publishes, also after a restart of the bus.
+    """Attach a service: it answers requests that match its pattern and receives matching publishes. Survives a restart.
 
-    A service that is not there yet is attached all the same, and found when it comes up. Of several pins all are
-    attached, or none.
+    A service that is not running yet is attached, too, and called once it is up. Several patterns are attached together
+    or not at all.
     """
     wanted = {"pin": pin, "url": service, "dialect": dialect} | ({"name": name} if name else {})
     rows = _call("POST", wanted, url, data, admin_token)["services"]
@@ -64,7 +66,8 @@ def detach(
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Detach a service. What waits for it becomes undeliverable; one from the settings comes back at the next start."""
+    """Detach a service. Its waiting messages become undeliverable; one from the settings is attached again at the next
+    start."""
     gone = _call("DELETE", {"pin": pin, "url": service}, url, data, admin_token)["detached"]
     if not gone:
         output.fail(f"{service} is not attached as {pin}", ExitCode.FAILED)
@@ -81,7 +84,7 @@ def list_services(
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """List attached services and how they are."""
+    """List attached services and their state."""
     rows = _call("GET", {}, url, data, admin_token)["services"]
     if as_json:
         output.print_json(rows)

@@ -1,4 +1,4 @@
-"""`raceway serve`: the bus itself."""
+"""`raceway serve`: run a bus."""
 
 from __future__ import annotations
 
@@ -11,19 +11,22 @@ from raceway import config
 from raceway.cli import options
 
 PortBase = Annotated[
-    int | None, typer.Option(metavar="N", help="First of ten ports in a row. Default: each door's own port.")
+    int | None,
+    typer.Option(metavar="N", help="First of ten consecutive ports. Default: the standard port of each wire."),
 ]
 Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")]
-Insecure = Annotated[bool | None, typer.Option("--insecure", help="Allow an address other than loopback without TLS.")]
+Insecure = Annotated[bool | None, typer.Option("--insecure", help="Allow a non-loopback address without TLS.")]
 Durability = Annotated[
     Literal["sync", "os", "memory"] | None,
-    typer.Option(help="A message is stored after fdatasync, after write, or only in memory."),
+    typer.Option(
+        help="When a message counts as stored: after fdatasync, after write, or at once (kept in memory only)."
+    ),
 ]
 TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate chain.")]
 TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the private key.")]
 LogLevel = Annotated[
     Literal["debug", "info", "warning", "error"] | None,
-    typer.Option(help="Lowest level written to standard error."),
+    typer.Option(help="Lowest level of log records."),
 ]
 
 
@@ -40,8 +43,8 @@ def serve(
 ) -> None:
     """Run the bus until SIGTERM or Ctrl-C.
 
-    Prints `ready` on standard output when every door is open; logs go to standard error. A stop takes nothing new,
-    finishes what is open and ends with status 0.
+    Prints `ready` on standard output when it accepts connections on all ports; logs go to standard error. A stop
+    refuses new work, finishes open requests and ends with status 0.
     """
     flags = flags_of(data, port_base, host, insecure, tls_cert, tls_key, log_level)
     settings = config.load(config_file, flags=flags | {"journal.durability": durability})
@@ -61,7 +64,7 @@ def flags_of(
     tls_key: Path | None,
     log_level: str | None,
 ) -> dict[str, object]:
-    """The settings that these flags stand for."""
+    """The settings that the command-line options set."""
     return {
         "journal.folder": data and str(data),
         "listen.port_base": port_base,

@@ -1,4 +1,4 @@
-"""`raceway subscription …`: durable subscriptions of topics. All of it goes through the console port."""
+"""`raceway subscription …`: durable subscriptions, over the console port."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from raceway.errors import RemoteError
 PATH = "/api/subscriptions"
 THEN = {"block": "block", "drop": "drop", "dead-letter": "dead_letter"}
 SAID = {
-    "block": "stays, and what is behind it waits",
+    "block": "blocks the subscription",
     "drop": "is dropped, and counted",
-    "dead_letter": "is copied to a topic of dead letters",
+    "dead_letter": "is copied to the dead-letter topic",
 }
 FAILURES = (
     "max_redelivery_count", "ack_timeout_ms", "base_redelivery_delay_ms", "max_redelivery_delay_ms", "backoff",
@@ -26,13 +26,15 @@ FAILURES = (
 
 subscription_app = typer.Typer(
     name="subscription",
-    help="Durable subscriptions of topics: make one, list them, say what becomes of messages that fail.",
+    help="Durable subscriptions: create, list, set failure policies.",
     no_args_is_help=True,
 )
 
-Topic = Annotated[str, typer.Argument(help="The topic; of a Danube namespace as /NAMESPACE/TOPIC.")]
-Name = Annotated[str, typer.Argument(help="The subscription.")]
-Token = Annotated[str, typer.Option("--token", metavar="TOKEN", help="Says who you are, or is the bus's own token.")]
+Topic = Annotated[str, typer.Argument(help="Topic; of a Danube namespace as /NAMESPACE/TOPIC.")]
+Name = Annotated[str, typer.Argument(help="Name of the subscription.")]
+Token = Annotated[
+    str, typer.Option("--token", metavar="TOKEN", help="Bearer token of the client, or the administrator's token.")
+]
 
 
 @subscription_app.command()
@@ -40,38 +42,41 @@ def create(
     topic: Topic,
     name: Name,
     kind: Annotated[
-        Literal["shared", "exclusive", "failover", "key_shared"], typer.Option("--type", help="How consumers share it.")
+        Literal["shared", "exclusive", "failover", "key_shared"],
+        typer.Option("--type", help="How consumers share the messages."),
     ] = "shared",
     start: options.Start = "last",
-    create_topic: Annotated[bool, typer.Option("--create-topic", help="Make the topic if there is none.")] = False,
+    create_topic: Annotated[
+        bool, typer.Option("--create-topic", help="Create the topic if it does not exist.")
+    ] = False,
     in_flight: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Messages that one consumer has at once.")
+        int | None, typer.Option(min=1, metavar="N", help="Maximum unacknowledged messages per consumer.")
     ] = None,
     token: Token = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Make a subscription, which keeps messages for its consumers from now on. One that exists stays where it is."""
+    """Create a subscription, which keeps messages for its consumers. An existing one keeps its position."""
     wanted = {"topic": topic, "name": name, "type": kind, "start": start, "create_topic": create_topic}
     wanted |= {} if in_flight is None else {"in_flight": in_flight}
     made = bus.call_console(bus.console_url(url, data), PATH, "POST", token, wanted)
     if as_json:
         output.print_json(made)
     else:
-        how = f"is there, from {start}" if made["made"] else "was there already, and stays where it is"
+        how = f"created, from {start}" if made["made"] else "exists already; its position is unchanged"
         output.note(f"the subscription {name} of {made['topic']} {how}")
 
 
 @subscription_app.command("list")
 def list_subscriptions(
-    topic: Annotated[str | None, typer.Argument(help="Only those of this topic.")] = None,
+    topic: Annotated[str | None, typer.Argument(help="Only subscriptions of this topic.")] = None,
     token: Token = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """List subscriptions: what waits in each, what is in flight, and which are blocked."""
+    """List subscriptions: waiting and unacknowledged messages, and which are blocked."""
     rows = [row for row in _rows(bus.console_url(url, data), token) if topic in (None, row["topic"])]
     if as_json:
         output.print_json(rows)
@@ -90,34 +95,36 @@ def policy(
     topic: Topic,
     name: Name,
     max_redeliveries: Annotated[
-        int | None, typer.Option(min=0, metavar="N", help="How often a message that failed comes again.")
+        int | None, typer.Option(min=0, metavar="N", help="Number of redeliveries of a failed message.")
     ] = None,
-    ack_timeout: Annotated[float | None, typer.Option(min=0.001, metavar="S", help="Time to acknowledge one.")] = None,
-    delay: Annotated[float | None, typer.Option(min=0, metavar="S", help="The pause before it comes again.")] = None,
-    max_delay: Annotated[float | None, typer.Option(min=0, metavar="S", help="The longest such pause.")] = None,
+    ack_timeout: Annotated[float | None, typer.Option(min=0.001, metavar="S", help="Acknowledgement timeout.")] = None,
+    delay: Annotated[float | None, typer.Option(min=0, metavar="S", help="Delay of the first redelivery.")] = None,
+    max_delay: Annotated[float | None, typer.Option(min=0, metavar="S", help="Maximum delay of a redelivery.")] = None,
     backoff: Annotated[
-        Literal["fixed", "exponential"] | None, typer.Option(help="Whether pauses double with each failure.")
+        Literal["fixed", "exponential"] | None, typer.Option(help="Whether the delay doubles with each failure.")
     ] = None,
     then: Annotated[
         Literal["block", "drop", "dead-letter"] | None,
-        typer.Option(help="What becomes of a message that failed too often."),
+        typer.Option(help="Action on a message that failed after all redeliveries."),
     ] = None,
     dead_letter_topic: Annotated[
-        str | None, typer.Option(metavar="TOPIC", help="Where it is copied to; means --then dead-letter.")
+        str | None, typer.Option(metavar="TOPIC", help="Topic for such messages; implies --then dead-letter.")
     ] = None,
     in_flight: Annotated[
         int | None,
-        typer.Option(min=0, metavar="N", help="Messages that one consumer has at once; 0: as it acknowledges."),
+        typer.Option(min=0, metavar="N", help="Maximum unacknowledged messages per consumer; 0: adaptive."),
     ] = None,
-    remove: Annotated[bool, typer.Option("--remove", help="Take it back: the bus's settings hold again.")] = False,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Remove the policy, so that the default of the bus applies.")
+    ] = False,
     token: Token = "",
     url: options.ConsoleUrl = None,
     data: options.Data = None,
     as_json: options.Json = False,
 ) -> None:
-    """Show, set or remove what becomes of messages that a subscription's consumers do not acknowledge.
+    """Show, set or remove the policy for messages that the consumers of a subscription do not acknowledge.
 
-    Options that are left out stay as they are. The subscription may still be to come; its topic must be there.
+    Options that are not given keep their value. The subscription need not exist yet; its topic must.
     """
     address = bus.console_url(url, data)
     path = f"{PATH}/policy?{urlencode({'topic': topic, 'name': name})}"
@@ -130,7 +137,7 @@ def policy(
     }  # fmt: skip
     said = {key: value for key, value in said.items() if value is not None}
     if remove and said:
-        output.fail("--remove takes everything back, so nothing can be set beside it", ExitCode.USAGE)
+        output.fail("--remove cannot be combined with other options of the policy", ExitCode.USAGE)
     if remove:
         _removed(bus.call_console(address, path, "DELETE", token), as_json)
         return
@@ -142,7 +149,7 @@ def policy(
 
 
 def _set(address: str, path: str, token: str, said: dict[str, Any]) -> Any:
-    """What is said, beside what was set before. Without anything left, what was set is taken back."""
+    """Merge the given options with those set earlier; remove the policy if none are left."""
     wanted = _own(address, path, token) | said
     if not wanted.get("in_flight", 1):
         del wanted["in_flight"]
@@ -153,7 +160,7 @@ def _set(address: str, path: str, token: str, said: dict[str, Any]) -> Any:
 
 
 def _own(address: str, path: str, token: str) -> dict[str, Any]:
-    """What is set for the subscription itself; nothing for one that is still to come."""
+    """Options set for the subscription itself; empty if it does not exist."""
     try:
         found = bus.call_console(address, path, token=token)
     except RemoteError as error:
@@ -169,21 +176,21 @@ def _removed(answer: Any, as_json: bool) -> None:
     if as_json:
         output.print_json(answer)
     else:
-        how = "is taken back" if answer["removed"] else "was that of the bus already"
+        how = "removed" if answer["removed"] else "is the default of the bus already"
         output.note(f"the policy of subscription {answer['name']} of {answer['topic']} {how}")
 
 
 def _print_policy(found: dict[str, Any]) -> None:
     letters = f": {found['dead_letter_topic']}" if found["poison"] == "dead_letter" else ""
-    in_flight = found["in_flight"] or f"as it acknowledges, up to {found['max_unacked']:,}"
+    in_flight = found["in_flight"] or f"adaptive, up to {found['max_unacked']:,}"
     rows = [
-        ("policy", "its own" if found["is_own"] else "that of the bus (broker.subscriptions.failure)"),
-        ("a message that failed comes again", f"{found['max_redelivery_count']:,} times"),
-        ("time to acknowledge", _seconds(found["ack_timeout_ms"])),
-        ("pause before it comes again", f"{_seconds(found['base_redelivery_delay_ms'])}, {found['backoff']}, "
+        ("policy", "own" if found["is_own"] else "default of the bus (broker.subscriptions.failure)"),
+        ("redeliveries of a failed message", f"{found['max_redelivery_count']:,}"),
+        ("acknowledgement timeout", _seconds(found["ack_timeout_ms"])),
+        ("redelivery delay", f"{_seconds(found['base_redelivery_delay_ms'])}, {found['backoff']}, "
          f"at most {_seconds(found['max_redelivery_delay_ms'])}"),
-        ("then it", SAID[found["poison"]] + letters),
-        ("in flight to one consumer", in_flight),
+        ("then the message", SAID[found["poison"]] + letters),
+        ("unacknowledged per consumer", in_flight),
     ]  # fmt: skip
     output.print_table(f"Subscription {output.printable(found['name'])} of {found['topic']}", ["", ""], rows)
 

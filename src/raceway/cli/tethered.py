@@ -1,7 +1,7 @@
-"""`python -m raceway.cli.tethered COMMAND …`: a command of ours that ends when its standard input does.
+"""`python -m raceway.cli.tethered COMMAND …`: a command that stops when its standard input ends.
 
-Whoever starts it holds a pipe open and never writes to it. Should that process be killed, however hard, the pipe ends,
-and the command stops in order, as after SIGTERM: nothing is left running.
+The parent holds a pipe open and never writes to it. If the parent dies, even by SIGKILL, the pipe ends, and the command
+stops in order, as after SIGTERM.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ CHUNK = 4096
 
 
 def command(*arguments: str) -> list[str]:
-    """What to start for `raceway ARGUMENTS`, with a pipe as standard input."""
+    """The command line for `raceway ARGUMENTS` with a pipe as standard input."""
     return [sys.executable, "-m", "raceway.cli.tethered", *arguments]
 
 
 def stop_at_eof() -> None:
-    """Send ourselves SIGTERM when standard input ends."""
+    """Send SIGTERM to this process when standard input ends."""
 
     def wait() -> None:
-        # Not by sys.stdin: its lock must not be held when the interpreter ends.
+        # Not sys.stdin: a thread that holds its lock would block the exit of the interpreter.
         while os.read(0, CHUNK):
             pass
         os.kill(os.getpid(), signal.SIGTERM)
@@ -34,4 +34,6 @@ def stop_at_eof() -> None:
 
 if __name__ == "__main__":
     stop_at_eof()
-    runpy.run_module("raceway", run_name="__main__", alter_sys=True)  # an import would be a ring: commands start us
+    runpy.run_module(
+        "raceway", run_name="__main__", alter_sys=True
+    )  # a top-level import would be circular: commands import this module

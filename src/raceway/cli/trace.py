@@ -1,4 +1,4 @@
-"""`raceway trace`: what became of a message, across wires."""
+"""`raceway trace`: the conversation of a message, across wires."""
 
 from __future__ import annotations
 
@@ -17,30 +17,37 @@ if TYPE_CHECKING:
 
     from raceway.model.traces import Span, Trace
 
-# Ten seconds of reading, or so.
+# Default limit of rows: about ten seconds of reading.
 USUAL_ROWS = 10_000_000
 SEARCH_S = 120.0
 
 Moment = Annotated[
-    str | None, typer.Option("--since", metavar="TIME", help="Not before this: 2026-01-31T08:00, or 90m, 12h, 7d ago.")
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Search only rows since this time: 2026-01-31T08:00, or 90m, 12h, 7d for an age.",
+    ),
 ]
 
 
 def trace(
-    wanted: Annotated[str, typer.Argument(metavar="ID", help="A correlation id, or the id of any message.")],
+    wanted: Annotated[str, typer.Argument(metavar="ID", help="Correlation id, or id of any message.")],
     data: options.Data = None,
     url: options.ConsoleUrl = None,
-    topic: Annotated[str | None, typer.Option(help="The topic of the message, if known: saves most of it.")] = None,
+    topic: Annotated[str | None, typer.Option(help="Topic of the message, if known; makes the search faster.")] = None,
     since: Moment = None,
-    rows: Annotated[int, typer.Option(min=1, metavar="N", help="How many rows of the journal may be read.")] = (
+    rows: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of journal rows to read.")] = (
         USUAL_ROWS
     ),
-    token: Annotated[str, typer.Option("--token", metavar="TOKEN", help="With --url: says who you are.")] = "",
+    token: Annotated[
+        str, typer.Option("--token", metavar="TOKEN", help="With --url: bearer token of the client.")
+    ] = "",
     as_json: options.Json = False,
 ) -> None:
     """Show the whole conversation that a message belongs to, as a tree with times.
 
-    Reads the files of the data folder, beside a running bus or without one; with --url it asks a running bus.
+    Reads the files of the data folder, with or without a running bus; with --url it asks a running bus.
     """
     since_us = None if since is None else _moment_us(since)
     if url is not None:
@@ -56,13 +63,13 @@ def trace(
         return
     output.console().print(tree_of(found))
     if found.truncated:
-        output.note(f"the search ended after {found.searched_rows:,} rows; there may be more to it")
+        output.note(f"the search ended after {found.searched_rows:,} rows; the conversation may be incomplete")
 
 
 def maybe_in_files(
     folder: Path, wanted: str, topic: str | None = None, since_us: int | None = None, rows: int = USUAL_ROWS
 ) -> Trace | None:
-    """The conversation that this id belongs to, from the files of a data folder."""
+    """Find the conversation of this id in the files of a data folder."""
     from raceway.journal.inspect import next_offset
     from raceway.journal.reader import Reader
     from raceway.journal.traces import Search, maybe_trace
@@ -101,7 +108,7 @@ def _ask(
 
 
 def _moment_us(text: str) -> int:
-    """A time in ISO form, local unless it says otherwise, or so long ago."""
+    """Parse a time in ISO format (local unless it has an offset) or an age."""
     units = {"m": "minutes", "h": "hours", "d": "days", "s": "seconds"}
     try:
         if text[-1:] in units and text[:-1].isdigit():
@@ -109,7 +116,7 @@ def _moment_us(text: str) -> int:
         else:
             moment = datetime.fromisoformat(text)
     except (ValueError, OverflowError):
-        output.fail(f"{text} is no time: 2026-01-31T08:00, or 90m, 12h, 7d", ExitCode.USAGE)
+        output.fail(f"{text} is not a time: use 2026-01-31T08:00, or 90m, 12h, 7d", ExitCode.USAGE)
     return int(moment.timestamp() * 1_000_000)
 
 

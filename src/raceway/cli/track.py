@@ -1,4 +1,4 @@
-"""`raceway track`: a tracker alone."""
+"""`raceway track`: run a zbus tracker."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ def track(
 ) -> None:
     """Run a zbus tracker without a bus, until SIGTERM or Ctrl-C.
 
-    Brokers report themselves to it; clients ask it which brokers there are and which queues they have. It keeps
-    nothing on disk. Prints `ready` on standard output when its port is open; logs go to standard error.
+    Brokers report to it; clients ask it for brokers and their queues. It stores nothing on disk. Prints `ready` on
+    standard output when its port is open; logs go to standard error.
     """
     flags = {
         "listen.zbus.tracker": True,
         "listen.zbus.tracker_port": port,
-        # A port that was asked for counts more than a row of ports in the settings.
+        # --port takes precedence over listen.port_base in the settings.
         "listen.port_base": None if port is None else 0,
         "listen.host": host,
         "listen.insecure": insecure,

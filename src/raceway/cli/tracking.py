@@ -1,4 +1,4 @@
-"""What a bus does about trackers while it runs: it reports itself to those it was told of, and is one if asked to."""
+"""Trackers of a bus: reporting to those in the settings, and being one if configured."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ log = structlog.get_logger("raceway")
 async def tracking(
     listen: config.Listen, administration: Administration, allow: tuple[str, ...] = ()
 ) -> AsyncIterator[None]:
-    """Raises ConfigError for a tracker that is no address. One that is not on the allow-list is left out, loudly."""
+    """Run the reports and the tracker during the context. Trackers not on the allow-list are skipped with a warning.
+    Raises ConfigError for a malformed address."""
     zbus, allowed = listen.zbus, AllowList(listen, allow)
     reporters = _reporters(zbus, allowed, administration)
     work: list[Coroutine[None, None, None]] = [reporter.run() for reporter in reporters]
@@ -57,7 +58,7 @@ def _reporters(zbus: config.ZbusWire, allowed: AllowList, administration: Admini
             found.append(Reporter(target, administration.encode_report, zbus.report_ms / 1000, zbus.tracker_token))
         else:
             meaning = "the bus connects to loopback only, and only while it listens on loopback only"
-            log.warning("not reporting to this tracker", tracker=address, meaning=meaning)
+            log.warning("tracker not allowed", tracker=address, meaning=meaning)
     return found
 
 
@@ -68,6 +69,6 @@ async def _push(tracker: Tracker, every_s: float) -> None:
 
 
 def _note_end(task: asyncio.Task[None]) -> None:
-    """None of this ends by itself; if it does, there is a fault to be seen."""
+    """Log the end of a task: all run until cancelled, so an earlier end is a bug."""
     if not task.cancelled() and task.exception() is not None:
-        log.error("tracking ended", exc_info=task.exception())
+        log.error("tracker task stopped", exc_info=task.exception())

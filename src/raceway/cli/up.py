@@ -1,4 +1,4 @@
-"""`raceway up`: the bus, its console, and the pipeline beside them."""
+"""`raceway up`: run the bus, its console and the pipeline."""
 
 from __future__ import annotations
 
@@ -21,15 +21,16 @@ def up(
     tls_key: serve.TlsKey = None,
     log_level: serve.LogLevel = None,
     trigger: Annotated[
-        float | None, typer.Option(metavar="SECONDS", help="How often the pipeline looks for new rows.", min=0.1)
+        float | None,
+        typer.Option(metavar="SECONDS", help="Seconds between two checks of the pipeline for new rows.", min=0.1),
     ] = None,
     browser: Annotated[bool, typer.Option("--browser", help="Open the console in a browser.")] = False,
 ) -> None:
-    """Run the bus with its console, and beside it the pipeline, which keeps the tables up to date; until Ctrl-C.
+    """Run the bus with its console, and the pipeline that keeps the tables up to date, until Ctrl-C.
 
-    A pipeline that fails is started again, later each time, until it has failed `pipeline.max_failures` times in a row;
-    the bus then runs on without it. Without Java or without the extra `spark` the bus runs
-    alone and says so. Prints `ready` on standard output when every door is open; logs go to standard error.
+    A pipeline that fails is restarted, later each time, until it has failed `pipeline.max_failures` times in a row; the
+    bus then continues without it. Without Java or the extra `spark` the bus runs alone and logs the reason. Prints
+    `ready` on standard output when it accepts connections on all ports; logs go to standard error.
     """
     flags = serve.flags_of(data, port_base, host, insecure, tls_cert, tls_key, log_level)
     settings = config.load(config_file, flags=flags | {"pipeline.trigger_s": trigger})

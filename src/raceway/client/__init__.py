@@ -1,6 +1,6 @@
 """Clients of the bus: `async with connect("mb://127.0.0.1:3001") as bus: …`. Without asyncio: `raceway.client.sync`.
 
-A scheme of the URL chooses the wire and the transport:
+The scheme of the URL chooses the wire and the transport:
 
     mb       MB over TCP                    mb+tls    … over TLS
     mb+ws    MB over WebSocket              mb+wss    … over TLS
@@ -39,7 +39,7 @@ __all__ = [
     "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient", "TrackedConsumer", "ZbusClient", "connect",
 ]  # fmt: skip
 
-# Scheme to the port a bus has when the URL names none, and to what makes the client. Other wires add theirs.
+# Scheme to (default port, client class).
 SCHEMES: dict[str, tuple[int, Callable[[Address, Options], Any]]] = {
     "mb": (3001, MbClient),
     "mb+ws": (3000, MbClient),
@@ -55,15 +55,16 @@ SCHEMES: dict[str, tuple[int, Callable[[Address, Options], Any]]] = {
 
 
 def connect(url: str, **options: Any) -> Any:
-    """A client that connects when it is entered (`async with`) or opened. `options`: see `Options`.
+    """Return a client for `url`. It connects when entered (`async with`) or opened (`await client.open()`).
 
-    The scheme decides which client it is: MbClient, DanubeClient, ZbusClient, TrackedClient or SenecaClient.
+    The scheme of the URL selects the class: MbClient, DanubeClient, ZbusClient, TrackedClient or SenecaClient. Keyword
+    arguments are the fields of `Options`.
 
-    Raises ConfigError for a URL or an option that cannot be used.
+    Raises ConfigError if the URL is malformed, its scheme is unknown, or an option does not exist.
     """
     unknown = options.keys() - set(Options.__struct_fields__)
     if unknown:
         known = ", ".join(Options.__struct_fields__)
-        raise ConfigError(min(unknown), f"is no option of a client; there are {known}")
+        raise ConfigError(min(unknown), f"is not an option of a client; known options: {known}")
     address = parse_urls(url, {scheme: port for scheme, (port, _) in SCHEMES.items()})
     return SCHEMES[address.scheme][1](address, Options(**options))

@@ -1,4 +1,4 @@
-"""Calls that wait for their answer, by request id. No timer and no task per call: one sweep looks for late ones."""
+"""Calls waiting for their answers, by message id. One sweep finds expired ones: no timer and no task per call."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ A_contra = TypeVar("A_contra", contravariant=True)
 
 
 class Waiting(Protocol[A_contra]):
-    """One or more messages that will each be answered once. `repeat` is what to send again after a reconnect, if that
-    is safe."""
+    """Receiver of the answers to one or more calls, each of which is answered once.
+
+    `deadline` is a time of the event loop. `repeat` is the message to send again after a reconnect; None if a repeat is
+    not safe.
+    """
 
     topic: str
     deadline: float
@@ -29,7 +32,7 @@ class Waiting(Protocol[A_contra]):
 
 
 class OneAnswer(ABC, Generic[A]):
-    """One message, one answer. Each wire says which answers are refusals."""
+    """A call with one answer. Subclasses decide which answers are errors."""
 
     __slots__ = ("_future", "deadline", "repeat", "topic")
 
@@ -39,7 +42,7 @@ class OneAnswer(ABC, Generic[A]):
 
     @abstractmethod
     def maybe_refusal(self, answer: A) -> RemoteError | None:
-        """What the answer says went wrong, if anything."""
+        """The error that an answer stands for; None for a good answer."""
 
     def answered(self, answer: A) -> None:
         refusal = self.maybe_refusal(answer)
@@ -53,12 +56,12 @@ class OneAnswer(ABC, Generic[A]):
             self._future.set_exception(error)
 
     async def result(self) -> A:
-        """The answer. Raises RemoteError, RequestTimeoutError, ConnectionLostError."""
+        """Wait for the answer. Raises RemoteError, RequestTimeoutError, ConnectionLostError."""
         return await self._future
 
 
 class ManyAnswers(ABC, Generic[A]):
-    """Many publishes sent together; done when the last one is acknowledged or refused."""
+    """Many publishes sent together: complete when the last one is acknowledged or refused."""
 
     __slots__ = ("_error", "_future", "_left", "deadline", "repeat", "topic")
 
@@ -71,7 +74,7 @@ class ManyAnswers(ABC, Generic[A]):
 
     @abstractmethod
     def maybe_refusal(self, answer: A) -> RemoteError | None:
-        """What the answer says went wrong, if anything."""
+        """The error that an answer stands for; None for a good answer."""
 
     def answered(self, answer: A) -> None:
         refusal = self.maybe_refusal(answer)
@@ -90,28 +93,30 @@ class ManyAnswers(ABC, Generic[A]):
             self._future.set_result(None)
 
     async def result(self) -> None:
-        """Raises the first error, after all were answered."""
+        """Wait for all answers, then raise the first error, if any."""
         await self._future
         if self._error is not None:
             raise self._error
 
 
 class Unsettled:
-    """Blocks of publishes that are on their way, one while the next is being sent. A refusal does not keep the rest
-    from being sent: the first one is raised in the end."""
+    """The blocks of a `publish_many`: one waits for its answers while the next is sent.
+
+    Refusals do not stop the sending; `end` raises the first one.
+    """
 
     def __init__(self) -> None:
         self._block: ManyAnswers[Any] | None = None
         self._refusals: list[RemoteError] = []
 
     async def add(self, block: ManyAnswers[Any]) -> None:
-        """Returns when the block before it is answered. Raises ConnectionLostError, RequestTimeoutError."""
+        """Add a block and wait for the answers of the previous one. Raises ConnectionLostError, RequestTimeoutError."""
         before, self._block = self._block, block
         if before is not None:
             await self._settle(before)
 
     async def end(self) -> None:
-        """Returns when all are answered. Raises the first refusal, ConnectionLostError, RequestTimeoutError."""
+        """Wait for the last block. Raises the first refusal, ConnectionLostError, RequestTimeoutError."""
         if self._block is not None:
             await self._settle(self._block)
         if self._refusals:
@@ -125,7 +130,7 @@ class Unsettled:
 
 
 class Call(OneAnswer[bytes]):
-    """To an MB bus."""
+    """A call to an MB bus."""
 
     __slots__ = ()
 
@@ -134,7 +139,7 @@ class Call(OneAnswer[bytes]):
 
 
 class Block(ManyAnswers[bytes]):
-    """To an MB bus."""
+    """Publishes to an MB bus."""
 
     __slots__ = ()
 
@@ -148,16 +153,19 @@ def _maybe_mb_refusal(payload: bytes) -> RemoteError | None:
 
 
 class Calls(Generic[A]):
+    """All calls of one connection. `unmatched` counts answers without a call."""
+
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._waiting: dict[bytes, Waiting[A]] = {}
-        # Answers nobody waits for: late ones, and errors of publishes without an id.
+        # Late answers, and errors of publishes that were sent without an id.
         self.unmatched = 0
 
     def add(self, message_id: bytes, waiting: Waiting[A]) -> None:
         self._waiting[message_id] = waiting
 
     def answer(self, message_id: bytes | None, answer: A) -> None:
+        """Complete the call with this id."""
         waiting = self._waiting.pop(message_id, None) if message_id else None
         if waiting is None:
             self.unmatched += 1
@@ -165,14 +173,14 @@ class Calls(Generic[A]):
             waiting.answered(answer)
 
     def sweep(self) -> None:
-        """Give up what waited too long: the bus answers every call in time unless it or the way to it is gone."""
+        """Fail expired calls with RequestTimeoutError: the bus answers in time unless it is unreachable."""
         now = self._clock()
         for message_id in [key for key, waiting in self._waiting.items() if waiting.deadline < now]:
             waiting = self._waiting.pop(message_id)
             waiting.failed(RequestTimeoutError(waiting.topic, ""))
 
     def lose(self, error: RacewayError, keep_repeatable: bool) -> None:
-        """The connection is gone: what cannot be repeated fails."""
+        """Fail all calls with `error`; with `keep_repeatable`, all but those with a `repeat`."""
         lost, kept = self._waiting, {}
         for message_id, waiting in lost.items():
             if keep_repeatable and waiting.repeat is not None:
@@ -182,7 +190,7 @@ class Calls(Generic[A]):
         self._waiting = kept
 
     def repeatable(self) -> list[bytes]:
-        """What to send again on a new connection."""
+        """Messages to send again on a new connection."""
         return [waiting.repeat for waiting in self._waiting.values() if waiting.repeat is not None]
 
     def __len__(self) -> int:

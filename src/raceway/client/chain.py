@@ -1,6 +1,7 @@
-"""Which message is being handled here: what is sent meanwhile, by a client of any wire, names it as its parent.
+"""The message being handled in this context, which messages sent meanwhile name as their parent.
 
-So a conversation that crosses wires is one tree (`raceway trace`). MB can name only what looks like its own ids.
+Any client of any wire does so, so a conversation across wires is one tree (`raceway trace`). MB can only name a parent
+whose id is a UUID, as its own ids are.
 """
 
 from __future__ import annotations
@@ -12,16 +13,17 @@ from raceway.codec.mb_header import is_uuid
 
 PARENT_KEY, PARENT_ATTRIBUTE = "msgid-raw", "x-parent-id"
 
-# The id under which it was received.
+# Id of that message, as received; None outside of handlers.
 handling: ContextVar[str | None] = ContextVar("handling", default=None)
 
 
 def mb_parent() -> bytes | None:
+    """The parent for an MB header; None if there is none, or if its id is not a UUID."""
     parent = handling.get()
     return parent.encode() if parent is not None and is_uuid(parent) else None
 
 
 def with_parent(name: str, given: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    """Headers or attributes that name the parent; what the caller says itself counts."""
+    """Add the parent to headers or attributes under `name`. A value that the caller gave wins."""
     parent = handling.get()
     return given if parent is None else {name: parent, **(given or {})}

@@ -1,4 +1,4 @@
-"""A client of the Danube wire: topics with subscriptions that remember what was acknowledged.
+"""A client of the Danube wire: topics, and durable subscriptions with acknowledgements.
 
     async with connect("danube://127.0.0.1:6650") as bus:
         await bus.publish("orders", {"id": 7})
@@ -6,12 +6,12 @@
             order = await orders.get(timeout_s=1)
             await orders.ack(order)
 
-A topic is named as everywhere on the bus (`orders`) or as Danube does (`/default/orders`). What is published is on disk
-when the call returns, unless the topic is one that is not reliable. A refusal is a RemoteError whose `reported` is the
-status of gRPC, such as `NOT_FOUND`.
+A topic is named as on other wires (`orders`) or in Danube's form (`/default/orders`). A message is on disk when
+`publish` returns, unless the topic is non-reliable. A refusal is a RemoteError whose `reported` is the name of the gRPC
+status, such as `NOT_FOUND`.
 
-Lost connections come back by themselves (`Options.reconnect`); consumers go on with what they had not acknowledged. A
-publish in flight at the loss raises ConnectionLostError: it may have been taken already, so the caller decides.
+A lost connection is reestablished (`Options.reconnect`), and consumers receive unacknowledged messages again. A publish
+in flight at the loss raises ConnectionLostError: it may have been stored, so it is not repeated; the caller decides.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ GET_DISPATCH = b"/danube_admin.TopicAdmin/GetSubscriptionDispatchConfig"
 SET_DISPATCH = b"/danube_admin.TopicAdmin/SetSubscriptionDispatchConfig"
 LATEST = b"/danube_schema.SchemaRegistry/GetLatestSchema"
 
-# The name under which `publish` sends. One for all: the bus remembers every producer's name.
+# Producer name of `publish`, shared by all clients: the bus keeps every producer name it has seen.
 NAME = "raceway-client"
-# Publishes of `publish_many` that are on their way together.
+# Publishes of `publish_many` in flight at once.
 BLOCK = 4096
 
 SUBSCRIPTION_TYPES = {
@@ -87,12 +87,12 @@ SUBSCRIPTION_TYPES = {
 
 
 def wire_name(topic: str) -> str:
-    """A topic as Danube spells it. Raises NameInvalidError."""
+    """Convert a topic name to Danube's form. Raises NameInvalidError."""
     return danube_topic(parse_danube_topic(topic) if topic.startswith("/") else canonical_name(topic))
 
 
 class _Lane(NamedTuple):
-    """A producer on one partition, or on a topic that has none."""
+    """A producer on one partition, or on an unpartitioned topic."""
 
     topic: str
     producer_id: int
@@ -100,7 +100,7 @@ class _Lane(NamedTuple):
 
 
 class Producer:
-    """Sends to one topic, in order to each of its partitions. Made by `DanubeClient.producer`."""
+    """A producer on one topic, made by `DanubeClient.producer`. Messages to the same partition stay in order."""
 
     def __init__(self, channel: Channel, lanes: list[_Lane], schema: tuple[int, int] | None) -> None:
         self._channel = channel
@@ -112,11 +112,19 @@ class Producer:
     async def send(
         self, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
     ) -> None:
-        """Returns when the bus has it. Messages of one `key` stay in order and go to one consumer at a time."""
+        """Publish a message; returns when the bus has acknowledged it.
+
+        Messages with the same `key` stay in order and go to one consumer at a time. `attributes` are delivered with the
+        message. Raises RemoteError, RequestTimeoutError, ConnectionLostError.
+        """
         await self._channel.call(SEND, self._message(payload, key, attributes), MessageResponse)
 
     async def send_many(self, payloads: Iterable[Payload], *, key: str | None = None) -> int:
-        """In order, many at a time; gives their number. The first refusal is raised when its block is answered."""
+        """Publish many messages in order and return their number.
+
+        They are sent in blocks; the first refusal is raised when its block is answered, and later blocks are not sent.
+        Raises RemoteError, RequestTimeoutError, ConnectionLostError.
+        """
         count = 0
         for part in parts(payloads, BLOCK):
             messages = [self._message(payload, key, None).SerializeToString() for payload in part]
@@ -148,18 +156,18 @@ class DanubeClient:
         self._channel = Channel(address, options)
         self._producers: dict[str, Producer] = {}
         self._requests = itertools.count(1)
-        # Closed ones go by themselves.
+        # Weak references: a consumer that the user closed and dropped needs no entry here.
         self._consumers: WeakSet[DanubeConsumer] = WeakSet()
 
     # ---- life --------------------------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Connect. Raises ConnectionLostError when no bus is there."""
+        """Connect. Raises ConnectionLostError if the bus is unreachable."""
         await self._channel.open()
         return self
 
     async def close(self) -> None:
-        """Consumers end, open calls fail. May be repeated."""
+        """End consumers, fail calls in flight, and disconnect. Idempotent."""
         for consumer in list(self._consumers):
             await consumer.close()
         await self._channel.close()
@@ -172,7 +180,7 @@ class DanubeClient:
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was lost and came back."""
+        """Number of times the connection was lost and reestablished."""
         return self._channel.reconnects
 
     # ---- producing ---------------------------------------------------------------------------------------------------
@@ -180,15 +188,15 @@ class DanubeClient:
     async def publish(
         self, topic: str, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
     ) -> None:
-        """To a topic, made if there is none. Raises RemoteError."""
+        """Publish to a topic, which is created if it does not exist. Arguments and errors as of `Producer.send`."""
         await (await self._usual_producer(topic)).send(payload, key=key, attributes=attributes)
 
     async def publish_many(self, topic: str, payloads: Iterable[Payload], *, key: str | None = None) -> int:
-        """In order, many at a time; gives their number. Raises RemoteError."""
+        """Publish many messages in order and return their number. Errors as of `Producer.send_many`."""
         return await (await self._usual_producer(topic)).send_many(payloads, key=key)
 
     async def _usual_producer(self, topic: str) -> Producer:
-        """The producer that `publish` uses. A topic that is not reliable is taken as it is."""
+        """The producer of `publish`: reliable, or non-reliable if the topic is."""
         producer = self._producers.get(topic)
         if producer is None:
             try:
@@ -203,9 +211,10 @@ class DanubeClient:
     async def producer(
         self, topic: str, name: str = NAME, *, reliable: bool = True, subject: str | None = None, partitions: int = 0
     ) -> Producer:
-        """A producer of its own name. With `subject` its messages carry the latest version of that schema.
+        """Create a producer with the given name.
 
-        `partitions` makes a topic that is not there yet with so many; a topic that is there has those it has.
+        `subject`: messages carry the latest schema version of that subject. `partitions`: number of partitions if the
+        topic has to be created; an existing topic keeps those it has. Raises RemoteError, ConnectionLostError.
         """
         base = wire_name(topic)
         names = await self._partitions(base)
@@ -217,7 +226,7 @@ class DanubeClient:
         return Producer(self._channel, lanes, await self._schema(subject) if subject is not None else None)
 
     async def _partitions(self, topic: str) -> list[str]:
-        """Those of a topic that has some, else its own name; none if nobody made it."""
+        """Names of the partitions; the topic's own name if it has none, and an empty list if it does not exist."""
         asked = TopicLookupRequest(request_id=next(self._requests), topic=topic)
         return list((await self._channel.call(PARTITIONS, asked, TopicPartitionsResponse)).partitions)
 
@@ -248,12 +257,15 @@ class DanubeClient:
         start: str | int = "last",
         create_topic: bool = False,
     ) -> DanubeConsumer:
-        """Consume from a subscription, made if it is new; from all partitions of the topic.
+        """Consume from a subscription on all partitions of a topic. The subscription is created if it does not exist.
 
-        `type` is exclusive, shared, failover or key_shared; `filters` are globs over keys, for key_shared. `in_flight`:
-        messages that this consumer has at once, instead of as many as its acknowledgements let the bus give it. A
-        subscription that is new begins at `start`: `first`, `last`, an offset, or a time such as
-        2026-01-31T12:00:00Z; with `create_topic` a topic that is missing is made. Raises RemoteError.
+        `type`: exclusive, shared, failover or key_shared. `name`: that of the consumer (default: a random one).
+        `filters`: globs over keys, for key_shared. `in_flight`: largest number of unacknowledged messages of this
+        consumer; by default the bus adapts it to the acknowledgements. `start`: where a new subscription begins:
+        `first`, `last`, an offset, or a time such as 2026-01-31T12:00:00Z. `create_topic`: create a missing topic
+        instead of raising.
+
+        Raises RemoteError (NOT_FOUND: no such topic), ConfigError for an unknown type, ConnectionLostError.
         """
         if type not in SUBSCRIPTION_TYPES:
             raise ConfigError("type", f"is {type!r} and must be one of {', '.join(SUBSCRIPTION_TYPES)}")
@@ -276,22 +288,26 @@ class DanubeClient:
         return consumer
 
     async def unsubscribe(self, topic: str, subscription: str) -> None:
-        """End a subscription that nobody consumes from any more; otherwise it waits for its consumers for ever."""
+        """Delete a subscription that has no consumers. Until then it keeps messages for its consumers indefinitely.
+
+        Raises RemoteError.
+        """
         request = SubscriptionRequest(topic=wire_name(topic), subscription=subscription)
         await self._channel.call(UNSUBSCRIBE, request, SubscriptionResponse)
 
-    # ---- what becomes of messages that fail --------------------------------------------------------------------------
+    # ---- failure policies --------------------------------------------------------------------------------------------
 
     async def failure_policy(self, topic: str, subscription: str) -> FailurePolicy:
-        """What becomes of messages that are not acknowledged. Raises RemoteError (NOT_FOUND: no such subscription)."""
+        """The policy for unacknowledged messages. Raises RemoteError (NOT_FOUND: no such subscription)."""
         request = GetSubscriptionFailurePolicyRequest(topic=wire_name(topic), subscription=subscription)
         answer = await self._channel.call(GET_POLICY, request, GetSubscriptionFailurePolicyResponse)
         return read_failure_policy(answer.failure_policy)
 
     async def set_failure_policy(self, topic: str, subscription: str, policy: FailurePolicy | None) -> None:
-        """Holds at once, or from the moment the subscription is made; None: what the settings of the bus say.
+        """Set the policy for unacknowledged messages; None restores the default of the bus.
 
-        Raises RemoteError, InvalidValueError for a policy that cannot be.
+        Takes effect immediately; for a subscription that does not exist yet, when it is created. Raises RemoteError,
+        InvalidValueError for an invalid policy.
         """
         request = SetSubscriptionFailurePolicyRequest(topic=wire_name(topic), subscription=subscription)
         if policy is None:
@@ -301,15 +317,16 @@ class DanubeClient:
         await self._channel.call(SET_POLICY, request, SubscriptionResponse)
 
     async def in_flight(self, topic: str, subscription: str) -> int | None:
-        """How many messages one consumer has at once, if it was set. Raises RemoteError."""
+        """Largest number of unacknowledged messages per consumer; None if not set. Raises RemoteError."""
         request = GetSubscriptionDispatchConfigRequest(topic=wire_name(topic), subscription=subscription)
         answer = await self._channel.call(GET_DISPATCH, request, GetSubscriptionDispatchConfigResponse)
         return answer.dispatch_config.in_flight or None
 
     async def set_in_flight(self, topic: str, subscription: str, count: int | None) -> None:
-        """For all consumers that do not say it themselves (`subscribe`); None: as their acknowledgements say.
+        """Set the largest number of unacknowledged messages per consumer; None lets the bus adapt it to the
+        acknowledgements.
 
-        Raises RemoteError.
+        Consumers that pass `in_flight` to `subscribe` keep their own. Raises RemoteError.
         """
         config = SubscriptionDispatchConfig(in_flight=count or 0)
         request = SetSubscriptionDispatchConfigRequest(

@@ -1,7 +1,7 @@
-"""Consuming from a Danube subscription: messages until acknowledged, from every partition of a topic.
+"""Consuming from a Danube subscription, from all partitions of a topic.
 
-The bus gives a consumer more as it acknowledges; what it leaves unread stays on the bus, because its stream is given no
-window for more. When a connection comes back the stream is opened anew, and what was not acknowledged comes again.
+Unread messages stay on the bus: a stream's flow-control window is replenished only as its messages are read. After a
+reconnect the stream is opened again, and unacknowledged messages are delivered again.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ SUBSCRIBE = b"/danube.ConsumerService/Subscribe"
 RECEIVE = b"/danube.ConsumerService/ReceiveMessages"
 ACK, NACK = b"/danube.ConsumerService/Ack", b"/danube.ConsumerService/Nack"
 
-# Between a stream that ended and the next one: a bus that refuses should not be asked a thousand times a second.
+# Pause between the end of a stream and the next one, so that a refusing bus is not asked in a busy loop.
 REOPEN_S = 0.2
 
 
 class DanubeMessage(msgspec.Struct, frozen=True):
-    """One message. (`topic`, `offset`) is its identity; `topic` is that of its partition."""
+    """A message. (`topic`, `offset`) identifies it; `topic` is that of its partition, if the topic has any."""
 
     topic: str
     offset: int
@@ -53,14 +53,16 @@ class DanubeMessage(msgspec.Struct, frozen=True):
 
     @property
     def id(self) -> str:
+        """`topic@offset`."""
         return f"{self.topic}@{self.offset}"
 
     @property
     def text(self) -> str:
+        """The payload as UTF-8, with replacement characters for malformed bytes."""
         return self.payload.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """The payload as JSON. Raises msgspec.DecodeError."""
+        """Decode the payload as JSON. Raises msgspec.DecodeError."""
         return msgspec.json.decode(self.payload)
 
 
@@ -81,7 +83,7 @@ def _message(found: StreamMessage) -> DanubeMessage:
 
 
 class _Partition:
-    """One stream of one partition, opened again as long as the consumer is."""
+    """The stream of one partition, reopened when it ends, until the consumer is closed."""
 
     def __init__(self, consumer: DanubeConsumer, channel: Channel, wanted: ConsumerRequest) -> None:
         self._consumer, self._channel, self._wanted = consumer, channel, wanted
@@ -130,7 +132,7 @@ class _Partition:
             await asyncio.sleep(REOPEN_S)
 
     async def _listen(self) -> None:
-        """Until the stream ends. A consumer that the bus has forgotten subscribes again."""
+        """Read the stream to its end. Subscribe again if the bus no longer knows the consumer."""
         self._ended = asyncio.get_running_loop().create_future()
         request = ReceiveRequest(consumer_id=self._consumer_id)
         self._link, self._stream = await self._channel.listen(RECEIVE, request, self)
@@ -143,7 +145,7 @@ class _Partition:
 
 
 class DanubeConsumer:
-    """An endless iterator of messages, made by `DanubeClient.subscribe`. It ends when it or the client is closed.
+    """An asynchronous iterator of messages, made by `DanubeClient.subscribe`. It ends when it or the client is closed.
 
     async with await bus.subscribe("orders", "billing") as orders:
         async for order in orders:
@@ -164,15 +166,16 @@ class DanubeConsumer:
         self._inbox: Inbox[tuple[_Partition, bytes]] = Inbox()
 
     async def open(self) -> None:
-        """Raises RemoteError, ConnectionLostError."""
+        """Subscribe on every partition. Raises RemoteError, ConnectionLostError."""
         for partition in self._partitions:
             await partition.open()
 
     def put(self, partition: _Partition, message: bytes) -> None:
+        """Add a serialized message of a partition."""
         self._inbox.put((partition, message))
 
     def end(self, error: RacewayError | None) -> None:
-        """Nothing more will come. What came can still be read; then `error` is raised, or the iteration ends."""
+        """Accept no more messages. Those held can still be read; then `error` is raised, or the iteration ends."""
         self._inbox.end(error)
 
     def __aiter__(self) -> Self:
@@ -184,19 +187,23 @@ class DanubeConsumer:
         return _message(StreamMessage.FromString(data))
 
     async def get(self, timeout_s: float | None = None) -> DanubeMessage | None:
-        """The next message; None when there will be none. Raises TimeoutError."""
+        """Wait for the next message; None at the end. Raises TimeoutError, RemoteError, ConnectionLostError."""
         async with asyncio.timeout(timeout_s):
             return await anext(self, None)
 
     async def ack(self, message: DanubeMessage) -> None:
-        """It is done with; returns when the bus has that on disk."""
+        """Acknowledge a message; returns when that is on disk. Raises RemoteError, ConnectionLostError."""
         request = AckRequest(
             request_id=message.request_id, msg_id=_identity(message), subscription_name=self.subscription
         )
         await self._channel.call(ACK, request, AckResponse)
 
     async def nack(self, message: DanubeMessage, *, delay_ms: int | None = None, reason: str | None = None) -> None:
-        """Want it again: after the pause of the subscription's failure policy (1 s at first), not before `delay_ms`."""
+        """Ask for redelivery, after the pause of the subscription's failure policy (1 s at first) and not earlier than
+        `delay_ms`.
+
+        `reason` goes with the message if it becomes a dead letter. Raises RemoteError, ConnectionLostError.
+        """
         request = NackRequest(
             request_id=message.request_id, msg_id=_identity(message), subscription_name=self.subscription,
             delay_ms=delay_ms, reason=reason,
@@ -204,7 +211,7 @@ class DanubeConsumer:
         await self._channel.call(NACK, request, NackResponse)
 
     async def close(self) -> None:
-        """What was not acknowledged goes back. May be repeated."""
+        """Stop consuming; unacknowledged messages are delivered again, to any consumer. Idempotent."""
         self.end(None)
         self._inbox.clear()
         for partition in self._partitions:

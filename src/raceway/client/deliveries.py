@@ -1,11 +1,11 @@
 """Consuming from a queue of a zbus broker.
 
-On this wire a consumer *arms*: it asks for one message, and the broker answers when there is one, however long that
-takes. There is no way to take the question back, and a message that was sent counts as taken. A consumer that gave up
-waiting and forgot its question would lose the message that answers it. So nothing is forgotten here: a `get` that ran
-out of time leaves the connection armed, and what comes late is for the next caller.
+On this wire a consumer *arms*: it asks for one message, and the broker answers when there is one. The question cannot
+be withdrawn, and a message that was sent counts as consumed. A consumer that forgot its question after a timeout would
+lose the message that answers it. So a `get` that times out leaves the consumer armed, and a message that arrives late
+goes to the next caller.
 
-A consumer has a connection of its own: when it is closed the broker forgets the question, and nobody else's.
+Each consumer has its own connection: closing it withdraws its question and no other.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from raceway.errors import ConnectionLostError, RemoteError
 
 log = logging.getLogger("raceway.client")
 
-# Any method that no broker has: its refusal says that everything sent before it has been read.
+# A method no broker has. Its refusal proves that everything sent earlier has been read.
 NO_METHOD = b"ping"
 
 
 class Delivery:
-    """A message taken from a queue. `id` is the producer's, `topic` is that of publish/subscribe."""
+    """A message from a queue. `id` is the producer's message id, `topic` that of a publish/subscribe queue, if any."""
 
     __slots__ = ("_answer", "_received", "headers", "id", "payload", "queue", "topic")
 
@@ -47,31 +47,35 @@ class Delivery:
 
     @property
     def text(self) -> str:
+        """The payload as UTF-8, with replacement characters for malformed bytes."""
         return self.payload.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """The payload as JSON. Raises msgspec.DecodeError."""
+        """Decode the payload as JSON. Raises msgspec.DecodeError."""
         return msgspec.json.decode(self.payload)
 
     @property
     def status(self) -> int:
-        """200, unless the producer said otherwise."""
+        """Status set by the producer; 200 if it set none."""
         return self._received.status
 
     @property
     def is_request(self) -> bool:
-        """Does somebody wait for an answer?"""
+        """Whether the sender waits for an answer."""
         return self.headers.get("cmd") == "request"
 
     @property
     def reply_to(self) -> str | None:
-        """The queue in which an answer is looked for."""
+        """Name of the queue to which the answer goes, if any."""
         return self.headers.get("mq-reply")
 
     async def answer(
         self, payload: Payload = b"", *, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
-        """To whoever sent this. An answer to somebody who is gone is dropped by the bus."""
+        """Answer the sender of this request. The bus drops the answer if the sender is gone.
+
+        Raises ConnectionLostError.
+        """
         await self._answer(codec.answer_to(self._received, encode_payload(payload), status, encode_keys(headers)))
 
     def __repr__(self) -> str:
@@ -83,6 +87,7 @@ def encode_keys(headers: Mapping[str, str] | None) -> list[tuple[bytes, bytes]]:
 
 
 def refusal(received: Received) -> RemoteError:
+    """The RemoteError for an answer with an error status."""
     return RemoteError(str(received.status), received.body.decode("utf-8", "replace"))
 
 
@@ -91,13 +96,13 @@ def _text(value: bytes) -> str:
 
 
 class Consumer:
-    """An endless iterator of deliveries, made by `ZbusClient.consume`. It ends when it or the client is closed.
+    """An asynchronous iterator of deliveries, made by `ZbusClient.consume`. It ends when it or the client is closed.
 
         async with await bus.consume("orders") as orders:
             async for order in orders:
                 …
 
-    Each message is asked for when somebody wants it, and not before: what nobody asked for stays in the queue.
+    A message is requested only when a caller waits for one; all others stay in the queue.
     """
 
     def __init__(self, address: Address, options: Options, queue: str, topics: tuple[str, ...]) -> None:
@@ -112,8 +117,10 @@ class Consumer:
         self._opened = False
 
     async def open(self, *, armed: bool) -> Self:
-        """`armed`: ask for the first message now, and be sure that the broker knows. Raises RemoteError if it refuses,
-        ConnectionLostError."""
+        """Connect. With `armed`, request the first message and wait until the broker has read that request.
+
+        Raises RemoteError if the broker refuses it, ConnectionLostError.
+        """
         await self._line.open()
         try:
             if armed:
@@ -128,22 +135,24 @@ class Consumer:
 
     @property
     def armed(self) -> bool:
-        """Has the broker been asked for a message that has not come?"""
+        """Whether a message was requested and has not arrived."""
         return self._ticket is not None
 
     @property
     def held(self) -> int:
-        """Messages that came and that nobody has read."""
+        """Number of messages that arrived and were not read."""
         return len(self._inbox)
 
     @property
     def reconnects(self) -> int:
+        """Number of times the connection was lost and reestablished."""
         return self._line.reconnects
 
     async def get(self, timeout_s: float | None = None) -> Delivery | None:
-        """The next message; None when there will be none. After a TimeoutError the next caller gets what comes late.
+        """Wait for the next message; None at the end. After a TimeoutError the consumer stays armed, so nothing is
+        lost.
 
-        Raises TimeoutError, RemoteError (404: no such queue, 403: another token), ConnectionLostError.
+        Raises TimeoutError, RemoteError (404: no such queue, 403: wrong token), ConnectionLostError.
         """
         async with asyncio.timeout(timeout_s):
             return await anext(self, None)
@@ -154,7 +163,7 @@ class Consumer:
     async def __anext__(self) -> Delivery:
         while not self._inbox:
             self._raise_what_was_said()
-            # The place in line comes first: a message may come while the link is waited for.
+            # Queue this reader first: a message may arrive while it waits for the link.
             with self._inbox.place() as reader:
                 if self._ticket is None:
                     link = await self._line.link()
@@ -177,7 +186,7 @@ class Consumer:
         link.send(codec.consume(self.queue.encode(), self._ticket, self._token, topics))
 
     async def _check(self, link: Link) -> None:
-        """Wait until the broker has read what was sent; raise what it refused."""
+        """Wait until the broker has read everything sent so far; raise its refusal, if any."""
         (msgid,) = fresh_ids(1)
         answered = self._checks[msgid] = asyncio.get_running_loop().create_future()
         link.send(codec.admin(NO_METHOD, msgid))
@@ -185,7 +194,7 @@ class Consumer:
             async with asyncio.timeout(self._patience_s):
                 await answered
         except TimeoutError:
-            raise ConnectionLostError(str(self._line.address), "it does not answer") from None
+            raise ConnectionLostError(str(self._line.address), f"no answer within {self._patience_s:g} s") from None
         finally:
             del self._checks[msgid]
         if self._refusal is not None:
@@ -198,7 +207,7 @@ class Consumer:
                 if not check.done():
                     check.set_result(None)
             elif received.key(b"msgid-raw") is not None:
-                # Whatever its ticket: a delivery under an older one is a message all the same.
+                # Under any ticket: a delivery for an older one is a consumed message, too.
                 self._take(received)
             elif received.msgid == self._ticket:
                 self._ticket, self._refusal = None, refusal(received)
@@ -218,7 +227,7 @@ class Consumer:
         link.send(message)
 
     async def _restore(self, link: Link) -> None:
-        """A broker knows nothing of earlier connections: neither the question nor the topics."""
+        """Arm again: a broker does not remember the question and the topics of an earlier connection."""
         if self._ticket is not None or (self.topics and self._opened):
             self._arm(link)
 
@@ -230,10 +239,10 @@ class Consumer:
             self._inbox.end(error)
 
     async def close(self) -> None:
-        """May be repeated."""
+        """Close the connection. Messages that arrived and were not read are lost, and logged. Idempotent."""
         self._inbox.end(None)
         if self._inbox:
-            log.warning("%d messages of %s came and were not read; they are lost", len(self._inbox), self.queue)
+            log.warning("consumer closed with unread messages: %d of queue %s lost", len(self._inbox), self.queue)
             self._inbox.clear()
         await self._line.close()
 

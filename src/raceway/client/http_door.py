@@ -1,6 +1,6 @@
-"""The listening side of a client: services, and callers that wait for late answers.
+"""Listening sockets of a client, for services and for answers that come by a return path.
 
-An HTTP connection is answered in the order of its requests, as HTTP demands, whatever is ready first.
+Responses leave in the order of their requests (RFC 9112, 9.3.2), whichever is ready first.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from raceway.codec.seneca import HttpAnswer, Refused, http_bytes, refusal_http, 
 from raceway.errors import ConfigError
 from raceway.model.addresses import host_port
 
-# The largest document.
+# Largest request body, and largest line. Seneca documents are small; the limit only bounds memory.
 DOCUMENT_LIMIT = 8 * 1024 * 1024
-# Calls of one connection that wait for their answers; more are read when some are done.
+# Unanswered calls per connection. Reading pauses at this number, so a flooding peer is slowed down by TCP.
 AT_ONCE = 1000
-# Longest time for what is being worked on when a door is closed.
+# Time for calls in progress to finish when the sockets are closed; they are cancelled afterwards.
 FINISH_S = 10.0
-# Longest time for a peer to read why it was refused.
+# Time between a refusal and the close, for the peer to read the refusal (RFC 9112, 9.6).
 LINGER_S = 1.0
 NOT_FOUND = HttpAnswer(404, b"", b"")
 
 
 class Doors:
-    """Listening sockets, their connections, and what is being worked on for them."""
+    """Listening sockets, their connections, and the tasks that work on their calls."""
 
     def __init__(self) -> None:
         self._servers: list[asyncio.Server] = []
@@ -36,17 +36,21 @@ class Doors:
         self.tasks: set[asyncio.Task[None]] = set()
 
     async def open(self, host: str, port: int, make: Callable[[], Connection]) -> str:
-        """Gives `host:port`; port 0 is any. Raises ConfigError when it cannot be had."""
+        """Listen and return `host:port`; port 0 selects a free one. `make` creates the protocol of each connection.
+
+        Raises ConfigError if the address cannot be bound.
+        """
         try:
             server = await asyncio.get_running_loop().create_server(make, host, port)
         except OSError as error:
+            # A service with two sockets has both or none.
             await self.close()
-            raise ConfigError("port", f"{host}:{port} cannot be listened on: {error.strerror or error}") from error
+            raise ConfigError("port", f"cannot listen on {host}:{port}: {error.strerror or error}") from error
         self._servers.append(server)
         return host_port(host, server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """What is being worked on is finished, if that does not take too long. May be repeated."""
+        """Stop listening, let calls in progress finish for up to FINISH_S, then close connections. Idempotent."""
         servers, self._servers = self._servers, []
         for server in servers:
             server.close()
@@ -56,11 +60,14 @@ class Doors:
                 task.cancel()
         for connection in list(self.connections):
             connection.close()
+        # Last: since Python 3.12 it waits for the connections too.
         for server in servers:
             await server.wait_closed()
 
 
 class Connection(asyncio.Protocol):
+    """An accepted connection: counts unanswered calls, and pauses reading while there are too many."""
+
     _transport: asyncio.Transport
 
     def __init__(self, doors: Doors) -> None:
@@ -68,7 +75,7 @@ class Connection(asyncio.Protocol):
         self._waiting = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast, because uvloop's transports are no subclasses of asyncio's.
+        # A cast, because uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._doors.connections.add(self)
 
@@ -79,12 +86,14 @@ class Connection(asyncio.Protocol):
         self._transport.close()
 
     def pause_writing(self) -> None:
+        """Stop reading: a peer that does not read its answers may not send more calls."""
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         self._transport.resume_reading()
 
     def start(self, work: Awaitable[None]) -> None:
+        """Run `work` as a task that `Doors.close` waits for."""
         task = asyncio.ensure_future(work)
         self._doors.tasks.add(task)
         self._waiting += 1
@@ -104,16 +113,16 @@ class Connection(asyncio.Protocol):
 
 
 class HttpConnection(Connection):
-    """What a request means is said by `take`, which calls `finish` with the answer, at once or later."""
+    """An HTTP/1.1 connection. Subclasses implement `take`, which calls `finish` with the answer, now or later."""
 
     def __init__(self, doors: Doors) -> None:
         super().__init__(doors)
         self._reader = RequestReader(DOCUMENT_LIMIT)
-        # One place per request, filled when its answer is ready.
+        # One list per request, in order of arrival; filled when the answer is ready.
         self._order: deque[list[bytes]] = deque()
-        # The last request of this connection has come.
+        # No further request is read: the peer asked to close, or sent something malformed.
         self._ending = False
-        # The peer may still be sending what was refused.
+        # Close late: the peer may still be sending the request that was refused.
         self._lingers = False
 
     def data_received(self, data: bytes) -> None:
@@ -122,6 +131,7 @@ class HttpConnection(Connection):
         for found in self._reader.receive_data(data):
             place: list[bytes] = []
             self._order.append(place)
+            # RFC 9110, 10.1.1: 100 (Continue) precedes the response, so it has a place in the order, too.
             if isinstance(found, Continue):
                 self._answer(place, CONTINUE_BYTES)
                 continue
@@ -136,9 +146,10 @@ class HttpConnection(Connection):
 
     @abstractmethod
     def take(self, request: Request, place: list[bytes]) -> None:
-        """A request has come; its answer belongs to `place`."""
+        """Handle a request; pass `place` to `finish` with its answer."""
 
     def finish(self, place: list[bytes], answer: HttpAnswer) -> None:
+        """Answer the request that `place` stands for."""
         is_last = self._ending and place is self._order[-1]
         self._answer(place, http_bytes(answer, close=is_last))
 
@@ -153,8 +164,9 @@ class HttpConnection(Connection):
             self._end()
 
     def _end(self) -> None:
-        """To close while the peer is still sending would destroy the answer before it is read."""
+        """Close the connection, after a pause if the peer may still be sending: a reset would destroy the answer."""
         if self._lingers and not self._transport.is_closing():
+            # RFC 9112, 9.6: close the write side first, then wait for the peer.
             self._transport.write_eof()
             asyncio.get_running_loop().call_later(LINGER_S, self._transport.close)
         else:

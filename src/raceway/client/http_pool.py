@@ -1,4 +1,4 @@
-"""Calls over HTTP: kept connections to one place, one call at a time on each, as many of them as calls in flight."""
+"""HTTP/1.1 calls to one address over a pool of persistent connections, one call at a time on each."""
 
 from __future__ import annotations
 
@@ -11,43 +11,53 @@ from raceway.client.options import Options
 from raceway.codec.http_stream import Response, ResponseReader
 from raceway.errors import ConnectionLostError, MalformedError, RequestTimeoutError, TooLargeError
 
-# Node closes idle connections after 5 s; one that is about to be closed must not be used again.
+# Longest idle time of a connection that is used again. Below the 5 s after which Node closes idle ones.
 IDLE_S = 4.0
 
 
 class HttpPool:
-    """See the module. Belongs to one event loop."""
+    """Persistent connections to one address. Belongs to one event loop.
+
+    There are as many connections as calls in flight; no limit is set here. `body_limit` bounds a response's body.
+    """
 
     def __init__(self, address: Address, options: Options, body_limit: int) -> None:
         self._address, self._options, self._body_limit = address, options, body_limit
+        # Idle connections, the most recently used one last.
         self._free: deque[_Connection] = deque()
+        # All open connections, for `close`; each removes itself when it is lost.
         self._all: set[_Connection] = set()
         self._closed = False
 
     async def open(self) -> None:
-        """Is somebody there? Raises ConnectionLostError."""
+        """Check that the address accepts connections. Raises ConnectionLostError."""
+        # Kept for the first call.
         self._give_back(await self._connect())
 
     async def close(self) -> None:
-        """Calls in flight fail. May be repeated."""
+        """Close all connections and fail calls in flight. Idempotent."""
         self._closed = True
         for connection in list(self._all):
             connection.close("the client was closed")
         self._free.clear()
 
     async def call(self, request: bytes, about: str, timeout_s: float) -> Response:
-        """One request, one response. Raises RequestTimeoutError, ConnectionLostError, MalformedError, TooLargeError.
+        """Send one encoded request and return its response. `about` names the call in a RequestTimeoutError.
 
-        A kept connection may have been closed while the request was on its way. Then, and only then, it is sent once
-        more: whoever gets it twice knows it by its id.
+        A request on a reused connection that is closed before any byte of the response is sent once more on a new
+        connection. The receiver may get it twice and has to recognize it by its id.
+
+        Raises RequestTimeoutError, ConnectionLostError, MalformedError, TooLargeError.
         """
         try:
+            # One timeout for both attempts, and for connecting.
             async with asyncio.timeout(timeout_s):
                 connection = self._maybe_free()
                 if connection is not None:
                     try:
                         return await self._exchange(connection, request)
                     except ConnectionLostError:
+                        # RFC 9112, 9.3.1: an idle connection may be closed at any time; only then is a retry due.
                         if connection.answering or self._closed:
                             raise
                 return await self._exchange(await self._connect(), request)
@@ -58,16 +68,17 @@ class HttpPool:
         try:
             response = await connection.exchange(request)
         except BaseException:
-            connection.close("given up")
+            # Also on timeout and cancellation: the late response must not be taken for that of the next call.
+            connection.close("call abandoned")
             raise
         if response.keep_alive:
             self._give_back(connection)
         else:
-            connection.close("not to be kept")
+            connection.close("connection: close")
         return response
 
     def _maybe_free(self) -> _Connection | None:
-        """The one used last: the others grow old and go."""
+        """Pop the most recently used idle connection, so that surplus ones reach IDLE_S and are closed."""
         oldest = asyncio.get_running_loop().time() - IDLE_S
         while self._free:
             connection = self._free.pop()
@@ -99,16 +110,18 @@ class HttpPool:
 
 
 class _Connection(asyncio.Protocol):
+    """A pooled connection: at most one request is waiting for its response."""
+
     def __init__(self, address: str, reader: ResponseReader, everyone: set[_Connection]) -> None:
         self._address, self._reader, self._everyone = address, reader, everyone
         self._waiting: asyncio.Future[Response] | None = None
-        self._reason = "closed by the other side"
+        self._reason = "closed by the peer"
         self.idle_since = 0.0
-        # Has any byte of the answer come?
+        # Whether any byte of the response has arrived; if so, the peer has read the request.
         self.answering = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast, because uvloop's transports are no subclasses of asyncio's.
+        # A cast, because uvloop's transports are not subclasses of asyncio's.
         self._transport = cast(asyncio.Transport, transport)
         self._everyone.add(self)
 
@@ -117,6 +130,7 @@ class _Connection(asyncio.Protocol):
         return not self._transport.is_closing()
 
     async def exchange(self, request: bytes) -> Response:
+        """Send a request and wait for its response. Raises ConnectionLostError, MalformedError, TooLargeError."""
         if not self.is_open:
             raise ConnectionLostError(self._address, self._reason)
         self._waiting = asyncio.get_running_loop().create_future()
@@ -125,6 +139,7 @@ class _Connection(asyncio.Protocol):
         return await self._waiting
 
     def close(self, reason: str) -> None:
+        # Not `close`: unsent bytes of an abandoned request are of no use.
         self._reason = reason
         self._transport.abort()
 
@@ -142,7 +157,7 @@ class _Connection(asyncio.Protocol):
     def _answer(self, response: Response) -> None:
         waiting, self._waiting = self._waiting, None
         if waiting is None:
-            # An answer to nothing: what else comes here cannot be trusted either.
+            # A response without a request: the order of responses on this connection is unreliable.
             self._transport.abort()
         elif not waiting.done():
             waiting.set_result(response)
@@ -154,6 +169,7 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self._everyone.discard(self)
+        # RFC 9112, 6.3: a body without length ends with the connection.
         rest = self._reader.maybe_end()
         if rest is not None:
             self._answer(rest)

@@ -1,4 +1,4 @@
-"""A kept connection to a zbus broker, with the heartbeats that tell both sides when it is dead."""
+"""A persistent connection to a zbus broker that sends heartbeats."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from raceway.errors import ConnectionLostError
 
 
 class Line:
-    """See `Keeper` for the callbacks."""
+    """A Keeper (which see, for the callbacks) with the heartbeat of the zbus wire."""
 
     def __init__(
         self,
@@ -33,15 +33,16 @@ class Line:
 
     @property
     def reconnects(self) -> int:
+        """Number of times the connection was lost and reestablished."""
         return self._keeper.reconnects
 
     async def open(self) -> None:
-        """Raises ConnectionLostError; no further attempt is made then."""
+        """Connect. Raises ConnectionLostError if that fails; there is no second attempt."""
         await self._keeper.open()
         self._schedule()
 
     async def close(self) -> None:
-        """May be repeated."""
+        """Close the connection and stop reconnecting. Idempotent."""
         if self._beating is not None:
             self._beating.cancel()
         await self._keeper.close()
@@ -50,7 +51,8 @@ class Line:
         self._beating = asyncio.get_running_loop().call_later(self._heartbeat_s, self._beat)
 
     def _beat(self) -> None:
-        """Nothing answers it: it is written so that the kernel notices a peer that is gone (see `link`)."""
+        """Send a heartbeat. Brokers do not answer it: it makes the kernel notice a dead peer (TCP_USER_TIMEOUT, see
+        `link`)."""
         link = self.maybe_link()
         if link is not None:
             link.send(codec.heartbeat())

@@ -1,4 +1,4 @@
-"""One connection to a bus, over TCP or WebSocket, plain or TLS. What is sent in a turn of the loop is one write."""
+"""One connection to a bus, over TCP or WebSocket, plain or TLS. Messages of one loop iteration leave in one write."""
 
 from __future__ import annotations
 
@@ -22,22 +22,25 @@ from raceway.codec.websocket import masked_frame
 from raceway.codec.zbus_client import ZbusClientReceiver
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, TooLargeError
 
-# Longest wait for what is still on its way out when a connection is closed.
+# Time for buffered output to leave when a link is closed; the connection is aborted afterwards.
 GOODBYE_S = 1.0
 
 
 class Owner(Protocol):
-    """Who a link works for. `lost` comes once, and nothing comes after it. What messages are depends on the wire."""
+    """User of a link. `lost` is called once, and nothing after it. The type of a message depends on the wire."""
 
-    def received(self, messages: list[Any]) -> None: ...
+    def received(self, messages: list[Any]) -> None:
+        """Take the messages of one read."""
 
-    def lost(self, link: Link, reason: str) -> None: ...
+    def lost(self, link: Link, reason: str) -> None:
+        """Take note that the connection ended without `close`."""
 
 
 class Link:
-    """An open connection. It never comes back: a new one is opened instead.
+    """An open connection. It does not reconnect: `Keeper` opens a new link instead.
 
-    `calls` is the other half of the wire's codec, where making a message needs to know what the peer allows.
+    `encode` turns the messages of one write into bytes; `say_goodbye` sends the wire's close message, if it has one.
+    `calls` is set on links of gRPC only: its streams and windows are needed to encode a call.
     """
 
     calls: GrpcClientConnection
@@ -53,29 +56,36 @@ class Link:
         self._transport = transport
         self._encode = encode
         self._say_goodbye = say_goodbye
+        # Messages of this loop iteration, not yet encoded.
         self._outbox: list[bytes] = []
+        # Reported with the loss, unless the transport gives an error of its own.
         self._reason = "closed by the bus"
+        # Set unless the transport's write buffer is above its high-water mark.
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._gone = asyncio.Event()
         self.open = True
 
     def send(self, message: bytes) -> None:
-        """Goes out at the end of this turn. A message to a lost connection is lost."""
+        """Queue a message; it leaves at the end of this loop iteration. On a lost connection it is dropped."""
+        # One write, and one system call, for all messages of an iteration.
         if not self._outbox:
             asyncio.get_running_loop().call_soon(self.flush)
         self._outbox.append(message)
 
     def flush(self) -> None:
+        """Write the queued messages to the transport now."""
+        # Empty if `close` has flushed before the scheduled call.
         outbox, self._outbox = self._outbox, []
         if outbox and self.open:
             self._transport.write(self._encode(outbox))
 
     async def drain(self) -> None:
-        """Wait while the bus takes in less than is sent."""
+        """Wait until the transport's write buffer has room."""
         await self._flowing.wait()
 
     def received(self, messages: list[Any]) -> None:
+        """Pass messages to the owner; none after the link was closed."""
         if self.open and messages:
             self._owner.received(messages)
 
@@ -86,10 +96,11 @@ class Link:
         self._flowing.set()
 
     async def close(self) -> None:
-        """What was sent leaves first, if the bus takes it in time."""
+        """Flush, close, and wait up to GOODBYE_S for the peer to take the output. The owner is not told."""
         self.flush()
         if self.open:
             self._say_goodbye()
+        # Before the transport closes: `ended` then does not report a loss.
         self.open = False
         self._flowing.set()
         self._transport.close()
@@ -100,11 +111,13 @@ class Link:
             self._transport.abort()
 
     def abort(self, reason: str) -> None:
+        """Close at once and discard output. The owner is told `reason`."""
         self._reason = reason
         self._transport.abort()
 
     def ended(self, error: Exception | None) -> None:
-        """The transport is gone."""
+        """Take note that the transport is closed, and tell the owner unless `close` was called."""
+        # Callers in `drain` must not wait for a transport that will not resume.
         self._flowing.set()
         self._gone.set()
         if self.open:
@@ -113,7 +126,11 @@ class Link:
 
 
 async def open_link(address: Address, options: Options, owner: Owner) -> Link:
-    """Raises ConnectionLostError when there is no bus, ConfigError for a certificate file that cannot be used."""
+    """Connect to `address` over the transport and wire of its scheme.
+
+    Raises ConnectionLostError if no connection is made within `Options.connect_s`, ConfigError if a certificate file
+    cannot be used.
+    """
     context = _tls_context(options) if address.scheme.endswith(("tls", "wss")) else None
     opener = _opener(address.scheme)
     try:
@@ -121,6 +138,7 @@ async def open_link(address: Address, options: Options, owner: Owner) -> Link:
             return await opener(address, options, owner, context)
     except TimeoutError:
         raise ConnectionLostError(str(address), f"no answer within {options.connect_s:g} s") from None
+    # A refused connection, a failed TLS handshake (ssl.SSLError is an OSError), or a refused WebSocket upgrade.
     except (OSError, picows.WSError) as error:
         raise ConnectionLostError(str(address), getattr(error, "strerror", None) or str(error)) from error
 
@@ -139,13 +157,15 @@ def _tls_context(options: Options) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=options.ca_file)
     except (OSError, ssl.SSLError) as error:
-        raise ConfigError("ca_file", f"{options.ca_file} cannot be used: {error}") from error
+        raise ConfigError("ca_file", f"{options.ca_file} is not a file of trusted certificates: {error}") from error
+    # RFC 8996 deprecates TLS 1.0 and 1.1.
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if options.cert_file:
         try:
+            # Without a key file, the key is read from the certificate's file.
             context.load_cert_chain(options.cert_file)
         except (OSError, ssl.SSLError) as error:
-            reason = f"{options.cert_file} must have a certificate and its key: {error}"
+            reason = f"{options.cert_file} must hold a certificate and its private key: {error}"
             raise ConfigError("cert_file", reason) from error
     return context
 
@@ -169,7 +189,7 @@ async def _open_zbus(address: Address, options: Options, owner: Owner, context: 
     transport, protocol = await loop.create_connection(
         lambda: _TcpProtocol(owner, ZbusClientReceiver().receive_data, b"".join), address.host, address.port
     )
-    # Nothing answers a heartbeat of this wire, so the kernel says when one did not arrive.
+    # Brokers do not answer heartbeats. The kernel closes the connection when one is not acknowledged in time.
     silence_ms = max(1, int(2000 * options.heartbeat_s))
     transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms)
     return protocol.link
@@ -184,10 +204,12 @@ async def _open_lines(address: Address, options: Options, owner: Owner, context:
 
 
 def _bounded(lines: LineReceiver) -> Callable[[bytes], list[Any]]:
+    """Receive lines; raise MalformedError for one above the limit."""
+
     def receive(data: bytes) -> list[Any]:
         found = lines.receive_data(data)
         if lines.overflow:
-            raise MalformedError("a line that does not end")
+            raise MalformedError("line is longer than Options.frame_limit")
         return found
 
     return receive
@@ -198,6 +220,8 @@ def _tcp_frames(messages: list[bytes]) -> bytes:
 
 
 class _TcpProtocol(asyncio.Protocol):
+    """The asyncio protocol under a link: bytes in, messages of the wire out."""
+
     link: Link
 
     def __init__(
@@ -206,13 +230,14 @@ class _TcpProtocol(asyncio.Protocol):
         self._owner, self._receive, self._encode = owner, receive, encode
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # A cast, because uvloop's transports are no subclasses of asyncio's.
+        # A cast, because uvloop's transports are not subclasses of asyncio's.
         self.link = Link(self._owner, cast(asyncio.Transport, transport), self._encode)
 
     def data_received(self, data: bytes) -> None:
         try:
             self.link.received(self._receive(data))
         except (TooLargeError, MalformedError) as error:
+            # Framing is lost: no later byte of this connection can be interpreted.
             self.link.abort(str(error))
 
     def pause_writing(self) -> None:
@@ -229,8 +254,10 @@ class _TcpProtocol(asyncio.Protocol):
 
 
 async def _open_grpc(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    # RFC 9113, 3.2: HTTP/2 over TLS is selected by ALPN with the identifier `h2`.
     if context is not None:
         context.set_alpn_protocols(["h2"])
+    # RFC 6750, 2.1. Sent with every call, because a gRPC connection has no state of its own.
     metadata = [(b"authorization", b"Bearer " + options.token.encode())] if options.token else []
     calls = GrpcClientConnection(address.authority.encode(), context is not None, metadata)
     loop = asyncio.get_running_loop()
@@ -247,6 +274,7 @@ class _GrpcProtocol(_TcpProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         super().connection_made(transport)
+        # RFC 9113, 3.4: the client's preface comes first; it may be followed by calls without waiting.
         self.link.calls = self._calls
         self._calls.start(self.link.send)
 
@@ -262,12 +290,14 @@ async def _open_websocket(address: Address, options: Options, owner: Owner, cont
         ssl_context=context,
         websocket_handshake_timeout=options.connect_s,
         max_frame_size=min(options.frame_limit, 2**31 - 1),
+        # A redirect would send messages to an address that the caller did not name.
         max_redirects=0,
     )
     return cast(_WebSocketListener, listener).link
 
 
 def _masked_frames(messages: list[bytes]) -> bytes:
+    # RFC 6455, 5.3: every frame of a client has a fresh, unpredictable key of 4 bytes. One read serves all of them.
     keys = os.urandom(4 * len(messages))
     return b"".join([masked_frame(message, keys[4 * row : 4 * row + 4]) for row, message in enumerate(messages)])
 
@@ -289,16 +319,20 @@ class _WebSocketListener(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         if frame.msg_type == WSMsgType.CLOSE:
+            # RFC 6455, 5.5.1: answer a close frame with the same code.
             transport.send_close(frame.get_close_code())
             transport.disconnect()
+        # picows answers PING by itself.
         elif frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION):
             self._take_fragment(frame)
+        # Messages of one read go to the owner together.
         if frame.last_in_buffer and self._messages:
             messages, self._messages = self._messages, []
             self.link.received(MbInbox.receive_messages(messages))
 
     def _take_fragment(self, frame: WSFrame) -> None:
         self._fragments.append(frame.get_payload_as_bytes())
+        # `max_frame_size` bounds a frame; RFC 6455, 5.4 allows any number of fragments, so the sum is bounded here.
         self._size += len(self._fragments[-1])
         if self._size > self._limit:
             self.link.abort(str(TooLargeError("WebSocket message", self._size, self._limit)))

@@ -6,12 +6,12 @@
         async for message in await bus.subscribe("orders.#"):
             …
 
-Lost connections come back by themselves (`Options.reconnect`), with registration, subscriptions and services restored.
-Calls in flight at the loss: what only reads or may be done twice (lists, metrics, subscribing, registering) is sent
-again; a publish or a request is not, because it may have been taken already — it raises ConnectionLostError, and the
-caller decides. Calls made while there is no connection wait for it, up to `Options.patience_s`.
+A lost connection is reestablished (`Options.reconnect`), and registration, subscriptions and services are restored.
+Idempotent calls in flight at the loss (lists, metrics, subscribing, registering) are sent again. A publish or a request
+is not, because the bus may have stored it: it raises ConnectionLostError, and the caller decides. Calls made while
+there is no connection wait for it, up to `Options.patience_s`.
 
-A call made while a request is being handled names that request as its parent, so that the bus can show the whole chain.
+A call made by a handler names the request being handled as its parent, so that the bus can show the whole chain.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ from raceway.errors import ConnectionLostError, RemoteError
 from raceway.model.topics import PatternTrie, fold
 
 VERSION = "1.0.0"
-# The broker's own deadline of a request that names none.
+# The default deadline of the bus for a request.
 DEFAULT_TIMEOUT_MS = 5000
 TICK_S = 0.25
 # Publishes of `publish_many` that are written together; two such blocks may be unacknowledged.
@@ -70,9 +70,9 @@ class MbClient:
         self._options = options
         self._keeper = Keeper(address, options, self._receive, self._restore, self._lost)
         self._calls: Calls[bytes] = Calls(lambda: asyncio.get_running_loop().time())
-        # What the bus must be told again on a new connection: topic and payload by what they are about.
+        # Registrations and subscriptions to repeat on a new connection: (kind, pattern) to (topic, payload).
         self._wishes: dict[tuple[str, str], tuple[str, bytes]] = {}
-        # How many subscriptions or services of this client stand behind one wish of that kind and pattern.
+        # Number of local subscriptions or services that share one entry of `_wishes`.
         self._users: Counter[tuple[str, str]] = Counter()
         self._subscriptions: set[Subscription] = set()
         self._readers: PatternTrie[Subscription] = PatternTrie()
@@ -86,13 +86,13 @@ class MbClient:
     # ---- life -------------------------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Connect. Raises ConnectionLostError when no bus is there."""
+        """Connect. Raises ConnectionLostError if the bus is unreachable."""
         await self._keeper.open()
         self._tick()
         return self
 
     async def close(self) -> None:
-        """Say goodbye: subscriptions end, open calls fail. May be repeated."""
+        """End subscriptions and services, fail calls in flight, and disconnect. Idempotent."""
         if self._ticking is not None:
             self._ticking.cancel()
         for task in self._tasks:
@@ -109,12 +109,12 @@ class MbClient:
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was lost and came back; each time live subscriptions may have missed messages."""
+        """Number of times the connection was lost and reestablished; live subscriptions may miss messages each time."""
         return self._keeper.reconnects
 
     @property
     def unmatched(self) -> int:
-        """Answers nobody waited for: late ones, and refusals of publishes sent without `confirm`."""
+        """Number of answers without a waiting call: late ones, and refusals of publishes without `confirm`."""
         return self._calls.unmatched
 
     # ---- messages ---------------------------------------------------------------------------------------------------
@@ -122,10 +122,10 @@ class MbClient:
     async def publish(
         self, topic: str, payload: Payload = b"", *, version: str = VERSION, confirm: bool = True
     ) -> None:
-        """To all subscribers. With `confirm` it returns when the bus has stored the message.
+        """Publish a message to all subscribers of its topic. With `confirm`, returns when the bus has stored it.
 
-        Raises RemoteError; its `reported` is `NO_ROUTE_FOUND` when nobody is subscribed (a bus with a journal has the
-        message all the same).
+        Raises RemoteError (`reported` is `NO_ROUTE_FOUND` if the topic has no subscriber; a bus with a journal has
+        stored the message nevertheless), RequestTimeoutError, ConnectionLostError, NameInvalidError.
         """
         start = header_start("publish", topic, version)
         link = await self._keeper.link()
@@ -140,10 +140,10 @@ class MbClient:
     async def publish_many(
         self, topic: str, payloads: Iterable[Payload], *, version: str = VERSION, confirm: bool = True
     ) -> int:
-        """Publishes in order, many at a time; gives their number.
+        """Publish many messages in order and return their number.
 
-        A refusal (`NO_ROUTE_FOUND`, say) does not keep the rest from being sent: the first one is raised when all were
-        answered. A lost connection ends it at once.
+        A refusal (such as `NO_ROUTE_FOUND`) does not stop the rest: the first one is raised when all are answered.
+        ConnectionLostError and RequestTimeoutError are raised at once.
         """
         start, parent, count, unsettled = header_start("publish", topic, version), mb_parent(), 0, Unsettled()
         for part in parts(payloads, BLOCK):
@@ -164,7 +164,11 @@ class MbClient:
     async def request(
         self, topic: str, payload: Payload = b"", *, timeout_ms: int | None = None, version: str = VERSION
     ) -> bytes:
-        """The answer of exactly one responder. Raises RemoteError if it failed, RequestTimeoutError if nothing came."""
+        """Send a request and return the payload of the answer, which comes from exactly one responder.
+
+        `timeout_ms` defaults to that of the bus, 5000. Raises RemoteError if the responder failed or there is none,
+        RequestTimeoutError if it did not answer in time, ConnectionLostError, NameInvalidError.
+        """
         start = header_start("request", topic, version)
         link = await self._keeper.link()
         await link.drain()
@@ -173,7 +177,10 @@ class MbClient:
         return await call.result()
 
     async def subscribe(self, pattern: str, *, buffer_bytes: int | None = None) -> Subscription:
-        """Messages published from now on. Raises NameInvalidError, RemoteError."""
+        """Subscribe to messages published from now on. `+` and `#` are wildcards.
+
+        `buffer_bytes` overrides `Options.buffer_bytes`. Raises NameInvalidError, RemoteError, ConnectionLostError.
+        """
         check_pattern(pattern)
         subscription = Subscription(pattern, buffer_bytes or self._options.buffer_bytes, self._unsubscribe)
         self._readers.add(pattern, subscription)
@@ -187,10 +194,12 @@ class MbClient:
         return subscription
 
     async def serve(self, pattern: str, handler: Handler, *, priority: float = 0) -> Serving:
-        """Answer requests that match. Of several services of this client for one topic the highest priority answers.
+        """Answer requests whose topic matches. If several services of this client match, the one with the highest
+        priority answers.
 
-        `handler` takes a Message and gives the answer's payload, at once or awaited. An exception becomes an error
-        answer; a RemoteError says which code, text and details.
+        `handler` takes a Message and returns the payload of the answer; it may be a coroutine function. An exception
+        becomes an error answer; a RemoteError sets its code, text and details. Raises NameInvalidError, RemoteError,
+        ConnectionLostError.
         """
         check_pattern(pattern)
         serving = Serving(pattern, handler, priority, self._stop_serving)
@@ -205,30 +214,32 @@ class MbClient:
     # ---- the bus itself ---------------------------------------------------------------------------------------------
 
     async def register(self, name: str, description: str) -> None:
-        """Tell the bus who this is; shown in `services`."""
+        """Register a name and a description, which `services` shows."""
         await self._wish(("register", ""), "system.service.register", {"name": name, "description": description})
 
     async def services(self) -> list[Service]:
+        """List the connected services."""
         return rows(await self._ask("system.service.list"), "services", list[Service])
 
     async def topics(self) -> list[TopicRow]:
-        """All patterns anybody is subscribed to."""
+        """List all patterns that have subscribers."""
         return rows(await self._ask("system.topic.list"), "topics", list[TopicRow])
 
     async def subscriptions(self, service_id: str | None = None) -> list[SubscriptionRow]:
-        """Of one service; without an id, one's own."""
+        """List the subscriptions of a service; without an id, of this client."""
         body = {} if service_id is None else {"serviceId": service_id}
         return rows(await self._ask("system.service.subscriptions", body), "subscriptions", list[SubscriptionRow])
 
     async def metrics(self, *, show_all: bool = False, filter_by: Mapping[str, str] | None = None) -> dict[str, Any]:
-        """Name to value; with `show_all` to name, type, timestamp and value."""
+        """Metrics of the bus, by name: values, or with `show_all` records of name, type, timestamp and value."""
         body: dict[str, Any] = {"showAll": show_all}
         if filter_by is not None:
             body["paramFilter"] = dict(filter_by)
         return rows(await self._ask("system.metrics", body), "metrics", dict[str, Any])
 
     async def watch_log(self, levels: Iterable[str] = ("error",), regex: str | None = None) -> Subscription:
-        """Log records of the bus, as messages on `system.log`. A client has one filter: the next call replaces it."""
+        """Subscribe to log records of the bus, as messages on `system.log`. A client has one filter: a repeat replaces
+        it."""
         body: dict[str, Any] = {"levels": list(levels)}
         if regex is not None:
             body["regex"] = regex
@@ -240,17 +251,17 @@ class MbClient:
         return subscription
 
     async def audit(self) -> Subscription:
-        """A record of every message that goes through the bus. The bus ends it only with the connection."""
+        """Subscribe to a record of every message that passes the bus. The bus ends this only with the connection."""
         return await self.subscribe("system.message")
 
     async def heartbeat(self) -> None:
-        """Is the bus there? Returns if so."""
+        """Return if the bus answers. Raises RequestTimeoutError, ConnectionLostError."""
         await self._ask("system.heartbeat")
 
     # ---- asking -----------------------------------------------------------------------------------------------------
 
     def _deadline(self, timeout_ms: int = 0) -> float:
-        """The bus answers within the timeout; only if it is gone, patience ends."""
+        """Loop time at which a call expires: the bus answers within the timeout, so `patience_s` is added to it."""
         return asyncio.get_running_loop().time() + timeout_ms / 1000 + self._options.patience_s
 
     def _send_call(self, link: Link, start: bytes, call: Call, payload: bytes, timeout_ms: int | None = None) -> None:
@@ -259,7 +270,7 @@ class MbClient:
         link.send(compose(start, message_id, mb_parent(), payload, timeout_ms))
 
     async def _ask(self, topic: str, body: Mapping[str, Any] | None = None) -> bytes:
-        """A call to the bus itself that may be sent twice."""
+        """Make an idempotent call to the bus itself; it is repeated after a reconnect."""
         return await self._ask_on(await self._keeper.link(), topic, encode_json(body or {}), repeat=True)
 
     async def _ask_on(self, link: Link, topic: str, payload: bytes, repeat: bool) -> bytes:
@@ -271,7 +282,7 @@ class MbClient:
         return await call.result()
 
     async def _wish(self, about: tuple[str, str], topic: str, body: Mapping[str, Any]) -> None:
-        """Ask for what must be asked for again on every new connection. Remembered once the bus has agreed."""
+        """Make a call whose effect ends with the connection, and remember it for `_restore` once it succeeded."""
         await self._ask(topic, body)
         self._wishes[about] = (topic, encode_json(body))
 
@@ -281,7 +292,10 @@ class MbClient:
         self._users[about] += 1
 
     async def _take_back(self, kind: str, pattern: str) -> None:
-        """When nobody is left who wants it. The bus refuses to end an exact subscription to its own stream."""
+        """Unsubscribe when no local user is left.
+
+        Not from `system.message`: the bus refuses to end an exact subscription to it.
+        """
         about = (kind, fold(pattern))
         self._users[about] -= 1
         if self._users[about] > 0:
@@ -292,13 +306,13 @@ class MbClient:
             await self._ask("system.topic.unsubscribe", {"action": kind, "topic": pattern})
 
     async def _restore(self, link: Link) -> None:
-        """Everything the bus knew of this client, on a new connection; then the calls that were left over."""
+        """Repeat registrations and subscriptions on a new connection, then the calls left in flight."""
         self._ping = None
         left = self._calls.repeatable()
         wishes = (self._ask_on(link, topic, payload, repeat=False) for topic, payload in self._wishes.values())
         for result in await asyncio.gather(*wishes, return_exceptions=True):
             if isinstance(result, RemoteError):
-                log.warning("not restored after the connection was lost: %s", result)
+                log.warning("not restored after reconnect: %s", result)
             elif isinstance(result, BaseException):
                 raise result
         for message in left:
@@ -338,12 +352,12 @@ class MbClient:
 
     def _tick(self) -> None:
         loop = asyncio.get_running_loop()
-        # Several looks between the heartbeat and the end: a tick that comes late must not skip the question.
+        # Several ticks per `heartbeat_s`: a late one must not skip the heartbeat and find the link dead.
         self._ticking = loop.call_later(min(TICK_S, self._options.heartbeat_s / 4), self._tick)
         self._calls.sweep()
         idle_s, link = self._keeper.idle_s(), self._keeper.maybe_link()
         if idle_s > 2 * self._options.heartbeat_s:
-            self._keeper.drop(f"silent for {idle_s:.0f} s")
+            self._keeper.drop(f"no data for {idle_s:.0f} s")
         elif idle_s > self._options.heartbeat_s and link is not None and self._ping is None:
             (self._ping,) = fresh_ids(1)
             link.send(compose(header_start("request", "system.heartbeat", VERSION), self._ping, None, b"{}"))
@@ -391,6 +405,6 @@ class MbClient:
         task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, link: Link, start: bytes, message: Message) -> None:
-        """Echo the header as a response; add nothing. An answer to a lost connection is nobody's any more."""
+        """Answer a request: its header as a response, and the handler's payload. Dropped if the connection was lost."""
         serving = max(self._services.find(message.topic), key=lambda each: each.priority, default=None)
         link.send(start + await answer_of(serving, message))

@@ -1,5 +1,4 @@
-"""What a client's user sees: messages, rows of the lists a bus gives, and payloads in the forms Python has; and how
-they are spelled on the wire."""
+"""Messages and rows that users of an MB client see, payloads of all clients, and the encoding of MB headers."""
 
 from __future__ import annotations
 
@@ -17,12 +16,12 @@ from raceway.model.topics import is_mb_pattern
 
 T = TypeVar("T")
 
-# Bytes and text travel as they are; None is empty; everything else as JSON.
+# Bytes are sent as they are, text as UTF-8, None as an empty payload, and everything else as JSON.
 Payload: TypeAlias = Any
 
 
 class Message(msgspec.Struct, frozen=True, gc=False):
-    """One publish or request that came in. `id` is the bus's own name for it."""
+    """A publish or request that was received. `id` is the id the bus gave it."""
 
     topic: str
     payload: bytes
@@ -31,10 +30,11 @@ class Message(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
+        """The payload as UTF-8, with replacement characters for malformed bytes."""
         return self.payload.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """The payload as JSON. Raises msgspec.DecodeError."""
+        """Decode the payload as JSON. Raises msgspec.DecodeError."""
         return msgspec.json.decode(self.payload)
 
 
@@ -49,12 +49,14 @@ class Service(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Subscriber(msgspec.Struct, frozen=True, rename="camel"):
+    """A service that is subscribed to a pattern. `priority` is that of responders."""
+
     service_id: str
     priority: float | None = None
 
 
 class TopicRow(msgspec.Struct, frozen=True):
-    """A subscribed pattern, and by whom. `action`: `publish`, or `request` for those who answer."""
+    """A pattern and its subscribers. `action`: `publish`, or `request` for responders."""
 
     action: str
     topic: str
@@ -78,7 +80,7 @@ def encode_payload(payload: Payload) -> bytes:
 
 
 def fresh_ids(count: int) -> list[bytes]:
-    """Random UUIDs of version 4, made together: a third of the price of as many calls to uuid4."""
+    """Return `count` random UUIDs of version 4. Made together they cost a third of as many calls of uuid4."""
     digits = os.urandom(16 * count).hex().encode()
     return [
         b"%b-%b-4%b-%c%b-%b"
@@ -99,7 +101,7 @@ def fresh_ids(count: int) -> list[bytes]:
 
 @lru_cache(maxsize=4096)
 def header_start(action: str, topic: str, version: str) -> bytes:
-    """`action:topic:version:`. Raises NameInvalidError or MalformedError for what the bus would refuse."""
+    """Encode `action:topic:version:`. Raises NameInvalidError or MalformedError for what the bus would refuse."""
     start = f"{action}:{topic}:{version}:".encode()
     found = parse_header(start + fresh_ids(1)[0], MbLimits())
     if isinstance(found, Refused):
@@ -110,6 +112,7 @@ def header_start(action: str, topic: str, version: str) -> bytes:
 
 
 def check_pattern(pattern: str) -> None:
+    """Raise NameInvalidError if this is not a pattern of MB."""
     if not is_mb_pattern(pattern):
         reason = "an MB pattern has up to five parts of ASCII letters and digits, or + for one part, or # at the end"
         raise NameInvalidError(pattern, reason)
@@ -118,6 +121,7 @@ def check_pattern(pattern: str) -> None:
 def compose(
     start: bytes, message_id: bytes, parent: bytes | None, payload: bytes, timeout_ms: int | None = None
 ) -> bytes:
+    """Encode a message: header line and payload. An empty `message_id` leaves the id out."""
     if timeout_ms is not None:
         return b"%b%b:%b:%d\n%b" % (start, message_id, parent or b"", timeout_ms, payload)
     if parent is not None:
@@ -137,7 +141,7 @@ def received_message(head: Head, payload: bytes) -> Message:
 
 
 def rows(answer: bytes, name: str, kind: type[T]) -> T:
-    """One member of an answer of the bus. Raises MalformedError when it is not there."""
+    """Decode one member of an answer of the bus. Raises MalformedError if it is missing or of another type."""
     try:
         return msgspec.convert(msgspec.json.decode(answer)[name], kind)
     except (msgspec.DecodeError, KeyError, TypeError) as error:
@@ -145,6 +149,7 @@ def rows(answer: bytes, name: str, kind: type[T]) -> T:
 
 
 def parts(payloads: Iterable[Payload], size: int) -> Iterable[list[Payload]]:
+    """Split an iterable into lists of `size` items; the last one may be shorter."""
     part: list[Payload] = []
     for payload in payloads:
         part.append(payload)

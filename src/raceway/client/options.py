@@ -1,4 +1,4 @@
-"""How a client behaves; `connect` takes these as keywords."""
+"""Options of a client; `connect` takes them as keywords."""
 
 from __future__ import annotations
 
@@ -8,23 +8,28 @@ from raceway.codec.mb_inbox import FRAME_LIMIT
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """`ca_file`: PEM file to trust instead of the system's certificates, for `mb+tls`, `mb+wss` and `danube+tls`.
-    `cert_file`: PEM file with the certificate that the client shows there, and with its key.
+    """Options of a client. All have defaults; some apply to some wires only.
 
-    `connect_s`: longest time to connect. `patience_s`: longest wait for an answer (for a request: beyond its own
-    timeout), and for a lost connection to come back before a new call gives up. `heartbeat_s`: silence after which the
-    bus is asked whether it is there; after twice as long the connection counts as lost.
+    TLS (`mb+tls`, `mb+wss`, `danube+tls`). `ca_file`: PEM file to trust instead of the system's certificates.
+    `cert_file`: PEM file with the client's certificate and private key, for servers that ask for one.
 
-    `token` opens the queues of a zbus bus that have one, and says on Danube who the client is; `admin_token` opens the
-    administration of a bus.
+    Times. `connect_s`: timeout of connecting. `patience_s`: timeout of an answer (for a request: beyond its own
+    timeout), and of a call that waits for a lost connection to be reestablished. `heartbeat_s`: silence after which the
+    client sends a heartbeat; after twice as long the connection counts as lost.
 
-    `name`: who a Seneca client says it is (default: made up). `dialect`: what it speaks, `S` to a bus; `any`, `W`, `L`
-    or over TCP `T` to npm listeners. `console`: URL of the bus's console port, where services are attached (default:
-    the bus's host, port 8600). `returns`: URL such as `http://127.0.0.1:9000/rtn` where the client listens for answers
-    that come later than a bus holds a call (port 0: any).
+    Reconnecting. `reconnect`: reconnect after a loss, first after `backoff_s`, then after twice as long each time, up
+    to `backoff_max_s`.
 
-    `reconnect`: come back after a loss, first after `backoff_s`, then twice as long each time up to `backoff_max_s`.
-    `buffer_bytes`: what one subscription holds for a reader that is behind; more is dropped and counted.
+    Limits. `buffer_bytes`: messages one subscription holds for a slow reader; more are dropped and counted.
+    `frame_limit`: largest message or line accepted from the bus.
+
+    Credentials. `token`: access token of zbus queues; on Danube the bearer token that identifies the client.
+    `admin_token`: the administrator's token of the bus.
+
+    Seneca. `name`: id of the client as an instance (default: a random one). `dialect`: `S` for a bus; `any`, `W` or
+    `L`, or over TCP `T`, for npm listeners. `console`: URL of the console port of the bus, where services are attached
+    (default: the host of the bus, port 8600). `returns`: URL such as `http://127.0.0.1:9000/rtn` (port 0: a free one)
+    on which the client listens for answers that take longer than the bus holds a call.
     """
 
     ca_file: str | None = None

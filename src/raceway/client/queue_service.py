@@ -1,4 +1,4 @@
-"""Answering requests from a queue."""
+"""Answering requests from a zbus queue."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Handler = Callable[[Delivery], Payload | Awaitable[Payload]]
 
 
 class Source(Protocol):
-    """Where requests come from."""
+    """A consumer of one queue."""
 
     queue: str
 
@@ -29,8 +29,10 @@ class Source(Protocol):
 
 
 class QueueService:
-    """A service that runs until it or its client is closed. It asks for the next request while earlier ones are being
-    handled, as long as there are fewer than `at_once`."""
+    """A running service, made by `ZbusClient.serve`. It ends when it or its client is closed.
+
+    Up to `at_once` requests are handled at the same time.
+    """
 
     def __init__(self, consumer: Source, handler: Handler, at_once: int) -> None:
         self.queue = consumer.queue
@@ -50,7 +52,7 @@ class QueueService:
                 self._handling.add(task)
                 task.add_done_callback(self._done)
         except RacewayError as error:
-            log.error("the service of %s ended: %s", self.queue, error)
+            log.error("service of queue %s ended: %s", self.queue, error)
 
     def _done(self, task: asyncio.Task[None]) -> None:
         self._handling.discard(task)
@@ -62,10 +64,10 @@ class QueueService:
             try:
                 await delivery.answer(payload, status=status)
             except ConnectionLostError as error:
-                log.warning("an answer from %s was lost: %s", self.queue, error)
+                log.warning("answer of queue %s not sent: %s", self.queue, error)
 
     async def _result(self, delivery: Delivery) -> tuple[int, bytes]:
-        """Never raises: the requester must not wait for its deadline because we failed."""
+        """Call the handler and return (status, payload). Never raises: an error is an answer, too."""
         handling.set(delivery.id)
         try:
             result: Any = self._handler(delivery)
@@ -74,12 +76,12 @@ class QueueService:
             return 200, encode_payload(result)
         except RemoteError as error:
             return _status(error.reported), error.text.encode()
-        except Exception as error:  # the edge of foreign code
-            log.exception("handler of queue %s failed", self.queue)
+        except Exception as error:  # the handler is the user's code
+            log.exception("request handler of queue %s failed", self.queue)
             return 500, f"{type(error).__name__}: {error}".encode()
 
     async def close(self) -> None:
-        """Take no more requests; those being handled are finished. May be repeated."""
+        """Stop taking requests and wait for those in progress. Idempotent."""
         self._running.cancel()
         await asyncio.gather(self._running, *self._handling, return_exceptions=True)
         await self._consumer.close()
@@ -92,5 +94,5 @@ class QueueService:
 
 
 def _status(reported: str) -> int:
-    """Codes of other wires are no statuses; what is none says only that it failed."""
+    """The HTTP-like status of an error. Codes that are not numeric (those of other wires) map to 500."""
     return int(reported) if reported.isascii() and reported.isdigit() and 400 <= int(reported) < 600 else 500

@@ -1,15 +1,16 @@
-"""A client of the Seneca wire: messages addressed by what is in them.
+"""A client of the Seneca wire: messages are routed by their content.
 
     async with connect("seneca://127.0.0.1:10101") as bus:
         answer = await bus.act("role:math,cmd:sum", {"a": 1, "b": 2})       # {"sum": 3}
-        await bus.send("evt:saved", {"id": 9})                              # nobody has to answer
+        await bus.send("evt:saved", {"id": 9})                              # no answer is expected
 
-`act` gives what the action returned: an object, a list or None. An action that failed raises a RemoteError whose
-`reported` is the code (`act_not_found`: no action matches) and whose `details` are the action's own.
+`act` returns the result of the action: an object, a list or None. An action that failed raises a RemoteError whose
+`reported` is the code (`act_not_found`: no action matches) and whose `details` are those of the action.
 
-It speaks the documents of Seneca's protocol text, which carry the whole history of a message. Real npm listeners speak
-other dialects: `connect(url, dialect="any")` talks to those directly, over HTTP; `dialect="T"` over `seneca+tcp://`.
-A call's `timeout_ms` is how long the client waits; only `dialect="W"` has a place to tell the bus, which else waits on.
+By default the client speaks the documents of Seneca's protocol specification, which carry the whole history of a
+message. npm listeners speak other dialects: `connect(url, dialect="any")` calls those directly, over HTTP;
+`dialect="T"` over `seneca+tcp://`. `timeout_ms` is how long the client waits for an answer. Only `dialect="W"`
+transmits it; in other dialects the bus keeps waiting for the service until its own timeout.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ from raceway.codec.seneca import Members, Outgoing, Reply, Stamp
 from raceway.errors import NameInvalidError, RemoteError, RequestTimeoutError
 from raceway.model.patterns import canonical_text
 
-# Seneca's own patience with a call.
+# Seneca's default timeout of a call.
 DEFAULT_TIMEOUT_MS = 22_222
-# Publishes of `publish_many` that may be unanswered.
+# Publishes of `publish_many` in flight at once.
 AT_ONCE = 64
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What came back: the result, custom data as the action left it, who answered, and the history."""
+    """An answer: the result, the custom data as the action left it, id of the responder, and history (`trk`)."""
 
     result: Any
     custom: dict[str, Any]
@@ -58,20 +59,21 @@ class SenecaClient:
         self._way = find_way(address, options)
         self._hosts: list[SenecaHost] = []
         self._returns = Returns(options.returns) if options.returns else None
-        # Who we are to others.
+        # Instance id sent with every message.
         self.sid = options.name or instance_id()
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Connect. Raises ConnectionLostError when no bus is there."""
+        """Connect. Raises ConnectionLostError if the bus is unreachable, ConfigError if `Options.returns` cannot be
+        bound."""
         await self._way.open()
         if self._returns is not None:
             await self._returns.open()
         return self
 
     async def close(self) -> None:
-        """Services end, open calls fail. May be repeated."""
+        """End hosted services, fail calls in flight, and disconnect. Idempotent."""
         hosts, self._hosts = self._hosts, []
         await asyncio.gather(*(host.close() for host in hosts))
         if self._returns is not None:
@@ -94,9 +96,12 @@ class SenecaClient:
         custom: Mapping[str, Any] | None = None,
         timeout_ms: int | None = None,
     ) -> Any:
-        """The result of whatever action matches. `message`: a pattern such as `role:math,cmd:sum`, or an object.
+        """Call the action that matches and return its result.
 
-        Raises RemoteError, RequestTimeoutError, ConnectionLostError.
+        `message`: a pattern such as `role:math,cmd:sum`, or an object. `data`: further members of the message.
+        `custom`: custom data that travels along. `timeout_ms` defaults to 22222.
+
+        Raises RemoteError, RequestTimeoutError, ConnectionLostError, NameInvalidError for a pattern without keys.
         """
         return (await self.ask(message, data, custom=custom, timeout_ms=timeout_ms)).result
 
@@ -108,7 +113,7 @@ class SenecaClient:
         custom: Mapping[str, Any] | None = None,
         timeout_ms: int | None = None,
     ) -> Answer:
-        """As `act`, with everything that came back."""
+        """Call like `act`, and return the whole Answer instead of its result."""
         reply, trk = await self._exchange(message, data, custom, timeout_ms, multiple=False)
         return _answer_of(reply, trk, custom)
 
@@ -120,8 +125,10 @@ class SenecaClient:
         custom: Mapping[str, Any] | None = None,
         timeout_ms: int | None = None,
     ) -> list[Answer]:
-        """The answers of all services whose pattern matches, in order of arrival; failures among them are left out
-        unless all failed, then the first is raised."""
+        """Call all services whose pattern matches and return their answers in order of arrival.
+
+        Failed ones are left out; if all failed, the first error is raised. Arguments and errors as of `act`.
+        """
         reply, trk = await self._exchange(message, data, custom, timeout_ms, multiple=True)
         replies = reply.several or (reply,)
         good = [found for found in replies if found.failure is None]
@@ -134,8 +141,11 @@ class SenecaClient:
         *,
         custom: Mapping[str, Any] | None = None,
     ) -> None:
-        """To all whose pattern matches, expecting no result. Over HTTP it returns when the bus has stored the message;
-        over TCP nothing says so. Raises RemoteError."""
+        """Send a message to all services whose pattern matches, without expecting a result.
+
+        Over HTTP, returns when the bus has stored the message; over TCP there is no confirmation. Raises RemoteError,
+        ConnectionLostError, and over HTTP RequestTimeoutError.
+        """
         members, pattern = _members(message, data)
         outgoing, _ = begin_request(self.sid, members, dict(custom or {}), sync=False, pattern=pattern)
         reply = await self._way.send(outgoing, self._options.patience_s)
@@ -159,11 +169,13 @@ class SenecaClient:
         return reply, end_request(outgoing, number, _trk_of(outgoing, reply))
 
     async def _reply(self, outgoing: Outgoing, timeout_s: float) -> Reply:
-        """In-band, or by the return path if there is one and the bus does not hold the call so long."""
+        """Wait for the answer on the connection or, if the bus has accepted the call for later, on the return path."""
         if self._returns is None or outgoing.multiple:
             reply = await self._way.call(outgoing, timeout_s)
             if reply.accepted:
-                raise RemoteError("no_result", "the message was taken, and its answer will not come here")
+                raise RemoteError(
+                    "no_result", "the bus accepted the message, but will not send its result to this client"
+                )
             return reply
         outgoing.urn = self._returns.url
         returned = self._returns.expect(outgoing.id)
@@ -176,16 +188,21 @@ class SenecaClient:
         finally:
             self._returns.forget(outgoing.id)
 
-    # ---- as the other wires have it ---------------------------------------------------------------------------------
+    # ---- the verbs of other wires -----------------------------------------------------------------------------------
 
     async def publish(self, pattern: str, payload: Payload = b"", *, confirm: bool = True) -> None:
-        """As `send`: the payload is a JSON object that the pattern's keys are added to. What is none goes as its
-        member `data`. The transport decides whether storing is confirmed, `confirm` does not: HTTP does, TCP cannot."""
+        """Send a message like `send`: `payload` is a JSON object to which the keys of the pattern are added.
+
+        Any other payload becomes the member `data`. `confirm` has no effect: HTTP always confirms, TCP cannot. Raises
+        as `send`.
+        """
         await self.send(pattern, _document(payload))
 
     async def publish_many(self, pattern: str, payloads: Iterable[Payload], *, confirm: bool = True) -> int:
-        """Many at a time, in no order of their own; gives their number. The first refusal is raised when all were
-        answered."""
+        """Publish many messages and return their number. Up to 64 are in flight, so their order may change.
+
+        The first refusal is raised when all are answered.
+        """
         count = 0
         refusals: list[BaseException] = []
         for part in parts(payloads, AT_ONCE):
@@ -197,12 +214,12 @@ class SenecaClient:
         return count
 
     async def request(self, pattern: str, payload: Payload = b"", *, timeout_ms: int | None = None) -> bytes:
-        """As `act`, with payloads: JSON text of the result, empty for none."""
+        """Call like `act`, with payloads: returns the result as JSON text, empty for None."""
         result = await self.act(pattern, _document(payload), timeout_ms=timeout_ms)
         return b"" if result is None else msgspec.json.encode(result)
 
     async def heartbeat(self) -> None:
-        """Is the bus there? Returns if so, and everything sent before has been read."""
+        """Return if the bus answers. Raises RequestTimeoutError, ConnectionLostError."""
         await self._way.check()
 
     # ---- services ---------------------------------------------------------------------------------------------------
@@ -217,10 +234,13 @@ class SenecaClient:
         attach: bool = True,
         run: Runner | None = None,
     ) -> SenecaHost:
-        """Listen for messages to a service, and attach its patterns to the bus, until the host is closed.
+        """Listen for messages to a service and attach its patterns to the bus, until the host is closed.
 
-        Port 0: any. The bus calls it back at this address, so both must reach each other. Raises RemoteError when the
-        bus refuses a pattern, ConfigError when the port cannot be had.
+        The bus connects back to `host` and `port` (0: a free one), so both sides must be able to reach each other.
+        `tcp_port` opens a second socket for TCP lines. `attach=False` only listens. `run` wraps each handler, for
+        instance to call it in a thread.
+
+        Raises RemoteError if the bus refuses a pattern, ConfigError if a port cannot be bound, ConnectionLostError.
         """
         attached = Attached(self.address, self._options, service.pins, service.names)
         listening = SenecaHost(Performer(service, self.sid, run), attached.end if attach else None)
@@ -236,11 +256,11 @@ class SenecaClient:
 
 
 def _members(message: str | Mapping[str, Any], data: Mapping[str, Any] | None) -> tuple[Members, str | None]:
-    """What goes into the document, and the pattern it was addressed with. Keys that end in `$` are Seneca's own."""
+    """The members of the message, without those ending in `$` (they are Seneca's own), and its pattern, if given."""
     if isinstance(message, str):
         found = codec.parse_pattern(message)
         if not found:
-            raise NameInvalidError(message, "a message is addressed by a pattern such as role:math,cmd:sum")
+            raise NameInvalidError(message, "a pattern has at least one key, as in role:math,cmd:sum")
         pattern = canonical_text(codec.pattern_of(found))
     else:
         found, pattern = dict(message), None
@@ -262,7 +282,7 @@ def _document(payload: Payload) -> dict[str, Any]:
 
 
 def _trk_of(outgoing: Outgoing, reply: Reply) -> Hops | None:
-    """Answers in other dialects have no `trk`; what they may say is who answered, and when."""
+    """The history of an answer. For dialects without `trk`, made from the responder's id and times, if given."""
     if reply.rid is None or reply.received_ms is None or reply.answered_ms is None:
         return reply.hops
     stamp = Stamp(reply.rid, reply.received_ms, reply.answered_ms)

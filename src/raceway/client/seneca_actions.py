@@ -1,4 +1,4 @@
-"""Actions by pattern: what a service does with a message, whichever dialect it came in.
+"""Actions of a Seneca service, selected by pattern, independent of the dialect of a message.
 
     service = SenecaService()
 
@@ -6,8 +6,8 @@
     def add(message):
         return {"sum": message["a"] + message["b"]}
 
-Which action gets a message is Seneca's own rule (keys in alphabetical order, the first branch that matches), not "most
-keys wins". An action returns an object, a list or None; a RemoteError becomes an answer with that code and details.
+The action is selected by Seneca's own rule (keys in alphabetical order, the first branch that matches), not by the
+number of keys. An action returns an object, a list or None; a RemoteError becomes an answer with its code and details.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from raceway.model.patterns import Pattern, PatternRouter, canonical_text
 
 log = logging.getLogger("raceway.client")
 
-# A caller's patience with a call: so long the same id is the same call.
+# Calls with the same id within this time are repeats of one call: Seneca's default timeout.
 WINDOW_S = 22.222
 REMEMBERED, REMEMBERED_BYTES = 10_000, 16 * 1024
 NO_RESULT = "seneca: Action {pattern} responded with result that was not an object or array: {result}"
 
 
 class ActionMessage:
-    """A message that reached an action. `custom` may be changed: the answer returns it to the caller."""
+    """A message to an action. Changes to `custom` are returned to the caller with the answer."""
 
     def __init__(self, data: dict[str, Any], work: Working) -> None:
         self.data = data
@@ -49,30 +49,32 @@ class ActionMessage:
 
     @property
     def custom(self) -> dict[str, Any]:
+        """Custom data that travels with the conversation."""
         return self._work.custom
 
     @property
     def mid(self) -> str:
+        """Id of the message."""
         return self._work.call.mid
 
     @property
     def cid(self) -> str:
-        """The same along the whole flow."""
+        """Correlation id: equal for all messages of a conversation."""
         return self._work.call.cid
 
     @property
     def sid(self) -> str:
-        """Instance of the sender."""
+        """Instance id of the sender."""
         return self._work.call.sid
 
     @property
     def trk(self) -> Hops:
-        """How it got here: one entry per request, the last one of this message's `mid` is its own."""
+        """History: one entry per request; the last one with this message's `mid` is its own."""
         return self._work.hops
 
     @property
     def sync(self) -> bool:
-        """Does the sender wait for an answer?"""
+        """Whether the sender waits for an answer."""
         return self._work.call.sync
 
 
@@ -82,15 +84,15 @@ Runner = Callable[[Handler], Handler]
 
 
 class SenecaService:
-    """See the module. One service may be hosted at several places at once."""
+    """See the module. A service may be hosted by several clients at once."""
 
     def __init__(self) -> None:
         self._router: PatternRouter[tuple[str, Handler]] = PatternRouter()
-        # Pin to the topic it is given at the bus, instead of what its values make.
+        # Pin to the topic it has on other wires, where that is not made from its values.
         self.names: dict[str, str] = {}
 
     def action(self, pattern: str | Mapping[str, Any], *, name: str = "") -> Callable[[H], H]:
-        """A decorator; see `add`."""
+        """Return a decorator that adds an action; arguments as of `add`."""
 
         def register(handler: H) -> H:
             self.add(pattern, handler, name=name)
@@ -99,8 +101,12 @@ class SenecaService:
         return register
 
     def add(self, pattern: str | Mapping[str, Any], handler: Handler, *, name: str = "") -> None:
-        """The same pattern again replaces the action. `name`: its topic on other wires, where its values make none or
-        one that another pattern has. Raises PatternTextError for a text that is no pattern."""
+        """Add an action, or replace that of the same pattern. `handler` takes an ActionMessage and may be a coroutine
+        function.
+
+        `name`: topic of the pattern on other wires; needed if its values do not make a topic or make that of another
+        pattern. Raises PatternTextError for a malformed pattern.
+        """
         keys = pattern_of(pattern if isinstance(pattern, str) else dict(pattern))
         pin = canonical_text(keys)
         self._router.add(keys, (pin, handler))
@@ -109,20 +115,21 @@ class SenecaService:
 
     @property
     def pins(self) -> list[str]:
+        """All patterns, in canonical form."""
         return [canonical_text(pattern) for pattern, _ in self._router]
 
     @property
     def patterns(self) -> list[Pattern]:
+        """All patterns, parsed."""
         return [pattern for pattern, _ in self._router]
 
     def maybe_action(self, call: Call) -> tuple[str, Handler] | None:
-        """The pattern that wins, and what it does."""
+        """The pattern that matches and its handler, if any."""
         return self._router.maybe_find(call.look)
 
 
 class Performer:
-    """Performs what a service is asked, at one place. A call that comes twice is performed once: the second one waits
-    for the result of the first."""
+    """Runs the actions of a service for one host. A repeated call waits for the result of the first one."""
 
     def __init__(self, service: SenecaService, sid: str, run: Runner | None = None) -> None:
         self._service, self.sid = service, sid
@@ -130,7 +137,7 @@ class Performer:
         self._known: OrderedDict[str, tuple[float, asyncio.Future[tuple[Outcome, Stamp]]]] = OrderedDict()
 
     async def perform(self, call: Call) -> tuple[Outcome, Stamp]:
-        """Never raises: the caller must not wait for its deadline because we failed."""
+        """Run a call and return its outcome. Never raises: an error is an answer, too."""
         self._forget_old()
         known = self._known.get(call.id)
         if known is not None:
@@ -141,7 +148,7 @@ class Performer:
         try:
             done = await self._perform(call)
         except BaseException:
-            # The host was closed while it was being worked on.
+            # Cancelled: the host was closed during the call.
             future.cancel()
             raise
         future.set_result(done)
@@ -181,8 +188,8 @@ class Performer:
             payload = encode_json(result)
         except RemoteError as error:
             return Failure(error.reported, error.text, None if error.details is None else raw_of(error.details))
-        except Exception as error:  # the edge of foreign code
-            log.exception("the action %s failed", pattern)
+        except Exception as error:  # the handler is the user's code
+            log.exception("action %s failed", pattern)
             return Failure("act_execute", f"{type(error).__name__}: {error}")
         if payload[:1] in b"{[" or payload == b"null":
             return Result(payload)
@@ -191,8 +198,11 @@ class Performer:
 
 
 def _is_worth_keeping(call: Call, outcome: Outcome) -> bool:
-    """Whoever sends a message again that failed and had no answer wants it to be tried again. Large results would fill
-    the memory."""
+    """Whether to remember an outcome for repeats of its call.
+
+    Not the failure of a message without an answer, whose sender repeats it to have it tried again; and not a large
+    result, to bound memory.
+    """
     if isinstance(outcome, Failure):
         return call.sync
     return len(outcome.payload) <= REMEMBERED_BYTES

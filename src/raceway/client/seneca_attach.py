@@ -1,4 +1,4 @@
-"""Attaching a service to a bus, over the bus's console port: from then on the bus calls it."""
+"""Attaching a service to a bus, over the console port: the bus then calls it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ANSWER_LIMIT = 1024 * 1024
 
 
 class Attached:
-    """Patterns of one service at one bus, while `begin` and `end` say so."""
+    """The patterns of one service at one bus, between `begin` and `end`."""
 
     def __init__(self, address: Address, options: Options, pins: list[str], names: Mapping[str, str]) -> None:
         console = options.console or f"http://{address.host}:{CONSOLE_PORT}"
@@ -32,7 +32,7 @@ class Attached:
         self._url = ""
 
     async def begin(self, url: str) -> None:
-        """All or none. Raises RemoteError, ConnectionLostError."""
+        """Attach all patterns, or none if one is refused. Raises RemoteError, ConnectionLostError."""
         self._url = url
         unnamed = ";".join([pin for pin in self._pins if pin not in self._names])
         named = [pin for pin in self._pins if pin in self._names]
@@ -46,13 +46,13 @@ class Attached:
             raise
 
     async def end(self) -> None:
-        """A bus that cannot be told will find out: it skips services that do not answer."""
+        """Detach. Failures are only logged: the bus skips services that do not answer."""
         held, self._held = self._held, []
         for pin in held:
             try:
                 await self._ask(b"DELETE", f"{PATH}?{urlencode({'pin': pin, 'url': self._url})}", b"")
             except RacewayError as error:
-                log.warning("%s was not detached from the bus: %s", pin, error)
+                log.warning("service not detached from the bus: %s: %s", pin, error)
 
     async def _ask(self, method: bytes, path: str, body: bytes) -> None:
         lines = [

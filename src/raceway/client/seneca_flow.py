@@ -1,9 +1,9 @@
-"""One message being worked on, and what it causes.
+"""The conversation that a message belongs to, and the messages it causes.
 
-Seneca's messages carry their history. Whatever is sent while a message is being worked on belongs to the same flow: it
-has the same correlation id, inherits the custom data, and its `trk` begins with the ancestors. The answer in turn
-lists every request that was sent meanwhile, with all that came of it. Users see none of this: the message being worked
-on is found in the context, so a plain `bus.act(…)` inside an action does the right thing.
+Seneca's messages carry their history. A message sent while another is handled has the same correlation id, inherits its
+custom data, and its `trk` begins with its ancestors. The answer in turn lists every request that was sent meanwhile,
+with their own. The message being handled is found in the context, so a plain `bus.act(…)` inside an action does this by
+itself.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ def now_ms() -> int:
 
 
 def fresh_id() -> str:
-    """Twelve letters and digits, as real ones are."""
+    """A random id of twelve letters and digits, the form npm Seneca uses."""
     return "".join([LETTERS[byte % 36] for byte in os.urandom(12)])
 
 
 def instance_id(tag: str = "-") -> str:
-    """Of the form that Seneca's protocol proposes: random, start time, address, process, tag."""
+    """An instance id in the form Seneca's protocol proposes: random, start time, address, process, tag."""
     return f"{fresh_id()}/{now_ms()}/{socket.gethostname()}/{os.getpid()}/{tag}"
 
 
 class Working:
-    """A message between receipt and answer. `custom` may be changed by the action; the answer returns it."""
+    """A message between receipt and answer. Changes to `custom` are returned with the answer."""
 
     def __init__(self, call: Call, sid: str) -> None:
         self.call, self.sid = call, sid
@@ -50,19 +50,20 @@ class Working:
         self._children: list[Hops] = []
 
     def start(self, hops: Hops) -> int:
-        """A request leaves; gives the number under which its answer is noted."""
+        """Note an outgoing request; return the number for `note`."""
         self._children.append(hops[-1:])
         return len(self._children) - 1
 
     def note(self, number: int, hops: Hops) -> None:
+        """Record the history that the answer of a request brought."""
         self._children[number] = hops
 
     def answered(self, at_ms: int) -> Hops:
-        """`trk` of the answer."""
+        """The `trk` of the answer."""
         return codec.with_children(codec.answered(self.hops, self.call.mid, at_ms), self._children)
 
 
-# What is being worked on here, if anything.
+# The message being handled in this context, if any.
 working: ContextVar[Working | None] = ContextVar("working", default=None)
 
 
@@ -71,7 +72,7 @@ def decoded(members: Members) -> dict[str, Any]:
 
 
 def begin_request(sid: str, members: Members, custom: dict[str, Any] | None, **meta: Any) -> tuple[Outgoing, int]:
-    """A request that is about to leave, and its number among those that the message being worked on has caused."""
+    """Build a request, and return it with its number among the requests of the message being handled."""
     cause = working.get()
     mid, sent_ms = fresh_id(), now_ms()
     hops = codec.started(cause.hops if cause else (), sid, mid, sent_ms)
@@ -91,7 +92,7 @@ def begin_request(sid: str, members: Members, custom: dict[str, Any] | None, **m
 
 
 def end_request(outgoing: Outgoing, number: int, hops: Hops | None) -> Hops:
-    """The answer has come: gives its `trk` with the time of receipt. `hops` is None where the answer has none."""
+    """Return the `trk` of an answer with the time of receipt. `hops` is None if the answer has no `trk`."""
     closed = codec.closed(outgoing.hops if hops is None else hops, outgoing.mid, now_ms())
     cause = working.get()
     if cause is not None:

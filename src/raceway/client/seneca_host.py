@@ -1,7 +1,7 @@
-"""Where a service listens: HTTP for dialects L, W, the seed's documents and bare JSON; TCP lines, if wanted.
+"""Listening side of a Seneca service: HTTP for dialects L and W, protocol documents and plain JSON; optionally TCP
+lines.
 
-Real npm clients may call it directly, and so does a bus to which it is attached. Each call is answered in the dialect
-it came in.
+npm clients may call it directly, and so does a bus to which it is attached. Each call is answered in its own dialect.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ ACT = b"/act"
 
 
 class SenecaHost:
-    """A listening service. `closing` runs first when it is closed: to take it off the bus."""
+    """A listening service, made by `SenecaClient.host`. `closing` is awaited first on close, to detach it."""
 
     def __init__(self, performer: Performer, closing: Callable[[], Awaitable[None]] | None = None) -> None:
         self._performer = performer
         self._closing = closing
         self._doors = Doors()
-        # Where it listens, once it does: `http://…/act`, and `tcp://…` if there are lines.
+        # Set by `listen`: `http://…/act`, and `tcp://…` if TCP lines are served.
         self.url = self.tcp_url = ""
 
     async def listen(self, host: str, port: int, tcp_port: int | None = None) -> Self:
-        """Port 0: any. Raises ConfigError when a port cannot be had."""
+        """Listen; port 0 selects a free one. Raises ConfigError if a port cannot be bound."""
         doors, performer = self._doors, self._performer
         self.url = f"http://{await doors.open(host, port, lambda: _ActConnection(doors, performer))}/act"
         if tcp_port is not None:
@@ -38,7 +38,7 @@ class SenecaHost:
         return self
 
     async def close(self) -> None:
-        """Take no more messages; those being worked on are finished. May be repeated."""
+        """Detach and stop listening; calls in progress are still answered. Idempotent."""
         closing, self._closing = self._closing, None
         if closing is not None:
             await closing()
@@ -68,7 +68,7 @@ class _ActConnection(HttpConnection):
 
     async def _perform(self, place: list[bytes], call: Call) -> None:
         outcome, stamp = await self._performer.perform(call)
-        # A sender that expects no answer still learns whether it worked, so that it can try again.
+        # A sender that expects no result is still told of a failure, so that it can retry.
         accepted = not call.sync and not isinstance(outcome, Failure)
         self.finish(place, codec.accepted_http(call, stamp) if accepted else codec.answer_http(call, outcome, stamp))
 

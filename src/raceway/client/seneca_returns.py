@@ -1,6 +1,6 @@
-"""Answers that come by the return path: a bus that could not hold a call any longer sends them to the caller.
+"""Return path: answers that the bus sends to the caller because it could not hold the call any longer.
 
-Whoever sends one is told 200, also for a repeat, and 404 if nobody waits for it here.
+They are acknowledged with 200, repeats too; with 404 if no call is waiting for them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from raceway.codec.seneca import HttpAnswer, Refused, Reply
 from raceway.errors import ConfigError, MalformedError
 
 TAKEN = HttpAnswer(200, b"content-type: application/json\r\n", b"{}")
-# Ids whose answer has come: a repeat of one is no error.
+# Number of answered ids to remember: repeats of their answers are not errors.
 REMEMBERED = 1000
 
 
 class Returns:
-    """`url` is where to listen and what callers are told; port 0 is any."""
+    """Listener of a return path. `url` is where it listens and what is sent with calls; port 0 selects a free one."""
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
         if parts.scheme != "http" or not parts.hostname:
-            raise ConfigError("returns", f"{url!r} is no address such as http://127.0.0.1:9000/rtn")
+            raise ConfigError("returns", f"{url!r} is not a URL such as http://127.0.0.1:9000/rtn")
         self._host, self._port, self._path = parts.hostname, parts.port or 0, parts.path or "/rtn"
         self._doors = Doors()
         self._waiting: dict[str, asyncio.Future[Reply]] = {}
@@ -34,7 +34,7 @@ class Returns:
         self.url = url
 
     async def open(self) -> None:
-        """Raises ConfigError when the port cannot be had."""
+        """Listen. Raises ConfigError if the port cannot be bound."""
         place = await self._doors.open(self._host, self._port, lambda: _ReturnConnection(self._doors, self))
         self.url = f"http://{place}{self._path}"
 
@@ -42,6 +42,7 @@ class Returns:
         await self._doors.close()
 
     def expect(self, call_id: str) -> asyncio.Future[Reply]:
+        """A future for the answer to this call; `forget` removes it."""
         self._waiting[call_id] = asyncio.get_running_loop().create_future()
         return self._waiting[call_id]
 
@@ -49,6 +50,7 @@ class Returns:
         self._waiting.pop(call_id, None)
 
     def take(self, request: Request) -> HttpAnswer:
+        """Deliver an answer to its call; return the HTTP response."""
         if request.path != self._path.encode():
             return NOT_FOUND
         try:

@@ -1,4 +1,4 @@
-"""How a message leaves for a bus or a listener, and how its answer comes back: over HTTP, or as lines over TCP."""
+"""Transports of a Seneca client: HTTP, or lines over TCP."""
 
 from __future__ import annotations
 
@@ -16,44 +16,50 @@ from raceway.codec import seneca as codec
 from raceway.codec.seneca import Dialect, Outgoing, Reply
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError
 
-# The largest answer.
+# Largest HTTP body of an answer.
 ANSWER_LIMIT = 64 * 1024 * 1024
 TICK_S = 0.05
 PING = codec.raw_members({"role": "seneca", "cmd": "ping"})
-# What `Options.dialect` may be, and over which transport.
+# Values of `Options.dialect` for each transport.
 HTTP_DIALECTS = {"S": Dialect.SEED, "W": Dialect.WEB, "L": Dialect.LEGACY, "any": Dialect.ANY}
 LINE_DIALECTS = {"S": Dialect.SEED_LINE, "T": Dialect.TCP}
 
 
 class Way(Protocol):
+    """A transport and a dialect."""
+
     async def open(self) -> None: ...
 
     async def close(self) -> None: ...
 
     async def check(self) -> None:
-        """Is somebody there? Raises ConnectionLostError, RequestTimeoutError."""
+        """Return if the peer answers. Raises ConnectionLostError, RequestTimeoutError."""
         ...
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> Reply:
-        """Raises RequestTimeoutError, ConnectionLostError, MalformedError."""
+        """Send a message and wait for its reply. Raises RequestTimeoutError, ConnectionLostError, MalformedError."""
         ...
 
     async def send(self, outgoing: Outgoing, timeout_s: float) -> Reply:
-        """Expecting no result; the reply may say that it was refused. Raises as `call`."""
+        """Send a message without expecting a result; the reply may be a refusal. Raises as `call`."""
         ...
 
 
 def find_way(address: Address, options: Options) -> Way:
-    """Raises ConfigError for a dialect that the transport does not have."""
+    """The transport for a URL and a dialect. Raises ConfigError if they do not go together."""
     over_tcp = address.scheme == "seneca+tcp"
     known = LINE_DIALECTS if over_tcp else HTTP_DIALECTS
     dialect = known.get(options.dialect)
     if dialect is None:
-        raise ConfigError("dialect", f"{options.dialect!r} is not spoken over {address.scheme}: {', '.join(known)} are")
+        raise ConfigError(
+            "dialect", f"{options.dialect!r} is not available over {address.scheme}: use one of {', '.join(known)}"
+        )
     return Lines(address, options, dialect) if over_tcp else Http(address, options, dialect)
 
 
 class Http:
+    """Calls over HTTP."""
+
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
         self._pool = HttpPool(address, options, ANSWER_LIMIT)
         self._dialect = dialect
@@ -74,12 +80,12 @@ class _Answer(OneAnswer[Reply]):
     __slots__ = ()
 
     def maybe_refusal(self, answer: Reply) -> RemoteError | None:
-        """Failures have more to say than an exception: they are looked at later."""
+        """None: a failure is a Reply with details that an exception would lose."""
         return None
 
 
 class Lines:
-    """One connection that comes back by itself; answers are matched by their ids."""
+    """Calls as lines over one TCP connection that reconnects; answers are matched by id."""
 
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
         self._keeper = Keeper(address, options, self._receive, _restore_nothing, self._lost)
@@ -98,7 +104,7 @@ class Lines:
         self._calls.lose(ConnectionLostError("", "the client was closed"), keep_repeatable=False)
 
     async def check(self) -> None:
-        """Every instance has this action for itself; a bus, which never hands it on, says so. Either is an answer."""
+        """Ping. An npm instance answers the action itself, a bus with an error; either proves that it is alive."""
         await self.call(Outgoing(fresh_id(), fresh_id(), "", PING), self._patience_s)
 
     async def call(self, outgoing: Outgoing, timeout_s: float) -> Reply:
@@ -109,7 +115,7 @@ class Lines:
         return await answer.result()
 
     async def send(self, outgoing: Outgoing, timeout_s: float) -> Reply:
-        """Nothing answers: done means that it was handed to the connection."""
+        """Send without confirmation: returns when the message was handed to the connection."""
         (await self._ready_link()).send(codec.call_line(self._dialect, outgoing))
         return Reply(accepted=True)
 
@@ -137,4 +143,4 @@ class Lines:
 
 
 async def _restore_nothing(link: Link) -> None:
-    """A connection that only asks leaves nothing behind at the other side."""
+    """Do nothing after a reconnect: the peer keeps no state of a connection that only calls."""

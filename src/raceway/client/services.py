@@ -1,4 +1,4 @@
-"""Answering requests: from a handler's result, or its exception, to the payload of an answer."""
+"""Answering MB requests: the result of a handler, or its exception, as the payload of an answer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Handler = Callable[[Message], Payload | Awaitable[Payload]]
 
 
 class Serving:
-    """A service that runs until it or its client is closed."""
+    """A running service, made by `MbClient.serve`. It ends when it or its client is closed."""
 
     def __init__(
         self, pattern: str, handler: Handler, priority: float, stop: Callable[[Serving], Awaitable[None]]
@@ -30,7 +30,7 @@ class Serving:
         self._stop: Callable[[Serving], Awaitable[None]] | None = stop
 
     async def close(self) -> None:
-        """Take no more requests; those being handled are finished. May be repeated."""
+        """Stop taking requests; those in progress are still answered. Idempotent."""
         if self._stop is not None:
             stop, self._stop = self._stop, None
             await stop(self)
@@ -43,7 +43,7 @@ class Serving:
 
 
 async def answer_of(serving: Serving | None, message: Message) -> bytes:
-    """The payload to answer with. Never raises: the requester must not wait for the deadline because we failed."""
+    """Call the handler and return the payload to answer with. Never raises: an error is an answer, too."""
     if serving is None:
         return _failure("NO_ROUTE_FOUND", f"No subscribers for topic {message.topic}")
     handling.set(message.id)
@@ -54,8 +54,8 @@ async def answer_of(serving: Serving | None, message: Message) -> bytes:
         return encode_payload(result)
     except RemoteError as error:
         return _failure(error.reported, error.text, error.details)
-    except Exception as error:  # the edge of foreign code
-        log.exception("handler of topic %s failed", message.topic)
+    except Exception as error:  # the handler is the user's code
+        log.exception("request handler of topic %s failed", message.topic)
         return _failure("INTERNAL_ERROR", f"{type(error).__name__}: {error}")
 
 

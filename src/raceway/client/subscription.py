@@ -1,4 +1,4 @@
-"""Messages on their way from the connection to whoever reads them."""
+"""Live subscriptions: messages between the connection and their reader."""
 
 from __future__ import annotations
 
@@ -10,21 +10,23 @@ from raceway.client.inbox import Inbox
 from raceway.client.messages import Message
 from raceway.errors import RacewayError
 
-# What a held message costs beside its payload, roughly: so that empty messages are bounded too.
+# Approximate memory of a held message besides its payload, so that empty messages are bounded, too.
 OVERHEAD_BYTES = 400
 
 
 class Subscription:
-    """An endless iterator of messages. It ends when it or the client is closed, and raises when the connection is lost
-    for good.
+    """An asynchronous iterator of messages, made by `MbClient.subscribe`.
+
+    It ends when it or the client is closed, and raises ConnectionLostError when the connection is lost and not
+    reestablished.
 
         async with await bus.subscribe("orders.#") as orders:
             async for message in orders:
                 …
 
-    Holds up to `buffer_bytes` for a reader that is behind. Beyond that the newest are dropped and counted in `dropped`:
-    not reading from the connection instead would also keep back the answers that the reader may be waiting for.
-    A lost connection that comes back (`MbClient.reconnects`) leaves a gap: a bus keeps nothing for live subscriptions.
+    Holds up to `buffer_bytes` for a slow reader. Beyond that the newest messages are dropped and counted in `dropped`:
+    to stop reading from the connection instead would also delay answers that the reader may be waiting for. Each
+    reconnect (`MbClient.reconnects`) may leave a gap: the bus keeps no messages for live subscriptions.
     """
 
     def __init__(self, pattern: str, buffer_bytes: int, unsubscribe: Callable[[Subscription], Awaitable[None]]) -> None:
@@ -36,6 +38,7 @@ class Subscription:
         self._unsubscribe = unsubscribe
 
     def put(self, message: Message) -> None:
+        """Add a message, or drop it if the buffer is full or the subscription has ended."""
         size = len(message.payload) + OVERHEAD_BYTES
         if self._inbox.is_over or (self._held + size > self._buffer_bytes and self._inbox):
             self.dropped += not self._inbox.is_over
@@ -44,7 +47,7 @@ class Subscription:
         self._inbox.put(message)
 
     def end(self, error: RacewayError | None) -> None:
-        """Nothing more will come. What is held can still be read, then `error` is raised, or the iteration ends."""
+        """Accept no more messages. Those held can still be read; then `error` is raised, or the iteration ends."""
         self._inbox.end(error)
 
     def __aiter__(self) -> Self:
@@ -56,12 +59,12 @@ class Subscription:
         return message
 
     async def get(self, timeout_s: float | None = None) -> Message | None:
-        """The next message; None when there will be none. Raises TimeoutError."""
+        """Wait for the next message; None at the end. Raises TimeoutError, ConnectionLostError."""
         async with asyncio.timeout(timeout_s):
             return await anext(self, None)
 
     async def close(self) -> None:
-        """Unsubscribe. May be repeated."""
+        """Unsubscribe and drop unread messages. Idempotent."""
         if not self._inbox.is_over:
             self.end(None)
             self._inbox.clear()

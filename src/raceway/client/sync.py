@@ -1,12 +1,12 @@
-"""The same client for programs without asyncio: an event loop in a thread of its own, and calls that block.
+"""Blocking clients, for programs without asyncio. Each runs an event loop in its own thread.
 
     with connect("mb://127.0.0.1:3001") as bus:
         bus.publish("orders.created", {"id": 7})
         for message in bus.subscribe("orders.#"):
             …
 
-The scheme decides which client it is, as in `raceway.client`; verbs, arguments and errors are those of the client with
-asyncio. Calls may come from any thread; handlers run in threads.
+The scheme of the URL selects the class, as in `raceway.client`. Methods, arguments and errors are those of the
+asynchronous client. Calls may be made from any thread; handlers run in threads of a pool.
 """
 
 from __future__ import annotations
@@ -38,8 +38,10 @@ Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def connect(url: str, **options: Any) -> Any:
-    """A SyncClient (MB), SyncDanubeClient, SyncZbusClient or SyncSenecaClient, connected. `options`: see `Options`.
-    Raises ConfigError, ConnectionLostError."""
+    """Connect to `url` and return a SyncClient (MB), SyncDanubeClient, SyncZbusClient or SyncSenecaClient.
+
+    Keyword arguments are the fields of `Options`. Raises ConfigError, ConnectionLostError.
+    """
     wrapped = client.connect(url, **options)
     if isinstance(wrapped, DanubeClient):
         return SyncDanubeClient(wrapped)
@@ -67,7 +69,7 @@ M = TypeVar("M")
 
 
 class _Blocking(Generic[W]):
-    """A client and the thread its loop runs in. Close it, or use it in a `with` block: the thread ends then."""
+    """A client and the thread of its event loop. Close it, or use it in a `with` block, to end the thread."""
 
     def __init__(self, wrapped: W) -> None:
         self._client = wrapped
@@ -81,17 +83,17 @@ class _Blocking(Generic[W]):
             raise
 
     def _run(self, call: Coroutine[Any, Any, T]) -> T:
-        # The caller's context goes along, so that a call made by a handler names its parent.
+        # The coroutine runs in the caller's context, so that a call made by a handler names its parent.
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
     def close(self) -> None:
-        """May be repeated."""
+        """Close the client and end its thread. Idempotent."""
         if self._thread.is_alive():
             self._run(self._client.close())
             self._stop()
 
     def _stop(self) -> None:
-        # On its own loop: the caller's thread may have one running, and then no other can run there.
+        # On the client's own loop: the calling thread may be running one, and a thread cannot run two.
         self._run(self._loop.shutdown_default_executor())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -105,7 +107,7 @@ class _Blocking(Generic[W]):
 
 
 class SyncClient(_Blocking[MbClient]):
-    """MB; see the module."""
+    """A blocking client of the MB wire; methods as of `MbClient`."""
 
     # ---- messages ---------------------------------------------------------------------------------------------------
 
@@ -126,8 +128,7 @@ class SyncClient(_Blocking[MbClient]):
         return SyncSubscription(self._run(self._client.subscribe(pattern, buffer_bytes=buffer_bytes)), self._run)
 
     def serve(self, pattern: str, handler: Callable[[Message], Payload], *, priority: float = 0) -> SyncServing:
-        """`handler` is called in a thread of a pool; it may use this client."""
-
+        """Answer requests. `handler` is called in a thread of a pool and may use this client."""
         return SyncServing(self._run(self._client.serve(pattern, _in_thread(handler), priority=priority)), self._run)
 
     # ---- the bus itself ---------------------------------------------------------------------------------------------
@@ -158,7 +159,7 @@ class SyncClient(_Blocking[MbClient]):
 
 
 class SyncZbusClient(_Blocking[ZbusClient | TrackedClient]):
-    """zbus; see the module."""
+    """A blocking client of the zbus wire; methods as of `ZbusClient`."""
 
     def publish(
         self,
@@ -193,7 +194,7 @@ class SyncZbusClient(_Blocking[ZbusClient | TrackedClient]):
         return self._run(self._client.request(queue, payload, timeout_ms=timeout_ms, headers=headers))
 
     def serve(self, queue: str, handler: Callable[[Delivery], Payload], *, at_once: int = 64) -> SyncServing:
-        """`handler` is called in a thread of a pool; it may use this client."""
+        """Answer requests. `handler` is called in a thread of a pool and may use this client."""
         return SyncServing(self._run(self._client.serve(queue, _in_thread(handler), at_once=at_once)), self._run)
 
     def create_queue(self, name: str, mode: int = QUEUE, token: str = "", *, start: str | int = "last") -> None:
@@ -207,7 +208,7 @@ class SyncZbusClient(_Blocking[ZbusClient | TrackedClient]):
 
 
 class SyncSenecaClient(_Blocking[SenecaClient]):
-    """Seneca; see the module."""
+    """A blocking client of the Seneca wire; methods as of `SenecaClient`."""
 
     @property
     def sid(self) -> str:
@@ -270,7 +271,7 @@ class SyncSenecaClient(_Blocking[SenecaClient]):
         tcp_port: int | None = None,
         attach: bool = True,
     ) -> SyncSenecaHost:
-        """Actions are called in threads of a pool; they may use this client."""
+        """Listen for messages to a service. Actions are called in threads of a pool and may use this client."""
         hosting = self._client.host(service, host=host, port=port, tcp_port=tcp_port, attach=attach, run=_in_thread)
         return SyncSenecaHost(self._run(hosting), self._run)
 
@@ -279,7 +280,7 @@ class SyncSenecaClient(_Blocking[SenecaClient]):
 
 
 class SyncDanubeClient(_Blocking[DanubeClient]):
-    """Danube; see the module."""
+    """A blocking client of the Danube wire; methods as of `DanubeClient`."""
 
     def publish(
         self, topic: str, payload: Payload = b"", *, key: str | None = None, attributes: Mapping[str, str] | None = None
@@ -330,12 +331,13 @@ class SyncDanubeClient(_Blocking[DanubeClient]):
 
 
 class _Held(Generic[C]):
-    """Something of the client's that is open until it is closed, or its client is."""
+    """A resource of a client that stays open until it or its client is closed."""
 
     def __init__(self, wrapped: C, run: Run) -> None:
         self._wrapped, self._run = wrapped, run
 
     def close(self) -> None:
+        """Close it. Idempotent."""
         self._run(self._wrapped.close())
 
     def __enter__(self) -> Self:
@@ -346,10 +348,10 @@ class _Held(Generic[C]):
 
 
 class _Reading(_Held[R], Generic[R, M]):
-    """An iterator that blocks until the next message comes."""
+    """An iterator that blocks until the next message arrives."""
 
     def get(self, timeout_s: float | None = None) -> M | None:
-        """The next message; None when there will be none. Raises TimeoutError: the next call gets what comes late."""
+        """Wait for the next message; None at the end. After a TimeoutError a late message goes to the next call."""
         message: M | None = self._run(self._wrapped.get(timeout_s))
         return message
 
@@ -359,6 +361,8 @@ class _Reading(_Held[R], Generic[R, M]):
 
 
 class SyncProducer:
+    """A blocking `Producer`."""
+
     def __init__(self, producer: Producer, run: Run) -> None:
         self._producer, self._run = producer, run
 
@@ -373,6 +377,8 @@ class SyncProducer:
 
 
 class SyncDanubeConsumer(_Reading[DanubeConsumer, DanubeMessage]):
+    """A blocking `DanubeConsumer`."""
+
     def ack(self, message: DanubeMessage) -> None:
         self._run(self._wrapped.ack(message))
 
@@ -381,25 +387,30 @@ class SyncDanubeConsumer(_Reading[DanubeConsumer, DanubeMessage]):
 
 
 class SyncConsumer(_Reading[Consumer | TrackedConsumer, Delivery]):
+    """A blocking `Consumer` of a zbus queue."""
+
     def answer(
         self, delivery: Delivery, payload: Payload = b"", *, status: int = 200, headers: Mapping[str, str] | None = None
     ) -> None:
-        """To whoever sent `delivery`."""
+        """Answer the sender of `delivery`. Raises ConnectionLostError."""
         self._run(delivery.answer(payload, status=status, headers=headers))
 
 
 class SyncSubscription(_Reading[Subscription, Message]):
+    """A blocking `Subscription`."""
+
     @property
     def dropped(self) -> int:
+        """Number of messages dropped because the buffer was full."""
         return self._wrapped.dropped
 
 
 class SyncServing(_Held[Serving | QueueService]):
-    """A service that runs until it or its client is closed."""
+    """A running service, until it or its client is closed."""
 
 
 class SyncSenecaHost(_Held[SenecaHost]):
-    """A listening service that runs until it or its client is closed."""
+    """A listening service, until it or its client is closed."""
 
     @property
     def url(self) -> str:

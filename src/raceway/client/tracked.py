@@ -1,8 +1,9 @@
-"""A client of all zbus brokers that trackers know of: the same verbs as `ZbusClient`, and it chooses the broker.
+"""A client of all zbus brokers known to trackers, with the methods of `ZbusClient`. It chooses the broker by queue.
 
-By the queue: those brokers that have it. A message goes to the least loaded of them, on a publish/subscribe queue to
-all; a request also needs somebody who serves the queue there. A consumer goes where messages wait; where none do, each
-client keeps to its own choice, so that many spread out. `broker=` overrides the choice.
+A message goes to the least loaded broker that has the queue; on a publish/subscribe queue, to all that have it. A
+request prefers brokers where the queue has a consumer. A consumer connects to the broker with most waiting messages; if
+none has any, each client keeps to one broker, chosen at random, so that many clients spread out. `broker=` overrides
+the choice.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ from raceway.errors import ConnectionLostError, RemoteError
 
 log = logging.getLogger("raceway.client")
 
-# Broker address to queue name to what the broker said of the queue.
+# Broker address to queue name to the row that the broker reported.
 Table = dict[str, dict[str, QueueRow]]
 
-# How long a new queue may take to be known to the trackers; brokers report at once, this is for slow ones.
+# How long to wait until trackers know a new queue. Brokers report at once; this is for slow ones.
 KNOWN_S = 5.0
 
 
 class Follower:
-    """Follows one tracker's table."""
+    """A subscription to the table of one tracker."""
 
     def __init__(self, address: Address, options: Options, changed: Callable[[], None]) -> None:
         self._line = Line(address, options, self._receive, self._subscribe, lambda error, coming: None)
@@ -52,14 +53,16 @@ class Follower:
         self.refusal: RemoteError | None = None
 
     async def open(self) -> None:
-        """Returns with a table. Raises ConnectionLostError, RemoteError."""
+        """Connect and wait for the first table. Raises ConnectionLostError, RemoteError."""
         await self._line.open()
         try:
             async with asyncio.timeout(self._options.patience_s):
                 await self._first.wait()
         except TimeoutError:
             await self.close()
-            raise ConnectionLostError(str(self._line.address), "the tracker does not answer") from None
+            raise ConnectionLostError(
+                str(self._line.address), f"the tracker did not answer within {self._options.patience_s:g} s"
+            ) from None
         if self.refusal is not None:
             await self.close()
             raise self.refusal
@@ -85,12 +88,14 @@ class Follower:
 
 
 def read_table(body: bytes) -> Table:
-    """Old trackers write references in place of repeated objects, so only the brokers' own reports are read; what
-    cannot be understood is left out."""
+    """Decode the table of a tracker; malformed reports are left out.
+
+    Only the brokers' own reports are read: old trackers write references in place of repeated objects elsewhere.
+    """
     try:
         reports = msgspec.json.decode(body)["brokerTable"].items()
     except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
-        log.warning("a tracker sent no table of brokers")
+        log.warning("tracker sent no broker table")
         return {}
     table: Table = {}
     for address, report in reports:
@@ -110,13 +115,13 @@ class TrackedClient:
         self._closing: set[asyncio.Task[None]] = set()
         self._changed: asyncio.Future[None] | None = None
         self._users: WeakSet[TrackedConsumer | QueueService] = WeakSet()
-        # Stable for this client, different between clients.
+        # Selects the broker to consume from if no messages wait: constant here, different in other clients.
         self._own = random.random()  # noqa: S311 - not a secret
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Raises ConnectionLostError when no tracker is there, RemoteError when they refuse."""
+        """Connect to the trackers. Raises ConnectionLostError or RemoteError if none of them can be used."""
         errors: list[Exception] = []
         for address in (self.address, *self.address.others):
             follower = Follower(address, self._options, self._note_change)
@@ -131,7 +136,7 @@ class TrackedClient:
         return self
 
     async def close(self) -> None:
-        """May be repeated."""
+        """End consumers and services, and disconnect from brokers and trackers. Idempotent."""
         await asyncio.gather(*(user.close() for user in list(self._users)))
         followers, self._followers = self._followers, []
         for follower in followers:
@@ -147,7 +152,7 @@ class TrackedClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # ---- verbs of ZbusClient ----------------------------------------------------------------------------------------
+    # ---- methods of ZbusClient --------------------------------------------------------------------------------------
 
     async def publish(
         self,
@@ -159,6 +164,7 @@ class TrackedClient:
         confirm: bool = True,
         broker: str | None = None,
     ) -> None:
+        """Publish like `ZbusClient.publish`. Raises RemoteError (404) if no broker has the queue."""
         for client in await self._producers(queue, broker):
             await client.publish(queue, payload, topic=topic, headers=headers, confirm=confirm)
 
@@ -171,6 +177,7 @@ class TrackedClient:
         confirm: bool = True,
         broker: str | None = None,
     ) -> int:
+        """Publish like `ZbusClient.publish_many`. Raises RemoteError (404) if no broker has the queue."""
         clients = await self._producers(queue, broker)
         if len(clients) == 1:
             return await clients[0].publish_many(queue, payloads, topic=topic, confirm=confirm)
@@ -188,12 +195,14 @@ class TrackedClient:
         headers: Mapping[str, str] | None = None,
         broker: str | None = None,
     ) -> bytes:
+        """Request like `ZbusClient.request`. Raises RemoteError (404) if no broker has the queue."""
         found = self._having(queue)
         served = {address: row for address, row in found.items() if row.consumer_count}
         client = await self._first_reachable([broker] if broker else _by_load(served or found))
         return await client.request(queue, payload, timeout_ms=timeout_ms, headers=headers)
 
     async def consume(self, queue: str, topics: Iterable[str] = (), *, broker: str | None = None) -> TrackedConsumer:
+        """Consume like `ZbusClient.consume`. Raises RemoteError (404) if no broker has the queue."""
         consumer = TrackedConsumer(self, queue, tuple(topics), broker)
         if consumer.topics:
             await consumer.join()
@@ -201,6 +210,7 @@ class TrackedClient:
         return consumer
 
     async def serve(self, queue: str, handler: Handler, *, at_once: int = 64) -> QueueService:
+        """Serve like `ZbusClient.serve`, at one broker. Raises RemoteError (404) if no broker has the queue."""
         consumer = TrackedConsumer(self, queue, (), None)
         await consumer.join()
         service = QueueService(consumer, handler, at_once)
@@ -210,7 +220,10 @@ class TrackedClient:
     async def create_queue(
         self, name: str, mode: int = QUEUE, token: str = "", *, start: str | int = "last", broker: str | None = None
     ) -> None:
-        """On the broker with the fewest queues, unless one has it; returns when the trackers know of it."""
+        """Create a queue on the broker that has it, otherwise on the one with the fewest queues.
+
+        Returns when the trackers know it, or after 5 s. Arguments and errors as of `ZbusClient.create_queue`.
+        """
         table = self.table
         fewest = [*self._maybe_having(name), *sorted(table, key=lambda address: (len(table[address]), address))]
         client = await self._first_reachable([broker] if broker else fewest)
@@ -221,11 +234,11 @@ class TrackedClient:
                     await self.changed()
 
     async def queues(self) -> list[QueueRow]:
-        """Of all brokers, as they last reported."""
+        """List the queues of all brokers, as last reported."""
         return [row for rows in self.table.values() for row in rows.values()]
 
     async def heartbeat(self) -> None:
-        """Returns when every broker in use has read what was sent to it."""
+        """Return when every broker in use has read everything sent to it."""
         for opening in list(self._opening.values()):
             await (await opening).heartbeat()
 
@@ -233,12 +246,12 @@ class TrackedClient:
 
     @property
     def table(self) -> Table:
-        """Of the trackers that are there; if none is, what was last known."""
+        """The table of all connected trackers; if none is connected, the last one known."""
         there = [each for each in self._followers if each.connected] or self._followers
         return {address: rows for follower in there for address, rows in follower.table.items()}
 
     async def changed(self) -> None:
-        """Wait until a tracker says something new."""
+        """Wait until a tracker sends a new table."""
         if self._changed is None:
             self._changed = asyncio.get_running_loop().create_future()
         await asyncio.shield(self._changed)
@@ -259,7 +272,7 @@ class TrackedClient:
         return {address: rows[queue] for address, rows in self.table.items() if queue in rows}
 
     def _having(self, queue: str) -> dict[str, QueueRow]:
-        """Raises RemoteError, as a broker without the queue would answer."""
+        """Brokers that have the queue. Raises RemoteError (404), as a broker would answer."""
         found = self._maybe_having(queue)
         if not found:
             raise RemoteError("404", f"MQ({queue}) Not Found")
@@ -274,7 +287,7 @@ class TrackedClient:
         return [await self._first_reachable(_by_load(found))]
 
     async def _first_reachable(self, addresses: list[str]) -> ZbusClient:
-        error = ConnectionLostError(str(self.address), "the tracker knows no broker")
+        error = ConnectionLostError(str(self.address), "no broker is known to the trackers")
         for address in addresses:
             try:
                 return await self.client_of(address)
@@ -283,7 +296,7 @@ class TrackedClient:
         raise error
 
     async def client_of(self, broker: str) -> ZbusClient:
-        """Opened when it is first needed. Raises ConnectionLostError, ConfigError."""
+        """The client of one broker, connected on first use. Raises ConnectionLostError, ConfigError."""
         opening = self._opening.get(broker)
         if opening is None:
             client = ZbusClient(parse_url(f"zbus://{broker}", {"zbus": 15555}), self._options)
@@ -295,7 +308,7 @@ class TrackedClient:
             raise
 
     def choose_source(self, queue: str) -> str:
-        """The broker to consume from. Raises RemoteError when none has the queue."""
+        """The broker to consume from. Raises RemoteError (404) if none has the queue."""
         found = self._having(queue)
         waiting = [(row.unconsumed_msg_count, address) for address, row in found.items() if row.unconsumed_msg_count]
         if waiting:
@@ -308,8 +321,10 @@ def _by_load(found: Mapping[str, QueueRow]) -> list[str]:
 
 
 class TrackedConsumer:
-    """A consumer whose broker may change. One that has been asked is never forgotten: it stays asked beside the new
-    one, and whatever comes first is the next message."""
+    """A consumer that may move between brokers, made by `TrackedClient.consume`.
+
+    Consumers that were armed at an earlier broker stay armed, so no message is lost; whichever arrives first is next.
+    """
 
     def __init__(self, client: TrackedClient, queue: str, topics: tuple[str, ...], broker: str | None) -> None:
         self.queue, self.topics = queue, topics
@@ -319,18 +334,18 @@ class TrackedConsumer:
         self._over = False
 
     async def join(self) -> None:
-        """Have a consumer at the broker that is best now. Raises RemoteError, ConnectionLostError."""
+        """Consume from the broker that is best now. Raises RemoteError, ConnectionLostError."""
         address = self._broker or self._client.choose_source(self.queue)
         for gone in [each for each in self._consumers if each not in self._client.table and each != address]:
             await self._consumers.pop(gone).close()
-        # A subscriber stays where it is: publishers go to every broker, and what waits elsewhere is not for it.
+        # A subscriber does not move: messages are published to every broker, so one is enough.
         if address in self._consumers or (self.topics and self._consumers):
             return
         client = await self._client.client_of(address)
         self._consumers[address] = await client.consume(self.queue, self.topics)
 
     async def get(self, timeout_s: float | None = None) -> Delivery | None:
-        """The next message; None when there will be none. After a TimeoutError the next caller gets what comes late.
+        """Wait for the next message; None at the end. After a TimeoutError a late message goes to the next call.
 
         Raises TimeoutError, RemoteError, ConnectionLostError.
         """
@@ -349,14 +364,14 @@ class TrackedConsumer:
         return self._came.popleft()
 
     async def _wait(self) -> None:
-        """Until a message comes, or the trackers say something new."""
+        """Wait until a message arrives or a tracker sends a new table."""
         loop = asyncio.get_running_loop()
         getting = {loop.create_task(self._take(address)) for address in self._consumers}
         changed = loop.create_task(self._client.changed())
         try:
             await asyncio.wait({*getting, changed}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            # To cancel is safe: a consumer keeps its question, and `_take` has put what came where it belongs.
+            # Cancelling is safe: a consumer stays armed, and `_take` has already queued a message that arrived.
             for task in (*getting, changed):
                 task.cancel()
             results = await asyncio.gather(*getting, changed, return_exceptions=True)
@@ -375,7 +390,7 @@ class TrackedConsumer:
             self._consumers.pop(address, None)
 
     async def close(self) -> None:
-        """May be repeated."""
+        """Close the consumers at all brokers. Idempotent."""
         self._over = True
         for consumer in list(self._consumers.values()):
             await consumer.close()

@@ -6,12 +6,11 @@
         async with await bus.consume("orders") as orders:
             order = await orders.get(timeout_s=1)
 
-Every verb names a queue, and queues are made on purpose: one that does not exist is refused with 404. A refusal is a
-RemoteError whose `reported` is the status and whose `text` is the body of the answer; so is the answer of a service
-that failed.
+Every call names a queue, which must have been created: otherwise it is refused with 404. A refusal is a RemoteError
+whose `reported` is the status and whose `text` is the body of the answer; so is the answer of a service that failed.
 
-Lost connections come back by themselves (`Options.reconnect`); consumers and services ask again. A publish or a request
-in flight at the loss raises ConnectionLostError: it may have been taken already, so the caller decides.
+A lost connection is reestablished (`Options.reconnect`), and consumers and services continue. A publish or a request in
+flight at the loss raises ConnectionLostError: the bus may have stored it, so it is not repeated; the caller decides.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from raceway.codec import zbus_client as codec
 from raceway.codec.zbus_client import Received
 from raceway.errors import ConnectionLostError, MalformedError, RemoteError
 
-# Kinds of queues, as bits of `mode`.
+# Modes of a queue, as bits.
 QUEUE, PUBSUB, TEMPORARY = 1, 2, 4
-# The broker sets no deadline of its own; this one is that of the other wires.
+# A zbus broker sets no deadline; this is the default of the other wires.
 DEFAULT_TIMEOUT_MS = 5000
 TICK_S = 0.05
 # Publishes of `publish_many` that are written together; two such blocks may be unacknowledged.
@@ -46,7 +45,7 @@ BLOCK = 4096
 
 
 class QueueRow(msgspec.Struct, frozen=True, rename="camel"):
-    """What a broker says of one queue."""
+    """A queue as its broker reports it."""
 
     name: str
     mode: int
@@ -59,10 +58,13 @@ class QueueRow(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def is_pubsub(self) -> bool:
+        """Whether this is a publish/subscribe queue."""
         return bool(self.mode & PUBSUB)
 
 
 class _Reply(OneAnswer[Received]):
+    """A call that fails for a status from 400 on."""
+
     __slots__ = ()
 
     def maybe_refusal(self, answer: Received) -> RemoteError | None:
@@ -70,6 +72,8 @@ class _Reply(OneAnswer[Received]):
 
 
 class _AnyReply(OneAnswer[Received]):
+    """A call that succeeds with any status."""
+
     __slots__ = ()
 
     def maybe_refusal(self, answer: Received) -> RemoteError | None:
@@ -77,6 +81,8 @@ class _AnyReply(OneAnswer[Received]):
 
 
 class _Replies(ManyAnswers[Received]):
+    """Publishes, each of which fails for a status from 400 on."""
+
     __slots__ = ()
 
     def maybe_refusal(self, answer: Received) -> RemoteError | None:
@@ -92,20 +98,20 @@ class ZbusClient:
         self._token, self._admin_token = options.token.encode(), options.admin_token.encode()
         self._line = Line(address, options, self._receive, _restore_nothing, self._lost)
         self._calls: Calls[Received] = Calls(lambda: asyncio.get_running_loop().time())
-        # Closed ones go by themselves.
+        # Weak references: a consumer that the user closed and dropped needs no entry here.
         self._users: WeakSet[Consumer | QueueService] = WeakSet()
         self._ticking: asyncio.TimerHandle | None = None
 
     # ---- life -------------------------------------------------------------------------------------------------------
 
     async def open(self) -> Self:
-        """Connect. Raises ConnectionLostError when no bus is there."""
+        """Connect. Raises ConnectionLostError if the bus is unreachable."""
         await self._line.open()
         self._tick()
         return self
 
     async def close(self) -> None:
-        """Consumers and services end, open calls fail. May be repeated."""
+        """End consumers and services, fail calls in flight, and disconnect. Idempotent."""
         if self._ticking is not None:
             self._ticking.cancel()
         await asyncio.gather(*(user.close() for user in list(self._users)))
@@ -120,12 +126,12 @@ class ZbusClient:
 
     @property
     def reconnects(self) -> int:
-        """How often the connection was lost and came back."""
+        """Number of times the connection was lost and reestablished."""
         return self._line.reconnects
 
     @property
     def unmatched(self) -> int:
-        """Answers nobody waited for any more."""
+        """Number of answers whose call was no longer waiting."""
         return self._calls.unmatched
 
     # ---- producing --------------------------------------------------------------------------------------------------
@@ -139,9 +145,10 @@ class ZbusClient:
         headers: Mapping[str, str] | None = None,
         confirm: bool = True,
     ) -> None:
-        """Into a queue; `topic` says to which subscribers of a publish/subscribe queue.
+        """Put a message into a queue. `topic` selects the subscribers of a publish/subscribe queue.
 
-        With `confirm` it returns when the bus has stored the message. Raises RemoteError.
+        With `confirm`, returns when the bus has stored the message. Raises RemoteError (404: no such queue, 403: wrong
+        token), RequestTimeoutError, ConnectionLostError.
         """
         (msgid,) = fresh_ids(1)
         message = codec.produce(
@@ -156,10 +163,10 @@ class ZbusClient:
     async def publish_many(
         self, queue: str, payloads: Iterable[Payload], *, topic: str | None = None, confirm: bool = True
     ) -> int:
-        """In order, many at a time; gives their number.
+        """Publish many messages in order and return their number.
 
-        A refusal does not keep the rest from being sent: the first one is raised when all were answered. A lost
-        connection ends it at once.
+        A refusal does not stop the rest: the first one is raised when all are answered. ConnectionLostError and
+        RequestTimeoutError are raised at once.
         """
         count, unsettled = 0, Unsettled()
         for part in parts(payloads, BLOCK):
@@ -194,9 +201,9 @@ class ZbusClient:
     # ---- consuming --------------------------------------------------------------------------------------------------
 
     async def consume(self, queue: str, topics: Iterable[str] = ()) -> Consumer:
-        """Take messages from a queue, one when one is wanted. It has a connection of its own.
+        """Return a consumer of a queue, which has its own connection and takes one message at a time.
 
-        `topics` are for a publish/subscribe queue (`*`: all); what is published from now on is received then. Raises
+        `topics` are for a publish/subscribe queue (`*`: all); messages published from now on are received. Raises
         RemoteError, ConnectionLostError.
         """
         consumer = Consumer(self.address, self._options, queue, tuple(topics))
@@ -214,9 +221,11 @@ class ZbusClient:
         timeout_ms: int | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> bytes:
-        """The answer of whoever serves the queue. Raises RemoteError if it failed, RequestTimeoutError if none came.
+        """Send a request to the consumer of a queue and return the payload of its answer. `timeout_ms` defaults to
+        5000.
 
-        A request that nobody takes waits in the queue, also beyond its deadline.
+        A request that no consumer takes stays in the queue, even after its timeout. Raises RemoteError if the service
+        failed or the queue does not exist, RequestTimeoutError, ConnectionLostError.
         """
         (msgid,) = fresh_ids(1)
         message = codec.request(
@@ -232,10 +241,11 @@ class ZbusClient:
         return (await self._ask(_Reply(queue, deadline), msgid, message)).body
 
     async def serve(self, queue: str, handler: Handler, *, at_once: int = 64) -> QueueService:
-        """Answer requests, up to `at_once` at a time.
+        """Answer requests from a queue, up to `at_once` at the same time.
 
-        `handler` takes a Delivery and gives the answer's payload, at once or awaited. An exception becomes an answer
-        with status 500; a RemoteError says which status and text. Raises RemoteError (404: no such queue).
+        `handler` takes a Delivery and returns the payload of the answer; it may be a coroutine function. An exception
+        becomes an answer with status 500; a RemoteError sets status and text. Raises RemoteError (404: no such queue),
+        ConnectionLostError.
         """
         consumer = Consumer(self.address, self._options, queue, ())
         service = QueueService(await consumer.open(armed=True), handler, at_once)
@@ -245,11 +255,11 @@ class ZbusClient:
     # ---- the broker itself ------------------------------------------------------------------------------------------
 
     async def create_queue(self, name: str, mode: int = QUEUE, token: str = "", *, start: str | int = "last") -> None:
-        """A repeat for a queue of the same kind changes nothing, its token included. Raises RemoteError (400: it is of
-        the other kind).
+        """Create a queue. A queue of the same kind that exists is left unchanged, including its token.
 
-        One that is new begins at `start` of its topic: `first`, `last`, an offset, or a time such as
-        2026-01-31T12:00:00Z. Only Raceway knows of it; a publish/subscribe queue has no beginning.
+        `mode`: QUEUE or PUBSUB, plus TEMPORARY. `start`: where in its topic a new queue begins: `first`, `last`, an
+        offset, or a time such as 2026-01-31T12:00:00Z. Only Raceway supports it, and not for publish/subscribe queues.
+        Raises RemoteError (400: a queue of the other kind exists).
         """
         wanted = {"mqName": name, "mqMode": mode, "accessToken": token}
         if start != "last":
@@ -257,6 +267,7 @@ class ZbusClient:
         await self._administrate(b"create_mq", msgspec.json.encode(wanted))
 
     async def queues(self) -> list[QueueRow]:
+        """List the queues of the broker. Raises RemoteError, MalformedError if the answer has no table of queues."""
         answer = await self._administrate(b"data")
         try:
             table = msgspec.json.decode(answer.body)["mqTable"]
@@ -265,7 +276,7 @@ class ZbusClient:
             raise MalformedError(f"the bus answered without a table of queues: {error}") from error
 
     async def heartbeat(self) -> None:
-        """Is the bus there? Returns if so, and everything sent before has been read."""
+        """Return when the bus has read everything sent so far. Raises RequestTimeoutError, ConnectionLostError."""
         (msgid,) = fresh_ids(1)
         await self._ask(_AnyReply("", self._deadline()), msgid, codec.admin(NO_METHOD, msgid))
 
@@ -303,7 +314,7 @@ class ZbusClient:
 
 
 async def _restore_nothing(link: Link) -> None:
-    """A connection that only produces and asks leaves nothing behind at the broker."""
+    """Do nothing after a reconnect: the broker keeps no state of a connection that only produces and requests."""
 
 
 def _bytes(text: str | None) -> bytes | None:

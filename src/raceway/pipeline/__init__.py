@@ -1,9 +1,9 @@
-"""From the journal, and from captured traffic, into tables. Another process than the bus: they meet only on disk.
+"""Tables from the journal and from captured traffic. Runs in its own process and meets the bus only on disk.
 
     import raceway.pipeline
     raceway.pipeline.register(spark)
 
-is needed only where Spark does not find `pyspark_raceway` by itself (a session older than the installation).
+is needed only if Spark does not find `pyspark_raceway` by itself (a session older than the installation).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("raceway")` known to a session, classic or Connect. A repeat does nothing."""
+    """Register `format("raceway")` with a session, classic or Connect. Idempotent."""
     from raceway.pipeline.source import JournalSource
 
     spark.dataSource.register(JournalSource)

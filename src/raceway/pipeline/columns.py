@@ -1,8 +1,8 @@
-"""The columns of the bronze tables, for Arrow and for Spark, and how rows of the journal become rows of bronze.
+"""Columns of the bronze tables for Arrow and Spark, and the conversion of journal rows to bronze rows.
 
-`bronze.messages` is the journal's own schema with two columns more: `source`, because captures are imported into the
-same table, and `time`, which is `time_us` as a timestamp. Lists and maps are empty, never NULL: NULL ones take time
-that grows with the square of the batch when Spark hands them to Python.
+`bronze.messages` has the journal's schema and two more columns: `source`, because captures are imported into the same
+table, and `time`, which is `time_us` as a timestamp. Lists and maps are empty, never NULL: Spark's conversion of NULL
+ones to Python takes time quadratic in the size of the batch.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _SQL_NAMES = {
 
 
 def ddl(schema: pa.Schema) -> str:
-    """The schema as Spark's SQL writes it."""
+    """The schema in Spark's DDL syntax."""
     return ", ".join(f"`{field.name}` {sql_type(field.type)}" for field in schema)
 
 
@@ -68,13 +68,13 @@ def sql_type(kind: pa.DataType) -> str:
 
 
 def journal_columns(columns: Sequence[str]) -> list[str]:
-    """The columns of the journal that these columns of bronze are made of."""
+    """Journal columns from which these bronze columns are computed."""
     made_of = {"source": "sequence", "time": "time_us"}
     return list(dict.fromkeys(made_of.get(name, name) for name in columns))
 
 
 def as_bronze(batch: pa.RecordBatch, columns: Sequence[str]) -> pa.RecordBatch:
-    """These columns of bronze, from rows of the journal that have `journal_columns(columns)`."""
+    """Compute these bronze columns from journal rows that have `journal_columns(columns)`."""
     schema = pa.schema([BRONZE.field(name) for name in columns])
     return pa.RecordBatch.from_arrays([_bronze_column(batch, name) for name in columns], schema=schema)
 

@@ -1,13 +1,13 @@
-"""Many small parts of a bronze table into few: live batches are small, and readers open every file.
+"""Merging small parts of a bronze table: live batches are small, and readers open every file.
 
-Neighbouring parts are copied into one, which then takes their place. For a moment the rows are in no part, never in
-two. An *intent* file says what was going on, so that the next start finishes it after a crash:
+Adjacent parts are copied into one that replaces them. For a moment the rows are in no part, but never in two. An
+*intent* file records the operation, so that the next start completes it after a crash:
 
-    1  the merged folder lies complete in `compacting`          no intent: it is thrown away
-    2  the intent is written                                    from here on it is finished, whatever happens
+    1  the merged folder lies complete in `compacting`          no intent: it is deleted
+    2  the intent is written                                    from here on it will be completed
     3  the old parts are moved out, the merged one in, the notes joined, the intent removed
 
-Only parts that the same tables have seen are merged: what one of them has not seen stays unseen as a whole.
+Only parts that the same tables have processed are merged, so that a merged part is processed as a whole or not at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from raceway.pipeline.notes import Note
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 from raceway.pipeline.tables import BRONZE_DDL, MESSAGES
 
-# A part of this many rows is large enough; a bulk run writes such ones by itself.
+# Rows of a part that is not merged any more; a bulk run writes parts of this size itself.
 FULL_ROWS = 1_000_000
 _INTENT = "intent.json"
 
@@ -46,11 +46,11 @@ class Intent(msgspec.Struct, frozen=True):
     table: str
     old: list[str]
     new: str
-    note: Note  # of the merged part: the notes of the old ones may be gone when this is read
+    note: Note  # of the merged part: the notes of the old ones may have been deleted when this is read
 
 
 def compact(lake: Lake, full_rows: int = FULL_ROWS) -> list[Compacted]:
-    """Merge neighbouring parts of the bronze tables up to `full_rows`. The caller holds the lock of the folder."""
+    """Merge adjacent parts of the bronze tables up to `full_rows`. The caller holds the lock of the folder."""
     done = []
     for table in BRONZE_DDL:
         before = len(lake.parts(table))
@@ -63,12 +63,12 @@ def compact(lake: Lake, full_rows: int = FULL_ROWS) -> list[Compacted]:
 
 
 def small_parts(lake: Lake, full_rows: int) -> int:
-    """Parts of `bronze.messages` that could be merged with a neighbour."""
+    """Number of parts of `bronze.messages` that could be merged with a neighbour."""
     return sum(len(group) for group in _groups(lake, MESSAGES, full_rows))
 
 
 def _groups(lake: Lake, table: str, full_rows: int) -> Iterator[list[str]]:
-    """Runs of two or more parts of the journal, seen by the same tables, that make one full part at most."""
+    """Runs of two or more journal parts, processed by the same tables, that together are at most one full part."""
     group: list[str] = []
     rows, seen = 0, frozenset[str]()
     for part in [part for part in lake.parts(table) if maybe_positions(part)]:
@@ -96,7 +96,7 @@ def _merge(lake: Lake, table: str, old: Sequence[str]) -> None:
 
 
 def finish(lake: Lake) -> None:
-    """Complete what was begun, or throw away what was not yet decided. At each start, before anything is swept."""
+    """Complete or discard an interrupted merge. Runs at each start, earlier than the sweep of staging."""
     folder = _folder(lake)
     if not folder.is_dir():
         return
@@ -132,7 +132,7 @@ def _copy(lake: ParquetLake, intent: Intent, target: Path) -> None:
 
 
 def _merge_links(lake: Lake, intent: Intent, folder: Path) -> None:
-    """What parts handed on stays with the rows: the links of all of them, under the new name."""
+    """Merge the links of several parts under the new name: they belong to the rows."""
     for links in _link_folders(lake, intent.table):
         tables = [pq.read_table(file) for part in intent.old if (file := links / f"{part}.parquet").exists()]
         if tables:

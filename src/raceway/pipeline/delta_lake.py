@@ -1,8 +1,8 @@
-"""The tables as Delta Lake tables: for object stores, where renaming a folder is not atomic, and for their history.
+"""Tables in Delta Lake format: for object stores, where renaming a folder is not atomic, and for table history.
 
-Every change is one transaction of one table. An append carries the transaction id `raceway:<table>` and the end of its
-range as version: Delta itself skips a version it has seen, besides the table's own end. Parts and buckets are values of
-a partition column, replaced by `replaceWhere`.
+Every change is one transaction of one table. An append has the transaction id `raceway:<table>` and the end of its
+range as version: Delta skips a version that is already applied, in addition to the check of the table's end. Parts and
+buckets are values of a partition column, replaced with `replaceWhere`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from raceway.pipeline.tables import Derived
 
 
 class DeltaLake(Lake):
-    """Tables anywhere Spark can write to."""
+    """Tables in any location that Spark can write to."""
 
     def __init__(self, spark: SparkSession, folders: Folders) -> None:
         super().__init__(spark, folders)
         self._parts: dict[str, list[str]] = {}
 
     def exists(self, table: str) -> bool:
-        """Whether there was a first transaction: a killed one leaves folders, which are no table yet."""
+        """Whether the table has a first transaction; a killed one leaves only folders."""
         commits, files = self._path(f"{self.folders.table(table)}/_delta_log/*.json")
         return bool(len(files.globStatus(commits) or []))
 
@@ -73,7 +73,7 @@ class DeltaLake(Lake):
         return {row[0]: Written(row[1], row[2]) for row in facts}
 
     def merge(self, table: str, old: Sequence[str], new: str) -> None:
-        """Give the rows of some parts the name of one."""
+        """Rename some parts to one."""
         rows = self.frame(table, old).drop("part").withColumn(key_of(table), F.lit(new)).coalesce(1)
         self._overwrite(table, [*old, new], rows)
 
@@ -95,7 +95,7 @@ class DeltaLake(Lake):
         return self.spark.read.format("delta").load(self.folders.table(table))
 
     def _path(self, path: str) -> tuple[Any, Any]:
-        """A path and its file system, as objects of the JVM: only Spark knows how to reach an object store."""
+        """A path and its file system as JVM objects: only Spark has access to an object store."""
         assert self.spark._jvm is not None
         found = self.spark._jvm.org.apache.hadoop.fs.Path(path)
         return found, found.getFileSystem(self.spark._jsc.hadoopConfiguration())

@@ -1,18 +1,18 @@
-"""Where the pipeline keeps what: every path under DATA/pipeline.
+"""Layout of DATA/pipeline.
 
-    tables/bronze/messages/range=<first>-<last>/      appended, a folder per batch; `range=import-<sha256>` per capture
+    tables/bronze/messages/range=<first>-<last>/      a folder per batch; `range=import-<sha256>` per capture
     tables/bronze/rejected/range=…/                   the same names, where there are rows
-    tables/silver/…/bucket=<bucket>/data.parquet      replaced as a whole, one file each; gold likewise
-    staging/                                          files that are not part of a table yet; swept at each start
-    notes/  links/  active/                           what is known of parts and buckets (see `notes`, `recompute`)
-    schemas.json                                      every schema version the bus has had (see `schema_book`)
-    checkpoint/v1/                                    Spark's own; may be deleted, the tables say where to go on
-    version  journal  format                          of the tables (`registry`); whose journal they are made from; how
-                                                      they are kept, told before the first file: a run that was killed
-                                                      may have left files of either kind
-    progress.json  lock  log/  spark/                 for people and other processes; log4j file, Spark's scratch
+    tables/silver/…/bucket=<bucket>/data.parquet      one file per bucket, replaced atomically; gold, too
+    staging/                                          files not yet in a table; deleted at each start
+    notes/  links/  active/                           metadata of parts and buckets (see `notes`, `recompute`)
+    schemas.json                                      all schema versions the bus has had (see `schema_book`)
+    checkpoint/v1/                                    Spark's; may be deleted: a run continues from the tables
+    version  journal  format                          version of the tables (`registry`), identity of their journal, and
+                                                      their format, written earlier than the first file: a killed run
+                                                      may leave files of either format
+    progress.json  lock  log/  spark/                 progress, lock, log4j file, Spark's temporary files
 
-Staging lies outside every table, because readers walk into folders of any name.
+Staging is outside of every table, because readers search folders of any name.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Literal
 
-# Of the streaming query and what it hands to `foreachBatch`; a change that an old checkpoint would not understand
-# takes the next number, and the tables' end decides where the new one begins.
+# Version of the streaming query and of what it passes to `foreachBatch`. A change that is incompatible with an old
+# checkpoint needs the next number; the new checkpoint begins at the end of the tables.
 CHECKPOINT_VERSION = 1
 
 
 class Folders:
-    """The paths of one data folder. `tables` may lie elsewhere."""
+    """The paths of one data folder. `tables` may be elsewhere."""
 
     def __init__(self, data: str | Path, tables: str | None = None) -> None:
-        # Spark resolves relative paths in its own processes, which may run elsewhere.
+        # Spark resolves relative paths in its own processes, which may have another working directory.
         self.data = Path(data).absolute()
         self.root = self.data / "pipeline"
         self.tables = (tables or str(self.root / "tables")).removeprefix("file://").rstrip("/")
@@ -53,6 +53,6 @@ class Folders:
 
 
 def maybe_kept_format(folders: Folders) -> Literal["parquet", "delta"] | None:
-    """How the tables of this folder are kept; None when there are none."""
+    """The format of the tables of this folder; None if there are none."""
     told = folders.format.read_text("utf-8", "replace").strip() if folders.format.is_file() else ""
     return "delta" if told == "delta" else "parquet" if told == "parquet" else None

@@ -1,12 +1,11 @@
-"""The one streaming query: each batch into `bronze.messages`, then every other table brought up to date.
+"""The streaming query: append each batch to `bronze.messages`, then update every other table.
 
-Spark hands a batch to `foreachBatch` and remembers offsets in its checkpoint. It may hand the same batch twice, or
-another cut of it: after a crash, after files of the checkpoint were lost, after the checkpoint was deleted. Nothing
-here relies on it. `Lake.append_batch` takes what is behind the table's end, `recompute.refresh` does what no note calls
-done.
+Spark passes batches to `foreachBatch` and keeps offsets in its checkpoint. It may pass the same batch twice, or with
+other borders: after a crash, or after its checkpoint was damaged or deleted. The results do not depend on it:
+`Lake.append_batch` takes only rows after the table's end, and `recompute.refresh` does what no note marks as done.
 
-A run that is far behind takes several batches in before it computes: a bucket is then computed once, not with each
-batch that touches it, and the rows are the same.
+A run with a large backlog appends several batches per update of the other tables: a bucket is then computed once
+instead of with each batch that touches it, with the same result.
 """
 
 from __future__ import annotations
@@ -41,16 +40,16 @@ from raceway.pipeline.scan import Gap
 from raceway.pipeline.spark import cores, said_by_us
 from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
 
-# How often a waiting run looks whether it shall stop, and writes its progress.
+# Interval at which an idle run checks for a stop and writes its progress.
 _LOOK_S = 0.25
 _PROGRESS_S = 2.0
-# So many rows may wait for the other tables, as long as a whole batch is waiting behind them.
+# Rows that may be in bronze only, as long as another full batch is waiting.
 AHEAD_ROWS = 16 * BUCKET_ROWS
 
 
 @dataclass(frozen=True)
 class Order:
-    """What a run shall do."""
+    """Parameters of a run."""
 
     settings: config.Pipeline
     once: bool = False
@@ -59,8 +58,10 @@ class Order:
 
 
 class Job:
-    """One run over the tables of a data folder. `told` hears of each batch and each time the run is idle, `stepped` of
-    each table that a batch has brought up to date."""
+    """A run over the tables of a data folder.
+
+    `told` is called after each batch and whenever the run is idle, `stepped` for each table that was updated.
+    """
 
     def __init__(
         self,
@@ -74,11 +75,11 @@ class Job:
         self.progress = Progress(pid=0, format=order.settings.format, started_us=progress.now_us())
         self._failure: BaseException | None = None
         self._ahead_rows = 0  # in bronze, not in the other tables
-        self._lost: list[Gap] = []  # not noted yet: a batch that is lost as a whole makes no part
+        self._lost: list[Gap] = []  # not in a note yet: a batch that is lost as a whole has no part
         self._reader = Reader(lake.folders.data)
 
     def run(self) -> Progress:
-        """Until all is done (`once`), or until `stopping` is set. PipelineError, JournalError say what is wrong."""
+        """Run until all is done (`once`) or `stopping` is set. Raises PipelineError, JournalError."""
         self.lake.folders.root.mkdir(parents=True, exist_ok=True)
         lock = FolderLock(self.lake.folders.root)
         try:
@@ -109,15 +110,15 @@ class Job:
         self.lake.sweep()
         check_version(self.lake)
         self._tell("starting")
-        refresh(self.lake, self.order.tables)  # what the run before did not finish
+        refresh(self.lake, self.order.tables)  # left over from an interrupted run
 
     def _check_end(self) -> None:
         end, committed = self.lake.end(), self._reader.committed()
         if end > committed + 1:
             raise PipelineError(
                 f"the tables hold positions up to {end - 1}, the journal ends at {committed}: is "
-                f"{self.lake.folders.data} the folder they were made from? If the journal was begun anew, remove the "
-                "folder `pipeline` in it"
+                f"{self.lake.folders.data} the folder they were computed from? If it holds a new journal, remove "
+                "the folder `pipeline` in it"
             )
 
     def _start(self) -> StreamingQuery:
@@ -128,7 +129,7 @@ class Job:
             "failOnDataLoss": str(not self.order.accept_loss).lower(),
             "maxRecordsPerTrigger": str(settings.max_records),
             "maxBytesPerTrigger": str(settings.max_bytes),
-            # A batch that ends within a bucket makes the next one compute that bucket again.
+            # Batches end at bucket borders where possible: otherwise the next one computes the last bucket again.
             "alignTo": str(BUCKET_ROWS),
             "numPartitions": str(settings.partitions or cores(settings.master)),
         }
@@ -147,7 +148,7 @@ class Job:
 
     def _follow(self, query: StreamingQuery) -> None:
         told_at = 0.0
-        while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # parts of a second are fine
+        while not query.awaitTermination(_LOOK_S):  # type: ignore[arg-type]  # fractions of a second are accepted
             if self.stopping.is_set():
                 query.stop()
                 break
@@ -159,7 +160,8 @@ class Job:
             raise failure
 
     def _batch(self, frame: DataFrame, number: int) -> None:
-        """Called by Spark in a thread of its own; what goes wrong is kept as it is, not as Spark's text of it."""
+        """Process one batch; called by Spark in its own thread. Keeps the original exception, which Spark would convert
+        to text."""
         try:
             self._take(frame, number)
         except BaseException as error:
@@ -192,7 +194,7 @@ class Job:
         return self._ahead_rows < AHEAD_ROWS and waiting >= self.order.settings.max_records
 
     def _compute(self, batch: Batch) -> None:
-        """Every other table, for this batch and those before it that have waited."""
+        """Update every other table for this batch and earlier ones that were deferred."""
         began = time.monotonic()
 
         def done(name: str, seconds: float) -> None:
@@ -205,7 +207,8 @@ class Job:
         batch.seconds += time.monotonic() - began
 
     def _append(self, staged: list[Staged]) -> None:
-        """The note first: a note of a part that never came is dropped, a part without note has lost what was lost."""
+        """Append a batch, writing its note first: a note without a part is dropped, a part without a note loses its
+        record of gaps."""
         end = self.lake.end()
         lo, hi = max(end, min(each.lo for each in staged)), max(each.hi for each in staged)
         self._lost += [(first, last) for each in staged for first, last in json.loads(each.gaps) if last >= end]
@@ -219,7 +222,7 @@ class Job:
             self._lost = []
 
     def _compact(self) -> None:
-        """A bucket that is computed again reads every part that feeds it: they must not become thousands."""
+        """Merge small parts: a recomputed bucket reads every part that feeds it, so they must not become thousands."""
         limit = self.order.settings.compact_parts
         if limit and compaction.small_parts(self.lake, BUCKET_ROWS) >= limit:
             compaction.compact(self.lake, BUCKET_ROWS)
@@ -237,7 +240,7 @@ class Job:
         self._told(told)
 
     def _explained(self, error: Exception) -> RacewayError:
-        """Our own error if one of ours is behind it, else the first line of Spark's."""
+        """The RacewayError that caused a failure, otherwise a PipelineError with the first line of Spark's."""
         for found in (self._failure, error):
             if isinstance(found, RacewayError):
                 return found
@@ -246,13 +249,13 @@ class Job:
                 return PipelineError(_with_way_out(text))
         cause = self._failure or error
         first = (str(cause).strip().splitlines() or [type(cause).__name__])[0]
-        return PipelineError(f"Spark gave up: {first}; see {self.lake.folders.log / 'spark.log'}")
+        return PipelineError(f"Spark failed: {first}; see {self.lake.folders.log / 'spark.log'}")
 
 
 def _with_way_out(text: str) -> str:
     return text.replace(
-        "with the option failOnDataLoss set to false reading goes on behind them",
-        "`raceway pipeline run --accept-loss` notes the loss and goes on behind it",
+        "set the option failOnDataLoss to false to skip them",
+        "`raceway pipeline run --accept-loss` records the loss and continues after it",
     )
 
 
@@ -270,7 +273,7 @@ def lost_rows(lake: Lake) -> int:
 
 
 def check_version(lake: Lake) -> None:
-    """Tables that another release computed in another way are computed anew."""
+    """Delete tables that another release computed differently, so that they are recomputed."""
     file = lake.folders.version
     known = (maybe_read_file(Files(), file) or b"").decode().strip()
     if known != str(registry.VERSION):
@@ -281,7 +284,7 @@ def check_version(lake: Lake) -> None:
 
 
 def check_identity(lake: Lake) -> None:
-    """The tables belong to one journal: another one's positions mean other rows."""
+    """Raise PipelineError if the tables were computed from another journal, whose positions mean other rows."""
     identity = maybe_read_identity(Files(), lake.folders.data)
     if identity is None:
         return
@@ -291,6 +294,6 @@ def check_identity(lake: Lake) -> None:
         write_file(Files(), file, identity.source.encode())
     elif known != identity.source:
         raise PipelineError(
-            f"the tables in {lake.folders.root} were made from another journal ({known}) than the one in "
-            f"{lake.folders.data} ({identity.source}): remove that folder to begin anew"
+            f"the tables in {lake.folders.root} were computed from another journal ({known}) than the one in "
+            f"{lake.folders.data} ({identity.source}): remove that folder to start again"
         )

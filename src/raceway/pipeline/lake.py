@@ -1,14 +1,14 @@
-"""The tables on disk as Parquet, changed so that every reader is right at every moment.
+"""The tables as Parquet files, changed atomically, so that readers always see a consistent state.
 
-Readers are Spark, DuckDB, pyarrow, and whatever else opens a folder of Parquet files without asking us. Hence
+Readers are Spark, DuckDB, pyarrow, and any other program that opens a folder of Parquet files. Hence
 
 - a batch of bronze is staged outside the table and appears by renaming one folder. **The table's own end decides what
-  is new**, not the number of a batch and not Spark's checkpoint: rows below it are cut off, so that a batch that comes
-  again, whole or with other borders, changes nothing;
-- a bucket of any other table is one file of fixed name, replaced by renaming a file over it. With two files, or with
-  new names, readers saw mixtures or lost the file under their hands.
+  is new**, not the number of a batch and not Spark's checkpoint: rows below it are dropped, so that a repeated batch,
+  whole or with other borders, is a no-op;
+- a bucket of any other table is one file with a fixed name, replaced by renaming a file over it. With two files, or
+  with new names, readers would see mixtures or miss a file that they had listed.
 
-Files and folders are synced before they are renamed: after a power failure, too, a table holds whole batches.
+Files and folders are synced and then renamed, so that a table holds whole batches after a power failure, too.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ BRONZE_SCHEMAS = {MESSAGES: BRONZE, REJECTED_MESSAGES: REJECTED}
 
 
 class Staged(NamedTuple):
-    """A file of bronze rows that lies in staging, as the source tells of it: positions `lo` to `hi`."""
+    """A file of bronze rows in staging, with positions `lo` to `hi`, as reported by the source."""
 
     file: str
     lo: int
@@ -57,7 +57,7 @@ class Staged(NamedTuple):
 
 
 class Written(NamedTuple):
-    """A bucket as it was written."""
+    """A bucket that was written."""
 
     rows: int
     due_us: int | None
@@ -68,18 +68,18 @@ def range_name(lo: int, hi: int) -> str:
 
 
 def maybe_positions(part: str) -> tuple[int, int] | None:
-    """First and last position of a part that came from the journal."""
+    """First and last position of a journal part; None for a capture."""
     first, _, last = part.partition("-")
     return (int(first), int(last)) if first.isdigit() and last.isdigit() else None
 
 
 def key_of(table: str) -> str:
-    """What the folders of a table are named by."""
+    """Name of the partition column of a table."""
     return "range" if table in BRONZE_DDL else "bucket"
 
 
 class Lake(ABC):
-    """The tables of one data folder. One process changes them at a time (see `jobs`)."""
+    """The tables of one data folder. Only one process may change them at a time (see `jobs`)."""
 
     def __init__(self, spark: SparkSession | None, folders: Folders) -> None:
         self._spark, self.folders = spark, folders
@@ -89,44 +89,44 @@ class Lake(ABC):
 
     @property
     def spark(self) -> SparkSession:
-        assert self._spark is not None, "this lake was opened to look at files only"
+        assert self._spark is not None, "these tables were opened without a Spark session"
         return self._spark
 
     @abstractmethod
     def parts(self, table: str) -> list[str]:
-        """The parts a table has, in order."""
+        """The parts of a table, in order."""
 
     @abstractmethod
     def frame(self, table: str, parts: Sequence[str] | None = None) -> DataFrame:
         """Rows of these parts, or of all, with the column `part`."""
 
     def arrow(self, table: str, part: str, columns: Sequence[str]) -> pa.Table:
-        """Columns of one part in memory; no rows if it is not there."""
+        """Columns of one part in memory; no rows if the part does not exist."""
         return self.frame(table, [part]).select(*columns).toArrow()
 
     @abstractmethod
     def append(self, table: str, part: str, files: Sequence[Path]) -> None:
-        """Add a part to a bronze table: all of these files or nothing. They are moved or removed."""
+        """Add a part to a bronze table from files, atomically. The files are moved or removed."""
 
     @abstractmethod
     def drop(self, table: str, part: str) -> None:
-        """Remove a part of a bronze table; nothing happens if it is not there."""
+        """Remove a part of a bronze table. A no-op if it does not exist."""
 
     @abstractmethod
     def replace(self, table: Derived, buckets: Iterable[str], rows: DataFrame) -> dict[str, Written]:
-        """Put the rows, which have a column `bucket`, in place of what these buckets held."""
+        """Replace the contents of these buckets with rows, which have a column `bucket`."""
 
     @abstractmethod
     def remove(self, table: str) -> None:
         """Remove all rows of a table."""
 
     def end(self) -> int:
-        """The first position that is not in `bronze.messages`; 0 when it holds nothing of the journal."""
+        """The first position that is not in `bronze.messages`; 0 if it holds no rows of the journal."""
         found = [maybe_positions(part) for part in self.parts(MESSAGES)]
         return max((positions[1] + 1 for positions in found if positions), default=0)
 
     def append_batch(self, staged: Iterable[Staged]) -> str | None:
-        """Add what is new of a batch to `bronze.messages`; the part, or None when nothing is."""
+        """Add the new rows of a batch to `bronze.messages`; return the part, or None if there are none."""
         files = sorted(staged, key=lambda each: each.lo)
         end = self.end()
         new = [_trimmed(each, end) for each in files if each.hi >= end and each.rows]
@@ -138,7 +138,7 @@ class Lake(ABC):
         return part
 
     def has_capture(self, capture: str) -> bool:
-        """Whether a file was imported. Delta keeps no part without rows: there the note stands for it."""
+        """Whether a file was imported. Delta has no parts without rows, so there the note decides."""
         part = IMPORT_PART + capture
         note = self.notes.of(MESSAGES, part)
         return part in self.parts(MESSAGES) or (bool(note.source) and not note.rows)
@@ -146,10 +146,11 @@ class Lake(ABC):
     def append_capture(
         self, capture: str, messages: Sequence[Path], rejected: Sequence[Path], wire: str = "", path: str = ""
     ) -> bool:
-        """Add an imported file, named by its SHA-256, from files in staging; False when it is there already.
+        """Add an imported file, identified by its SHA-256, from files in staging; return False if it is already
+        imported.
 
-        `bronze.messages` comes last and always gets a part, be it an empty one: that is what tells a file imported
-        before from one whose import was killed half-way. What such a one left, perhaps read as another wire, goes.
+        `bronze.messages` is written last and always gets a part, even an empty one: it distinguishes an imported file
+        from an interrupted import, whose remains are removed first.
         """
         if self.has_capture(capture):
             return False
@@ -173,16 +174,16 @@ class Lake(ABC):
         return file
 
     def links(self, table: str, parts: Sequence[str] | None = None) -> DataFrame | None:
-        """What `carry` of a table left beside these parts of bronze, or beside all."""
+        """The links that `carry` of a table stored for these parts of bronze, or for all."""
         folder = self.folders.links / table
         names = [path.stem for path in sorted(folder.glob("*.parquet"))] if parts is None else parts
         files = [str(file) for part in names if (file := folder / f"{part}.parquet").exists()]
         return self.spark.read.parquet(*files) if files else None
 
     def by_bucket(self, rows: DataFrame, buckets: Sequence[str]) -> DataFrame:
-        """The rows of these buckets, each bucket in a partition of its own while there are not too many.
+        """Partition rows by bucket, one bucket per partition while there are not too many.
 
-        Spark would hash their names: with few buckets that puts several into one partition, and cores wait.
+        Spark would hash the names, which puts several of few buckets into one partition and leaves cores idle.
         """
         count = min(len(buckets), _MOST_PARTITIONS)
         keys = self._partition_keys(count)
@@ -191,7 +192,7 @@ class Lake(ABC):
         return wanted.repartition(count, "slot").drop("slot")
 
     def _partition_keys(self, count: int) -> list[int]:
-        """Numbers that Spark's hash partitioning sends to partition 0, 1, …"""
+        """Numbers that Spark's hash partitioning maps to partitions 0, 1, …"""
         if count not in self._keys:
             hashed = self.spark.range(64 * count).select("id", F.pmod(F.hash("id"), F.lit(count))).collect()
             found = {partition: key for key, partition in reversed(hashed)}
@@ -199,13 +200,13 @@ class Lake(ABC):
         return self._keys[count]
 
     def stage(self, name: str) -> Path:
-        """A new folder in staging. Names are unique: workers of a killed driver may still be writing to old ones."""
+        """Create a folder in staging. Names are unique: workers of a killed driver may still write to old ones."""
         folder = self.folders.staging / f"{name}-{uuid.uuid4().hex}"
         folder.mkdir(parents=True)
         return folder
 
     def sweep(self) -> None:
-        """Remove what earlier runs left in staging."""
+        """Remove leftovers of earlier runs from staging."""
         shutil.rmtree(self.folders.staging, ignore_errors=True)
         self.folders.staging.mkdir(parents=True, exist_ok=True)
 
@@ -222,7 +223,7 @@ def _last_us(footer: pq.FileMetaData) -> int:
 
 
 def _trimmed(staged: Staged, end: int) -> Staged:
-    """Without rows below `end`."""
+    """Drop rows below `end`."""
     if staged.lo >= end:
         return staged
     rows = pq.read_table(staged.file, schema=BRONZE, filters=pc.field("sequence") >= end)
@@ -232,7 +233,7 @@ def _trimmed(staged: Staged, end: int) -> Staged:
 
 
 class ParquetLake(Lake):
-    """Tables as folders of Parquet files on a disk or a file system whose rename is atomic."""
+    """Tables as folders of Parquet files, on a file system with atomic rename."""
 
     def path(self, table: str) -> Path:
         return Path(self.folders.table(table))
@@ -257,14 +258,14 @@ class ParquetLake(Lake):
         return reader.parquet(*map(str, paths)).withColumnRenamed(key, "part")
 
     def arrow(self, table: str, part: str, columns: Sequence[str]) -> pa.Table:
-        """Without Spark: starting a job takes longer than reading a few columns."""
+        """Read columns without Spark: starting a job takes longer than reading a few columns."""
         files = self.files(table, part)
         if not files:
             return super().arrow(table, part, columns)
         return ds.dataset([str(file) for file in files], format="parquet").to_table(columns=list(columns))
 
     def append(self, table: str, part: str, files: Sequence[Path]) -> None:
-        """Rename the files into one staging folder and that into the table."""
+        """Move the files into one staging folder, and that into the table."""
         target = self.path(table) / f"{key_of(table)}={part}"
         folder = self.stage(f"{table}-{part}")
         for number, file in enumerate(files):
@@ -272,7 +273,7 @@ class ParquetLake(Lake):
         publish(folder, target)
 
     def drop(self, table: str, part: str) -> None:
-        """Out of sight at once, then removed."""
+        """Move the part out of the table, then delete it."""
         folder = self.path(table) / f"{key_of(table)}={part}"
         if folder.is_dir():
             staged = self.stage(table)
@@ -305,7 +306,7 @@ class ParquetLake(Lake):
         return facts
 
     def remove(self, table: str) -> None:
-        """Out of sight at once: the folder is moved to staging as a whole."""
+        """Move the whole table to staging, then delete it."""
         if self.path(table).is_dir():
             os.rename(self.path(table), self.stage(table) / "removed")
             self.sweep()
@@ -318,7 +319,7 @@ def _facts(file: Path, due: str | None) -> Written:
 
 
 def publish(folder: Path, target: Path) -> None:
-    """Let a staged folder appear in its table."""
+    """Move a staged folder into its table."""
     for path in folder.iterdir():
         sync(path)
     sync(folder)

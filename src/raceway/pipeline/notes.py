@@ -1,18 +1,18 @@
-"""What the pipeline knows of each part of each table: small JSON files, read once at start and kept in memory.
+"""Metadata of each part of each table: small JSON files, read once at start and kept in memory.
 
-A *part* is what a table is read by: a `range=…` folder of bronze, a `bucket=…` file of any other table. Its note says
+A *part* is a `range=…` folder of bronze or a `bucket=…` file of any other table. Its note has these fields:
 
-    feeds     which buckets of which tables its rows belong to. A table that is not named has not seen the part yet:
-              that is how a part becomes work to do, after a batch, after a crash, after `reset`, for a new table
+    feeds     table to the buckets that depend on this part. A table that is missing has not processed the part yet:
+              after a batch, a crash or a `reset`, or because the table is new
     rows      how many it has
     last_us   the greatest `time_us` in it (bronze)
-    rejected  how many rows are refused messages; None: nobody has counted (bronze)
-    due_us    when its bucket must be computed again although nothing new came (an open request times out)
-    gaps      positions that were lost and passed over, because somebody said so (bronze)
-    wire      what a capture was read as, and `path`, where it lay (bronze)
+    rejected  how many rows are refused messages; None: not counted (bronze)
+    due_us    when its bucket must be recomputed even without new rows (an open request times out)
+    gaps      lost positions that were skipped with --accept-loss (bronze)
+    wire      wire of a capture, and `path`, its file (bronze)
 
-Notes are synced to the disk before they take their names. They are written when the work on a part is done and never
-before: whatever a crash leaves undone is done again, and doing it again changes nothing.
+Notes are synced to disk, then renamed. They are written only when the work on a part is complete: work that a crash
+interrupts is repeated, with the same result.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ import msgspec
 from raceway.errors import PipelineError
 from raceway.journal.files import Files, write_file
 
-WAY_OUT = "run `raceway pipeline reset notes`: the tables concerned are then computed anew"
+WAY_OUT = "run `raceway pipeline reset notes`: the affected tables are then recomputed"
 
 
 class Note(msgspec.Struct, kw_only=True, omit_defaults=True):
-    """What is known of one part."""
+    """Metadata of one part."""
 
     rows: int = 0
     source: str = ""
@@ -49,13 +49,13 @@ class Notes:
     """All notes of a folder: table to part to note."""
 
     def __init__(self, folder: Path) -> None:
-        """PipelineError names a note that cannot be read, and the way out."""
+        """Load all notes. Raises PipelineError for one that cannot be read."""
         self._folder = folder
         self._notes: dict[str, dict[str, Note]] = {}
         for path in sorted(folder.glob("*/*.json")):
             note = maybe_note(path)
             if note is None:
-                raise PipelineError(f"a note of the pipeline is damaged: {path} is empty or not readable; {WAY_OUT}")
+                raise PipelineError(f"a note of the pipeline is damaged: {path} is empty or unreadable; {WAY_OUT}")
             self._notes.setdefault(path.parent.name, {})[path.stem] = note
 
     def of(self, table: str, part: str) -> Note:
@@ -66,20 +66,20 @@ class Notes:
         return sorted(self._notes.get(table, {}))
 
     def due(self, table: str) -> Iterator[tuple[str, int]]:
-        """Buckets that wait for a moment, and the moment."""
+        """Buckets that must be recomputed at a certain time, with that time."""
         for bucket, note in self._notes.get(table, {}).items():
             if note.due_us is not None:
                 yield bucket, note.due_us
 
     def horizons(self, table: str) -> dict[str, int]:
-        """For each source the greatest `time_us` seen."""
+        """The greatest `time_us` of each source."""
         found: dict[str, int] = {}
         for note in self._notes.get(table, {}).values():
             found[note.source] = max(found.get(note.source, 0), note.last_us)
         return found
 
     def put(self, table: str, part: str, note: Note) -> None:
-        """Keep a note, on disk first."""
+        """Store a note, on disk first."""
         folder = self._folder / table
         folder.mkdir(parents=True, exist_ok=True)
         write_file(Files(), folder / f"{part}.json", msgspec.json.encode(note))
@@ -90,7 +90,7 @@ class Notes:
         self._notes.get(table, {}).pop(part, None)
 
     def forget(self, target: str) -> None:
-        """No part has fed this table; what is known of its own parts goes too."""
+        """Remove a table from `feeds` of all parts, and the notes of its own parts."""
         for part in self.parts(target):
             self.drop(target, part)
         for table, notes in list(self._notes.items()):
@@ -100,7 +100,7 @@ class Notes:
 
 
 def maybe_note(path: Path) -> Note | None:
-    """What a file says; None if it is no note."""
+    """Decode a file; None if it is not a note."""
     try:
         return _decode(path.read_bytes())
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -108,7 +108,7 @@ def maybe_note(path: Path) -> Note | None:
 
 
 def remove_damaged(folder: Path) -> list[tuple[str, str]]:
-    """Remove notes that cannot be read: of which parts of which tables they were."""
+    """Remove unreadable notes; return the tables and parts they belonged to."""
     damaged = [path for path in sorted(folder.glob("*/*.json")) if maybe_note(path) is None]
     for path in damaged:
         path.unlink()

@@ -1,4 +1,4 @@
-"""Opening the tables of a data folder: how they are kept, with a Spark session or without."""
+"""Opening the tables of a data folder in their format, with or without a Spark session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def open_lake(
     folders: Folders, settings: config.Pipeline, extra: Mapping[str, str] | None = None, *, quick: bool = False
 ) -> Lake:
-    """The tables with a Spark session of their own; a `quick` one starts sooner and works slower."""
+    """Open the tables with a new Spark session; a `quick` one starts faster and computes slower."""
     from raceway.pipeline.delta_lake import DeltaLake
     from raceway.pipeline.lake import ParquetLake
 
@@ -29,7 +29,7 @@ def open_lake(
 
 
 def open_files(folders: Folders, settings: config.Pipeline, extra: Mapping[str, str] | None = None) -> Lake:
-    """The tables to be looked at: without Spark where that can be."""
+    """Open the tables read-only, without Spark if their format allows it."""
     check_installed()
     if settings.format == "delta":
         return open_lake(folders, settings, extra)
@@ -40,18 +40,18 @@ def open_files(folders: Folders, settings: config.Pipeline, extra: Mapping[str, 
 
 
 def keep_format(folders: Folders, form: str) -> None:
-    """Tell how tables are kept, before there are any."""
+    """Record the format of the tables, earlier than the first table is written."""
     if maybe_kept_format(folders) is None:
         write_file(Files(), folders.format, form.encode())
 
 
 def check_format(folders: Folders, settings: config.Pipeline) -> None:
-    """ConfigError if the tables that are there are kept in another way."""
+    """Raise ConfigError if the existing tables have another format, or if the location cannot hold this one."""
     kept = maybe_kept_format(folders)
     if kept is not None and kept != settings.format:
         raise ConfigError(
             "pipeline.format",
-            f"the tables in {folders.root} are kept as {kept}: use --format {kept}, or remove the folder to begin anew",
+            f"the tables in {folders.root} are in the format {kept}: use --format {kept}, or remove the folder",
         )
     if settings.format == "parquet" and "://" in settings.tables and not settings.tables.startswith("file://"):
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""The options of `format("raceway")`: read once, each with a message that names it."""
+"""Options of `format("raceway")`: parsed once, with errors that name the option."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KNOWN = {name.lower() for name in (*NAMES, *_INTERNAL)}
 
 @dataclass(frozen=True)
 class Options:
-    """What a user asked for. Pickled with the readers, so nothing but plain values."""
+    """Parsed options. Pickled with the readers, so plain values only."""
 
     path: str
     selection: Selection
@@ -36,9 +36,9 @@ class Options:
     partitions: int | None
     fail_on_data_loss: bool
     push_filters: bool
-    # Internal: a batch that is longer than so many positions ends at a multiple of them.
+    # Internal: a batch of more positions than this ends at a multiple of it.
     align_to: int | None
-    # Internal: write the rows of each range to a Parquet file in this folder and hand Spark its name only.
+    # Internal: write the rows of each range to a Parquet file in this folder and pass only its name to Spark.
     stage_to: str | None
 
     @property
@@ -46,7 +46,7 @@ class Options:
         return Path(self.path)
 
     def first(self, reader: Reader) -> int:
-        """The position to begin with."""
+        """The first position to read."""
         if self.starting_us is not None:
             return first_at(reader, self.starting_us)
         if self.starting_position is None or self.starting_position == EARLIEST:
@@ -54,7 +54,7 @@ class Options:
         return reader.committed() + 1 if self.starting_position == LATEST else int(self.starting_position)
 
     def end(self, reader: Reader) -> int:
-        """The position to stop before, of a batch."""
+        """The first position that a batch does not read."""
         end = reader.committed() + 1
         if self.ending_us is not None:
             return first_at(reader, self.ending_us)
@@ -62,12 +62,12 @@ class Options:
 
 
 def parse(options: Mapping[str, str]) -> Options:
-    """ConfigError names the option that cannot be used. Keys are looked up as Spark gives them: in any case."""
+    """Parse Spark's options; keys are case-insensitive. Raises ConfigError naming the invalid one."""
     found = {key.lower(): value for key, value in options.items()}
     _check_names(options)
     path = found.get("path")
     if not path:
-        raise ConfigError("path", 'the data folder of the bus is needed: .option("path", DIR) or .load(DIR)')
+        raise ConfigError("path", 'is missing: name the data folder of the bus with .option("path", DIR) or .load(DIR)')
     if "startingposition" in found and "startingtimestamp" in found:
         raise ConfigError("startingTimestamp", "startingPosition is set too: choose one of them")
     if "endingposition" in found and "endingtimestamp" in found:
@@ -94,13 +94,13 @@ def parse(options: Mapping[str, str]) -> Options:
 
 
 def _check_names(options: Mapping[str, str]) -> None:
-    """An option that is not known would be passed over, and rows would come that nobody wanted."""
+    """Raise ConfigError for an unknown option: ignoring it would return rows that were not asked for."""
     for key in options:
         if key.lower() not in _KNOWN:
             spelled = {name.lower(): name for name in NAMES}
             near = difflib.get_close_matches(key.lower(), spelled, 1)
-            hint = f"did you mean {spelled[near[0]]}?" if near else f"there are: {', '.join(NAMES)}"
-            raise ConfigError(key, f"no option of the source has this name; {hint}")
+            hint = f"did you mean {spelled[near[0]]}?" if near else f"known options: {', '.join(NAMES)}"
+            raise ConfigError(key, f"unknown option; {hint}")
 
 
 def _names(text: str | None) -> tuple[str, ...]:

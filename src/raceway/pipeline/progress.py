@@ -1,7 +1,8 @@
-"""`DATA/pipeline/progress.json`: how far the pipeline is, for `raceway pipeline status`, the console and anybody else.
+"""`DATA/pipeline/progress.json`: progress of the pipeline, for `raceway pipeline status`, the console and other
+programs.
 
-Replaced as a whole after each batch and every few seconds in between, so a reader sees one state or the next. A driver
-that was killed leaves its last state; `pid` tells whether it still runs.
+Replaced atomically after each batch and every few seconds. A killed driver leaves its last state; `pid` tells whether
+it still runs.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ State = Literal["starting", "running", "idle", "stopped", "failed"]
 
 
 class TableProgress(msgspec.Struct, kw_only=True):
-    """One table as of the last batch."""
+    """State of one table after the last batch."""
 
     rows: int = 0
     parts: int = 0
 
 
 class Batch(msgspec.Struct, kw_only=True):
-    """One batch: positions `first` to `last`, and where its time went."""
+    """Positions `first` to `last` of one batch, and durations of its steps."""
 
     number: int
     first: int
@@ -38,7 +39,7 @@ class Batch(msgspec.Struct, kw_only=True):
 
 
 class Progress(msgspec.Struct, kw_only=True):
-    """`position` is the first one not in the tables, `committed` the journal's last one when this was written."""
+    """State of a run. `position` is the first one not in the tables, `committed` the last one of the journal."""
 
     pid: int
     state: State = "starting"
@@ -57,7 +58,7 @@ class Progress(msgspec.Struct, kw_only=True):
 
     @property
     def lag(self) -> int:
-        """Positions that are committed and not in the tables."""
+        """Number of committed positions that are not in the tables."""
         return max(0, self.committed + 1 - self.position)
 
 
@@ -73,7 +74,7 @@ def write(progress: Progress, file: Path) -> None:
 
 
 def maybe_read(file: Path) -> Progress | None:
-    """The last state written; None when there is none that can be read."""
+    """The last state written; None if there is none or it is unreadable."""
     data = maybe_read_file(Files(), file)
     try:
         return msgspec.json.decode(data, type=Progress) if data else None
@@ -82,5 +83,5 @@ def maybe_read(file: Path) -> Progress | None:
 
 
 def is_running(progress: Progress) -> bool:
-    """Whether the process that wrote it is still there."""
+    """Whether the process that wrote this state still runs."""
     return progress.state not in ("stopped", "failed") and is_alive(progress.pid)

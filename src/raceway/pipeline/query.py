@@ -1,4 +1,4 @@
-"""SQL over the tables: DuckDB for Parquet, which starts at once; Spark where only Spark can read them (Delta)."""
+"""SQL over the tables: with DuckDB for Parquet, which starts at once, and with Spark for Delta."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _DUCK_TYPES = {"string": "VARCHAR", "binary": "BLOB", "timestamp": "TIMESTAMPTZ"
 
 
 class Tables(ABC):
-    """All tables under their names, empty ones too."""
+    """All tables under their names, including empty ones."""
 
     @abstractmethod
     def select(self, sql: str) -> pa.Table:
-        """The result of a query. PipelineError with the engine's own sentence if it cannot be run."""
+        """Run a query. Raises PipelineError with the message of the engine."""
 
     def number(self, sql: str) -> int:
         return int(self.select(sql).column(0)[0].as_py())
@@ -33,7 +33,7 @@ def open_tables(lake: Lake) -> Tables:
 
 
 class DuckTables(Tables):
-    """DuckDB over the Parquet files as they lie. Views are made anew for each query: parts come and go."""
+    """DuckDB over the Parquet files. Views are created for each query, because parts change."""
 
     def __init__(self, lake: ParquetLake) -> None:
         self._lake = lake
@@ -43,7 +43,7 @@ class DuckTables(Tables):
 
         with duckdb.connect(":memory:") as connection:
             connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("CREATE MACRO size(list) AS len(list)")  # as Spark calls it
+            connection.execute("CREATE MACRO size(list) AS len(list)")  # Spark's name of the function
             for statement in self._views():
                 connection.execute(statement)
             try:
@@ -70,7 +70,7 @@ class DuckTables(Tables):
 
 
 class SparkTables(Tables):
-    """Spark SQL over tables that only it can read."""
+    """Spark SQL over Delta tables."""
 
     def __init__(self, lake: Lake) -> None:
         self._lake = lake
@@ -87,19 +87,19 @@ class SparkTables(Tables):
 
 
 def _view(name: str) -> str:
-    """Temporary views have no schema."""
+    """Name of the temporary view of a table: temporary views have no schema."""
     return name.replace(".", "_")
 
 
 def _with_views(sql: str) -> str:
-    """Names of tables become names of views, except inside of quotes."""
+    """Replace names of tables by names of views, except inside quotes."""
     names = "|".join(re.escape(name) for name in registry.names())
     quoted = r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\""""
     return re.sub(rf"{quoted}|\b({names})\b", lambda found: _view(found[1]) if found[1] else found[0], sql)
 
 
 def parted(text: str) -> list[str]:
-    """What stands between commas; commas inside of angle brackets do not count."""
+    """Split at commas, except inside angle brackets."""
     found, depth, begin = [], 0, 0
     for at, character in enumerate(text + ","):
         depth += {"<": 1, ">": -1}.get(character, 0)
@@ -110,12 +110,12 @@ def parted(text: str) -> list[str]:
 
 
 def duck_columns(ddl: str) -> list[tuple[str, str]]:
-    """Names and DuckDB's types of columns that are written in Spark's SQL."""
+    """Names and DuckDB types of columns given in Spark's DDL syntax."""
     return [(name.strip("`"), duck_type(kind)) for name, _, kind in (part.partition(" ") for part in parted(ddl))]
 
 
 def duck_type(kind: str) -> str:
-    """DuckDB's name of one of Spark's types."""
+    """The DuckDB name of a Spark type."""
     outer, _, inside = kind.strip().removesuffix(">").partition("<")
     match outer:
         case "array":

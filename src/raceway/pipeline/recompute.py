@@ -1,16 +1,16 @@
-"""Bring every computed table up to date with bronze: only the buckets that something new feeds.
+"""Update every derived table from bronze, recomputing only the buckets with new input.
 
 For each table, in the order of the registry:
 
-    1  parts of its inputs that are new, were rewritten, or that it has never seen  →  which buckets they feed
-    2  these buckets, those the parts fed before, and those whose moment has come (`due`) are dirty
-    3  all parts that feed a dirty bucket are read and transformed together, rows of other buckets dropped; after a long
-       time without a pass there are many dirty buckets: these take turns, so that memory does not depend on how many
-    4  the dirty buckets are replaced; they are then changed parts for the tables computed from this one
+    1  find parts of its inputs that are new, rewritten or not yet processed, and the buckets that they feed
+    2  mark as dirty these buckets, those that the parts fed earlier, and those that are `due`
+    3  read and transform all parts that feed a dirty bucket, and drop rows of other buckets. Many dirty buckets, as
+       after a long pause, are computed in several turns, so that memory use does not depend on their number
+    4  replace the dirty buckets, which are then changed parts for the tables computed from this one
 
-Notes are written at the end, when all tables are done. A crash before leaves parts that no note calls done: the next
-start does all of it again, from the same rows to the same files. A part of bronze that is noted and no longer there (a
-capture that was taken out again) makes dirty what it fed; its note goes when no table has rows of it left.
+Notes are written at the end, when all tables are done. After an earlier crash the parts are not noted as done: the next
+start repeats the work on the same rows, with the same files as result. A noted part of bronze that no longer exists (a
+capture that was removed) makes the buckets that it fed dirty; its note is removed when no table has rows of it left.
 """
 
 from __future__ import annotations
@@ -49,12 +49,12 @@ from raceway.pipeline.tables import (
 )
 from raceway.pipeline.transforms.rejected import rejected
 
-# Tables computed at the same time. Each holds a part of the driver's memory meanwhile.
+# Tables computed concurrently. Each uses a part of the driver's memory.
 _AT_A_TIME = 3
-# Rows of one turn, about. Starting Spark's jobs takes seconds: as much as computing a few of a hundred thousand rows.
+# Approximate rows per turn. Starting Spark's jobs takes seconds, as long as computing some 100,000 rows.
 _TURN_ROWS = 4 * BUCKET_ROWS
 _TURN_BUCKETS = 256
-# The newest, and the one before it in case the newest part has to be done again.
+# Keep the newest, and its predecessor in case the newest part has to be repeated.
 _KEPT_ACTIVE = 2
 _RESULT_SIZE = "spark.driver.maxResultSize"
 
@@ -62,10 +62,11 @@ _RESULT_SIZE = "spark.driver.maxResultSize"
 def refresh(
     lake: Lake, tables: Sequence[Derived] = DERIVED, done: Callable[[str, float], None] = lambda *_: None
 ) -> dict[str, dict[str, Written]]:
-    """Compute what is out of date; what was written for each table. `done` hears of each table and its seconds.
+    """Recompute what is out of date; return what was written for each table. `done` is called for each table with its
+    seconds.
 
-    Tables that do not depend on one another are computed at the same time: with small batches most of the time is
-    spent planning and starting jobs, not in them.
+    Independent tables are computed concurrently: with small batches most of the time is spent in planning and starting
+    jobs.
     """
     lake.book.follow(lake.folders.data)
     work = _Work(lake)
@@ -81,7 +82,7 @@ def refresh(
 
 
 def _waves(tables: Sequence[Derived]) -> Iterator[list[Derived]]:
-    """Tables in groups, none of which needs another of its group."""
+    """Group tables so that none depends on another of its group."""
     waiting = list(tables)
     while waiting:
         names = {table.name for table in waiting}
@@ -91,14 +92,14 @@ def _waves(tables: Sequence[Derived]) -> Iterator[list[Derived]]:
 
 
 class _Work:
-    """One pass over all tables: notes as they will be, not yet on disk."""
+    """A pass over all tables. Its notes are written to disk at the end."""
 
     def __init__(self, lake: Lake) -> None:
         self.lake = lake
         lost = [part for part in lake.parts(MESSAGES) if not lake.notes.of(MESSAGES, part).source]
         self.notes: dict[tuple[str, str], Note] = {(MESSAGES, part): observed(lake, part) for part in lost}
         self.changed: dict[str, set[str]] = {name: set(gone(lake, name)) for name in BRONZE_DDL}
-        self._lock = threading.Lock()  # of `notes`: several tables are told what the same part feeds
+        self._lock = threading.Lock()  # guards `notes`: several tables update the note of the same part
         self._carrying: set[Path] = set()
         self.horizons = self._horizons()
         for name, parts in self.changed.items():
@@ -114,7 +115,7 @@ class _Work:
         return found
 
     def _horizon_of(self, bucket: str) -> int:
-        """The "now" of the source that a position bucket belongs to."""
+        """The current time of the source that a position bucket belongs to."""
         if bucket.startswith(JOURNAL):
             return self.horizons.get(JOURNAL, 0)
         beginning = IMPORT + bucket.split("-")[1]
@@ -123,7 +124,7 @@ class _Work:
     # ---- bronze.rejected --------------------------------------------------------------------------------------------
 
     def update_rejected(self) -> None:
-        """Refused messages are rows of the journal under a topic of their own; they get a table of their own, too."""
+        """Copy refused messages, which the journal has under a topic of their own, to their own table."""
         unseen = [part for part in self.lake.parts(MESSAGES) if self._is_unseen(REJECTED_MESSAGES, MESSAGES, part)]
         there = set(self.lake.parts(REJECTED_MESSAGES))
         wanted = [part for part in unseen if maybe_positions(part) and part not in there]
@@ -163,7 +164,7 @@ class _Work:
         with self._lock:
             for bucket in dirty:
                 found = written.get(bucket, Written(0, None))
-                # What it fed before stays noted until the tables behind have looked at it.
+                # Keep its earlier feeds in the note until the dependent tables have processed them.
                 kept = dict(self.note(table.name, bucket).feeds)
                 self.notes[table.name, bucket] = Note(rows=found.rows, due_us=found.due_us, feeds=kept)
         self.changed[table.name] = dirty
@@ -193,14 +194,14 @@ class _Work:
         return table.feeds(name, rows) if table.feeds is not None and rows.num_rows else ()
 
     def _note_feeds(self, name: str, part: str, target: str, buckets: Iterable[str]) -> set[str]:
-        """Note which buckets of `target` a part feeds; the ones it fed before."""
+        """Note which buckets of `target` a part feeds; return those it fed earlier."""
         with self._lock:
             note = self.note(name, part)
             self.notes[name, part] = msgspec.structs.replace(note, feeds=note.feeds | {target: sorted(buckets)})
         return set(note.feeds.get(target, ()))
 
     def _turns(self, table: Derived, dirty: set[str]) -> Iterator[list[str]]:
-        """The buckets in order, as many at a time as are made of not too many rows."""
+        """Split the buckets, in order, into groups with a bounded number of input rows."""
         sizes = self._sizes(table)
         turn: list[str] = []
         rows = 0.0
@@ -213,7 +214,7 @@ class _Work:
         yield turn
 
     def _sizes(self, table: Derived) -> dict[str, float]:
-        """About how many rows of its inputs each bucket is made of, as if a part gave the same to all that it feeds."""
+        """Approximate number of input rows of each bucket, as if each part fed its buckets equally."""
         sizes: dict[str, float] = {}
         for name in table.inputs:
             for note in self._notes_of(name).values():
@@ -223,7 +224,7 @@ class _Work:
         return sizes
 
     def _notes_of(self, name: str) -> dict[str, Note]:
-        """Of all parts of a table, as they will be."""
+        """The notes of all parts of a table, including changes of this pass."""
         known = {part: self.lake.notes.of(name, part) for part in self.lake.notes.parts(name)}
         with self._lock:
             return known | {part: note for (table, part), note in self.notes.items() if table == name}
@@ -240,9 +241,10 @@ class _Work:
         return Inputs(self.lake.spark, frames, self.horizons, links, self.lake.book.versions)
 
     def write_notes(self) -> None:
-        """Of buckets first, of bronze last: only they say that everything is done.
+        """Write the notes of buckets first and those of bronze last: only the latter mark the work as done.
 
-        Until then what parts handed on is kept: after a crash the first part not done needs what came before it.
+        State handed on by `carry` is kept until then: after a crash the first unfinished part needs that of its
+        predecessor.
         """
         for (name, part), note in sorted(self.notes.items(), key=lambda item: (item[0][0] == MESSAGES, item[0])):
             if self._is_over(name, part, note):
@@ -256,7 +258,7 @@ class _Work:
                 old.unlink()
 
     def _is_over(self, name: str, part: str, note: Note) -> bool:
-        """Whether nothing is left of a part: a bucket without rows, a part of bronze that is gone from all tables."""
+        """Whether a part is gone: a bucket without rows, or a part of bronze removed from all tables."""
         if name in BRONZE_DDL:
             return part in self.changed[name] and not any(note.feeds.values())
         return not note.rows
@@ -264,7 +266,7 @@ class _Work:
     # ---- what parts hand on -----------------------------------------------------------------------------------------
 
     def _carry(self, table: Derived, carry: Carry, part: str) -> Iterable[str]:
-        """Parts of the journal come in order, each is given what the one before handed on; a capture stands alone."""
+        """Run `carry` over journal parts in order, each with the state of its predecessor; a capture stands alone."""
         rows = self.lake.arrow(MESSAGES, part, table.looks_at[MESSAGES])
         if not rows.num_rows:
             return ()
@@ -277,7 +279,7 @@ class _Work:
         return carried.buckets
 
     def _maybe_earlier(self, table: Derived, part: str) -> Earlier | None:
-        """Rows of the journal before this part, from some time on; None for a capture."""
+        """Journal rows preceding this part, from a given time on; None for a capture."""
         positions = maybe_positions(part)
         if positions is None:
             return None
@@ -302,7 +304,7 @@ class _Work:
         return self.lake.folders.active / table.name
 
     def _maybe_active(self, table: Derived, part: str) -> pa.Table | None:
-        """What the last part of the journal before this one handed on."""
+        """State handed on by the preceding journal part, if any."""
         positions = maybe_positions(part)
         if positions is None or not self._active(table).is_dir():
             return None
@@ -317,20 +319,20 @@ class _Work:
 
 
 def _collected(refused: DataFrame) -> pa.Table:
-    """All rows in the driver's memory. PipelineError names the setting if Spark does not let so much through."""
+    """Collect all rows in the driver. Raises PipelineError naming the setting if they exceed Spark's limit."""
     try:
         return refused.toArrow()
     except (PySparkException, Py4JError) as error:
         if _RESULT_SIZE not in str(error):
             raise
         raise PipelineError(
-            "the refused messages of one batch (topic raceway.rejected) are more than Spark hands to its driver: allow "
-            f"more with --conf {_RESULT_SIZE}=4g (and more --memory), or take in less at a time with --max-records"
+            "the refused messages of one batch (topic raceway.rejected) exceed the limit of Spark's driver: raise it "
+            f"with --conf {_RESULT_SIZE}=4g (and more --memory), or use smaller batches with --max-records"
         ) from error
 
 
 def keep(rows: pa.Table, file: Path) -> None:
-    """Write few rows as one file, in place of what was there."""
+    """Write a few rows to one file, replacing it."""
     file.parent.mkdir(parents=True, exist_ok=True)
     written = file.with_suffix(".new")
     pq.write_table(rows, written)
@@ -339,20 +341,20 @@ def keep(rows: pa.Table, file: Path) -> None:
 
 
 def observed(lake: Lake, part: str) -> Note:
-    """What the rows of a part of `bronze.messages` themselves say, where the note is lost."""
+    """Reconstruct the note of a part of `bronze.messages` from its rows."""
     facts = lake.frame(MESSAGES, [part]).agg(F.count("*"), F.first("source"), F.max("time_us")).first()
     assert facts is not None
     return Note(rows=facts[0], source=facts[1], last_us=facts[2])
 
 
 def gone(lake: Lake, table: str) -> list[str]:
-    """Parts of a bronze table that are noted with rows, or with what they feed, and are no longer there."""
+    """Noted parts of a bronze table, with rows or feeds, that no longer exist."""
     notes = ((part, lake.notes.of(table, part)) for part in set(lake.notes.parts(table)) - set(lake.parts(table)))
     return sorted(part for part, note in notes if note.rows or any(note.feeds.values()))
 
 
 def forget(lake: Lake, table: str) -> None:
-    """Nothing of a table is known any more: the next `refresh` computes it from all there is."""
+    """Drop all metadata of a table, so that the next `refresh` recomputes it."""
     lake.notes.forget(table)
     shutil.rmtree(lake.folders.links / table, ignore_errors=True)
     shutil.rmtree(lake.folders.active / table, ignore_errors=True)

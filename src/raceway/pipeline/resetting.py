@@ -1,4 +1,4 @@
-"""Forgetting a table, so that it is made anew; the checkpoint or notes, when they are damaged."""
+"""Resetting a table, so that it is recomputed; and the checkpoint or notes, if they are damaged."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES
 
 
 def reset_checkpoint(folders: Folders) -> None:
-    """The next run begins at the end of `bronze.messages`."""
+    """Delete the checkpoint; the next run begins at the end of `bronze.messages`."""
     checkpoint.remove(folders.checkpoints)
 
 
 def reset_table(lake: Lake, name: str, *, force: bool = False) -> None:
-    """Remove a table and what is known of it. Tables computed from it follow it at the next run."""
+    """Remove a table and its metadata. Dependent tables are recomputed with it at the next run."""
     if name not in registry.names():
-        raise ConfigError(name, f"there is no such table; there are: {', '.join(registry.names())}, checkpoint, notes")
+        raise ConfigError(name, f"is not a table; known: {', '.join(registry.names())}, checkpoint, notes")
     if name == REJECTED_MESSAGES:
         raise ConfigError(name, f"is written together with {MESSAGES}: reset that one")
     if name == MESSAGES:
@@ -34,10 +34,10 @@ def reset_table(lake: Lake, name: str, *, force: bool = False) -> None:
 
 
 def reset_notes(lake: Lake, damaged: Sequence[tuple[str, str]]) -> list[str]:
-    """Mend what hangs on notes that were removed: the tables that the next run computes anew.
+    """Repair what depends on notes that were removed; return the tables that the next run recomputes.
 
-    Rows of bronze say themselves what their notes said, except which losses were accepted. What a part of bronze feeds
-    depends on what parts before it handed on, which is not kept for ever: so all is computed from the first part on.
+    Notes of bronze are reconstructed from its rows, except which losses were accepted. What a part feeds depends on the
+    state of earlier parts, which is not kept, so the affected tables are computed from the first part on.
     """
     of_bronze = any(table in BRONZE_DDL for table, _ in damaged)
     concerned = {table for table, _ in damaged}
@@ -61,7 +61,7 @@ def _reset_all(lake: Lake, force: bool) -> None:
     if (older or imported) and not force:
         what = [f"{len(older)} parts with positions below {first}, which the journal no longer has"] if older else []
         what += [f"{len(imported)} imported captures"] if imported else []
-        raise PipelineError(f"this would lose {' and '.join(what)}; --force does it all the same")
+        raise PipelineError(f"this would lose {' and '.join(what)}; use --force to reset nevertheless")
     reset_checkpoint(lake.folders)
     for name in registry.names():
         lake.remove(name)

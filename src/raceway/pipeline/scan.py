@@ -1,10 +1,10 @@
-"""Rows of a range of positions, as Arrow batches; nothing of Spark.
+"""Reading a range of positions as Arrow batches, without Spark.
 
-A range is resolved to files when it is read, so it does not matter whether a segment is still written, was closed or
-has been sealed since somebody planned the range. Only positions decide: reading a range again gives the same rows.
+A range is resolved to files when it is read, so segments may be written, closed or sealed between planning and reading.
+Only positions decide: reading a range again gives the same rows.
 
-Every position of a range must come, or somebody must have said that lost ones may be passed over: Spark counts no rows
-and would go on with fewer.
+A missing position is an error, unless skipping lost rows was asked for: Spark does not count rows and would continue
+with fewer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from raceway.journal.reader import Reader
 from raceway.model.topics import matches
 from raceway.pipeline.columns import as_bronze, journal_columns
 
-# A bus that commits each message alone writes blocks of one row; Spark wants thousands in a batch.
+# A bus that commits each message alone writes blocks of one row; Spark needs thousands per batch.
 BATCH_ROWS = 16_384
 BATCH_BYTES = 8 * MIB
 
@@ -34,7 +34,7 @@ Gap = tuple[int, int]
 
 @dataclass(frozen=True)
 class Span:
-    """Positions from `start` up to, without, `stop`."""
+    """Positions from `start` to `stop`, exclusive."""
 
     start: int
     stop: int
@@ -43,7 +43,7 @@ class Span:
         return max(0, self.stop - self.start)
 
     def split(self, parts: int, least: int = 1) -> list[Span]:
-        """At most `parts` pieces of nearly the same length, none shorter than `least` unless it is the only one."""
+        """Split into at most `parts` ranges of about equal length, none shorter than `least` unless alone."""
         count = max(1, min(parts, len(self) // least))
         edges = [self.start + len(self) * n // count for n in range(count + 1)]
         return [Span(low, high) for low, high in pairwise(edges) if low < high]
@@ -51,18 +51,18 @@ class Span:
 
 @dataclass(frozen=True)
 class Selection:
-    """Which rows somebody wants: all conditions hold together, an empty one admits every row."""
+    """A conjunction of conditions on rows; an empty one selects every row."""
 
     topics: tuple[str, ...] = ()  # names or patterns with + and #
     wires: tuple[str, ...] = ()
     exact_topics: frozenset[str] | None = None
     exact_wires: frozenset[str] | None = None
     from_us: int | None = None
-    until_us: int | None = None  # this moment is still wanted
+    until_us: int | None = None  # inclusive
     with_control: bool = False
 
     def narrowed(self, *, topics: Iterable[str] | None = None, wires: Iterable[str] | None = None) -> Selection:
-        """The same, and only these."""
+        """A copy with further conditions."""
         return replace(
             self, exact_topics=_common(self.exact_topics, topics), exact_wires=_common(self.exact_wires, wires)
         )
@@ -75,14 +75,14 @@ class Selection:
 
     @property
     def columns(self) -> list[str]:
-        """What has to be read to decide."""
+        """Columns needed to evaluate the conditions."""
         topic = ["topic"] if self.topics or self.exact_topics is not None else []
         wire = ["wire"] if self.wires or self.exact_wires is not None else []
         time = ["time_us"] if self.from_us is not None or self.until_us is not None else []
         return [*topic, *wire, *time, *([] if self.with_control else ["kind"])]
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """The wanted rows of a batch that has `columns`."""
+        """Filter a batch that has `columns`."""
         conditions = list(self._conditions(batch))
         return batch.filter(reduce(pc.and_, conditions)) if conditions else batch
 
@@ -125,10 +125,10 @@ def _is_in(column: pa.Array, values: Iterable[str]) -> pa.Array:
 def read_span(
     reader: Reader, span: Span, columns: Sequence[str], selection: Selection, gaps: list[Gap] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted rows of a range with these columns of bronze, in batches of a good size.
+    """Read the selected rows of a range, with these columns of bronze, in batches of a suitable size.
 
-    Positions that did not come are added to `gaps`; without that list MissingRowsError names the first of them.
-    TrimmedError when retention removed the beginning of the range.
+    Missing positions are added to `gaps`; without that list, raises MissingRowsError. Raises TrimmedError if retention
+    removed the beginning of the range.
     """
     needed = list(dict.fromkeys([*journal_columns(columns), "sequence", *selection.columns]))
     found: list[Gap] = [] if gaps is None else gaps
@@ -139,22 +139,22 @@ def read_span(
 
 
 def missing(reader: Reader, gaps: Sequence[Gap]) -> MissingRowsError:
-    """What to say of positions that did not come; what the journal itself knows of them is the reason."""
+    """The error for missing positions, with the reason that the journal knows."""
     first, last = gaps[0][0], gaps[-1][1]
     known = [_reason(d) for d in reader.damage if d.last >= first and d.first <= last and d.reason]
     rows = sum(last - first + 1 for first, last in gaps)
-    return MissingRowsError(first, last, rows, known[0] if known else "no file of the journal holds them")
+    return MissingRowsError(first, last, rows, known[0] if known else "no file of the journal contains them")
 
 
 def _reason(damage: Damage) -> str:
-    """Of a gap between two files the journal cannot say more than where it is; whoever looks for it wants a name."""
+    """The reason of a damage; for a gap between two files, which have no own one, the name of the file before it."""
     if damage.kind != "missing":
         return damage.reason
-    return f"the file that followed {damage.file} is gone, or {damage.file} was cut short"
+    return f"the file that followed {damage.file} is missing, or {damage.file} was truncated"
 
 
 def _whole(batches: Iterable[pa.RecordBatch], span: Span, gaps: list[Gap]) -> Iterator[pa.RecordBatch]:
-    """The same batches; notes positions of the range that are in none of them."""
+    """Pass the batches on, recording positions of the range that none of them contains."""
     expected = span.start
     for batch in batches:
         if not batch.num_rows:
@@ -178,7 +178,7 @@ def _holes(sequences: pa.Array) -> list[Gap]:
 
 
 def gathered(batches: Iterable[pa.RecordBatch], rows: int, size: int) -> Iterator[pa.RecordBatch]:
-    """Batches joined until they have so many rows or bytes; never an empty one."""
+    """Concatenate batches up to a number of rows or bytes; never yields an empty one."""
     waiting: list[pa.RecordBatch] = []
     have_rows = have_bytes = 0
     for batch in batches:
@@ -199,9 +199,9 @@ def _joined(batches: list[pa.RecordBatch]) -> list[pa.RecordBatch]:
 
 
 def first_at(reader: Reader, time_us: int) -> int:
-    """The first position whose `time_us` is not before this moment; behind the last one when there is none.
+    """The first position whose `time_us` is not earlier than this; the position after the last one if there is none.
 
-    Times never go back along the positions, so only one segment has to be looked at.
+    Times never decrease along positions, so only one segment has to be read.
     """
     end = reader.committed() + 1
     reader.follow()
@@ -216,7 +216,7 @@ def first_at(reader: Reader, time_us: int) -> int:
 
 
 def within_bytes(reader: Reader, span: Span, limit: int) -> int:
-    """Where to stop so that about `limit` bytes of files are read, at least one row."""
+    """The position to stop at so that about `limit` bytes of files are read, and at least one row."""
     reader.follow()
     left = float(limit)
     for segment in reader.segments():

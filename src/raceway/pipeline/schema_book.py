@@ -1,11 +1,10 @@
-"""Every schema version the bus has ever had, as far as the pipeline has seen: what payloads are read with.
+"""All schema versions the bus ever had, as far as the pipeline has read; needed to decode payloads.
 
-Versions are registered by control rows of the journal, which are in no table. The book is brought up to date from them
-before tables are computed, and keeps what it has read: a version that was deleted, or whose row retention removed, is
-still what old messages were written with.
+Versions are registered by control rows of the journal, which are in no table. They are read first in each pass, and
+kept: old messages still need a version that was deleted, or whose row was removed by retention.
 
-The newest snapshot of the bus's state spares reading most control rows. It lists the versions there are and how many
-there ever were; if so many are known, nothing before it is worth reading.
+The newest snapshot of the bus's state makes most control rows unnecessary. It lists the current versions and how many
+there ever were; if all of them are known, no earlier row is read.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ from raceway.journal.state import State, decode_row, maybe_decode_snapshot
 from raceway.model.envelope import CONTROL
 from raceway.model.schemas import SchemaVersion
 
-# Sections of the bus's state, and the record that holds how many versions there were.
+# Sections of the bus's state, and the record with the number of versions.
 VERSIONS, REGISTRY, COUNTERS = "schemas", "registry", "counters"
 _BEGINNING = f'["{VERSIONS}",'.encode()
 
 
 class _Kept(msgspec.Struct):
-    """The file: every version by all its numbers, and the first position not looked at yet."""
+    """Contents of the file: versions by all their numbers, and the first position not read yet."""
 
     position: int = 0
     versions: dict[str, SchemaVersion] = {}
@@ -44,7 +43,7 @@ class SchemaBook:
         data = maybe_read_file(Files(), file)
         found = msgspec.json.decode(data, type=_Kept) if data else _Kept()
         self._kept = _Kept(found.position)
-        for version in found.versions.values():  # former releases kept them by one number alone
+        for version in found.versions.values():  # earlier releases stored them by one number only
             self.learn(version)
 
     @property
@@ -55,7 +54,7 @@ class SchemaBook:
         self._kept.versions[f"{version.registry_id}/{version.schema_id}/{version.version}"] = version
 
     def follow(self, data: Path) -> None:
-        """Take in what the journal of a data folder says by now; nothing if there is none."""
+        """Read new control rows of a data folder; a no-op without a journal."""
         before = self._kept.position
         try:
             reader = Reader(data)
@@ -75,7 +74,7 @@ class SchemaBook:
         if not paths or int(paths[0].name.removeprefix(SNAPSHOT)) < self._kept.position:
             return
         found = maybe_decode_snapshot(maybe_read_file(Files(), paths[0]) or b"")
-        if found is None:  # removed a moment ago, or damaged: the rows say it as well
+        if found is None:  # just removed, or damaged: the control rows have the same information
             return
         sequence, _, state = found
         for value in state.section(VERSIONS).values():
@@ -98,7 +97,7 @@ def _ever_registered(state: State) -> int:
 
 
 def _registered(batches: Iterator[pa.RecordBatch]) -> Iterator[Any]:
-    """Values of the control rows that register a version; those that delete one have none."""
+    """Values of the control rows that register a version; rows that delete one have no value."""
     control = pa.scalar(CONTROL.decode(), pa.string())
     for batch in batches:
         payloads = batch.column("payload").filter(pc.equal(batch.column("kind"), control))

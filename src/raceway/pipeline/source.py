@@ -1,19 +1,19 @@
-"""The data source `raceway`: a journal as a Spark table, at rest or as a stream, while the bus is writing it.
+"""The Spark data source `raceway`: a journal as a batch or a stream, readable while the bus writes it.
 
     spark.read.format("raceway").option("path", DIR).load()
     spark.readStream.format("raceway").option("path", DIR).option("topics", "orders.#").load()
 
-What runs where (Spark pickles all of it, so the objects hold plain values):
+Where the methods run (Spark pickles the objects, so they hold plain values):
 
     schema, reader, pushFilters, partitions (batch)        short-lived Python processes beside the driver
     initialOffset, latestOffset, partitions (stream)       one process beside the driver for as long as the query runs
     read                                                   Python workers of the executors, on another copy
 
-An offset is `{"0": position}`, the first position that has not been read. What `read` needs travels in the partition,
-which is a range of positions and never a file name (see `scan`).
+An offset is `{"0": position}`, the first position that has not been read. A partition holds everything that `read`
+needs: a range of positions, never a file name (see `scan`).
 
-With the option `stageTo` (ours, for `jobs`) `read` writes the rows of its range to a Parquet file by itself and yields
-one row about it. Sending a million rows through Spark's own Parquet writer takes more than twice as long.
+With the option `stageTo` (internal, for `jobs`) `read` writes the rows of its range to a Parquet file and yields one
+row that describes it. Spark's own Parquet writer takes more than twice as long for a million rows.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ from raceway.pipeline.options import Options, parse
 from raceway.pipeline.scan import Gap, Selection, Span, first_at, missing, read_span, within_bytes
 from raceway.pipeline.staged import STAGED, write_staged
 
-# Fewer rows than this are not worth a task of their own; more in one task would make a lost attempt expensive.
+# Rows per task: fewer do not justify a task, more would make a failed attempt expensive.
 LEAST_ROWS, MOST_ROWS = 4_096, 500_000
 _PUSHING_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 @dataclass(frozen=True)
 class Range(InputPartition):
-    """A range of positions and which of its rows are wanted. What lies before it, from `lost_from` on, is gone."""
+    """A range of positions and the selection of its rows. Positions from `lost_from` up to it are lost."""
 
     span: Span
     selection: Selection
@@ -70,22 +70,22 @@ class Range(InputPartition):
 
 
 class JournalSource(DataSource):
-    """`format("raceway")`."""
+    """The data source `format("raceway")`."""
 
     @classmethod
     def name(cls) -> str:
         return "raceway"
 
     def schema(self) -> str:
-        """Columns of bronze.messages."""
+        """The columns of bronze.messages."""
         return ddl(STAGED if parse(self.options).stage_to else BRONZE)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """The reader, with `pushFilters` only where that does no harm.
+        """The batch reader, with `pushFilters` only if that is safe.
 
-        In a session where Spark's setting is off (the default) a reader that has `pushFilters` fails every query, so
-        only the process that pushes filters gets one. And Spark 4.2 remembers what a query pushed for as long as the
-        DataFrame lives: a later query without filters would get the rows of the earlier one. Hence also an option.
+        If Spark's setting is off (the default), a reader that has `pushFilters` fails every query, so only the process
+        that pushes filters gets one. And Spark 4.2 keeps the filters of a query for the lifetime of the DataFrame: a
+        later query without filters would get the rows of the earlier one. Hence the option, too.
         """
         options = parse(self.options)
         kind = PushingReader if options.push_filters and _PUSHING_WORKER in sys.modules else JournalReader
@@ -96,7 +96,7 @@ class JournalSource(DataSource):
 
 
 def _columns(schema: StructType) -> list[str] | None:
-    """The columns wanted; None for the rows about staged files."""
+    """The requested columns; None for the rows that describe staged files."""
     if schema.names == STAGED.names:
         return None
     for field in schema.fields:
@@ -104,19 +104,19 @@ def _columns(schema: StructType) -> list[str] | None:
         if field.name not in BRONZE.names or sql_type(BRONZE.field(field.name).type) != kind:
             raise ConfigError(
                 "schema",
-                f"the journal has no column {field.name} of type {kind}; leave columns out, but keep names and types "
-                f"of: {ddl(BRONZE)}",
+                f"the journal has no column {field.name} of type {kind}; omit columns as needed, but keep names and "
+                f"types: {ddl(BRONZE)}",
             )
     return list(schema.names)
 
 
 class JournalReader(DataSourceReader):
-    """A batch: everything committed when the query is planned."""
+    """A batch: all rows committed when the query is planned."""
 
     def __init__(self, options: Options, columns: list[str] | None) -> None:
         self.options, self.columns = options, columns
         self.selection = options.selection
-        self.at_least, self.below = 0, sys.maxsize  # positions that filters leave
+        self.at_least, self.below = 0, sys.maxsize  # positions that remain after filters
 
     def partitions(self) -> Sequence[InputPartition]:
         reader = Reader(self.options.folder)
@@ -134,13 +134,13 @@ class JournalReader(DataSourceReader):
         return Span(start, max(start, stop))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Range):  # where there is no partition, Spark has one read all the same
+        if not isinstance(partition, Range):  # Spark reads one partition even if there is none
             return iter(())
         return _read(partition, self.options, self.columns)
 
 
 class PushingReader(JournalReader):
-    """The same, told of the query's filters. All are given back: here they only help to read less."""
+    """A batch reader with filter pushdown. All filters are returned: here they only reduce the rows read."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
         for each in filters:
@@ -193,7 +193,7 @@ def _maybe_us(value: Any) -> int | None:
 
 
 class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A stream: goes on where it was, as far as the bus has committed, at most so much per trigger."""
+    """A stream: continues at its offset, up to the last commit and the limit per trigger."""
 
     def __init__(self, options: Options, columns: list[str] | None) -> None:
         self.options, self.columns = options, columns
@@ -201,7 +201,7 @@ class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._maybe_reader: Reader | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Files stay open only in the process that asks for offsets."""
+        """Leave open files out: they belong to the process that computes offsets."""
         return self.__dict__ | {"_maybe_reader": None}
 
     @property
@@ -214,7 +214,7 @@ class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {"0": self.options.first(self._reader)}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Only says whether there is a limit; `latestOffset` knows them both."""
+        """A limit of any kind: `latestOffset` applies both limits itself."""
         limited = self.options.max_records or self.options.max_bytes
         return ReadMaxRows(self.options.max_records or sys.maxsize) if limited else ReadAllAvailable()
 
@@ -225,10 +225,10 @@ class JournalFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         position = start["0"]
         available = self._reader.committed() + 1 if self._target is None else self._target
         end = available if isinstance(limit, ReadAllAvailable) else self._limited(position, available)
-        return {"0": max(position, end)}  # Spark would plan a range that goes back
+        return {"0": max(position, end)}  # otherwise Spark would plan a negative range
 
     def _limited(self, position: int, available: int) -> int:
-        """Where a batch ends that begins at `position`: rows, bytes, and if one of them cut it, a good border."""
+        """The end of a batch that begins at `position`: limited by rows and bytes, then moved to a bucket border."""
         end = available
         if self.options.max_records:
             end = min(end, position + self.options.max_records)
@@ -263,11 +263,11 @@ def _check_first(reader: Reader, span: Span, options: Options) -> None:
 
 
 def _explained(error: TrimmedError | MissingRowsError) -> JournalError:
-    return JournalError(f"{error}; with the option failOnDataLoss set to false reading goes on behind them")
+    return JournalError(f"{error}; set the option failOnDataLoss to false to skip them")
 
 
 def _pieces(span: Span, options: Options) -> list[Span]:
-    """As many as there are cores, and more when there is much; a few rows are one piece."""
+    """Number of partitions: one per core, more for many rows, and one for a few."""
     cores = options.partitions or os.cpu_count() or 1
     return span.split(max(cores, -(-len(span) // MOST_ROWS)), LEAST_ROWS) if span else []
 

@@ -1,6 +1,6 @@
-"""The Spark session: quiet, in UTC, on loopback, with this Python for its workers.
+"""The Spark session: in UTC, on loopback, with this Python for its workers.
 
-What Spark and its JVM say goes to a file: a user sees our progress, not theirs.
+Output of Spark and its JVM goes to a file, so that users see only the progress of the pipeline.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ if TYPE_CHECKING:
 JAVA = 17
 TIME_ZONE, UTC = "spark.sql.session.timeZone", "UTC"
 _UTC_NAMES = ("UTC", "ETC/UTC", "Z", "ZULU", "+00:00", "GMT", "ETC/GMT")
-# The Delta release for this Spark, from Maven Central; the pip package of the same name brings only Python.
+# The Delta release for this Spark, from Maven Central; the pip package of that name has only the Python part.
 DELTA_PACKAGE = "io.delta:delta-spark_4.2_2.13:4.4.0"
 _DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # Fifty tasks for the state of a table are for tables of millions of files.
+    # Delta's default of 50 tasks for the state of a table is meant for millions of files.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-# C1 and the serial collector start quicker and make long work a third slower: for tests and the demo.
+# C1 and the serial collector start faster, but make long runs a third slower: for tests and the demo.
 QUICK_JAVA = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
-# Compiling a query and planning it anew between its stages pays for many rows only.
+# Code generation and adaptive planning pay off for many rows only.
 QUICK = {"spark.sql.codegen.wholeStage": "false", "spark.sql.adaptive.enabled": "false"}
-# A worker takes and frees tens of megabytes for each piece of work. Left to itself the C library gives them back to the
-# system each time, and a sixth of the work is to get them again page by page.
+# A worker allocates and frees tens of megabytes per task. By default the C library returns them to the system each
+# time, and a sixth of the time is spent on page faults.
 _KEEP_MEMORY = {
     "spark.executorEnv.MALLOC_MMAP_THRESHOLD_": str(32 * MIB),
     "spark.executorEnv.MALLOC_TRIM_THRESHOLD_": str(256 * MIB),
@@ -65,10 +65,9 @@ def session(
     quick: bool = False,
     extra: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """A session for the tables of a data folder; `extra` are Spark's own settings and win over ours.
+    """Create a session for the tables of a data folder; `extra` are Spark properties and take precedence.
 
-    ConfigError if they name another time zone. PipelineError says what is missing: Java, the extra `spark`, a jar that
-    cannot be fetched.
+    Raises ConfigError for a time zone other than UTC, PipelineError if Java, the extra `spark` or a jar is missing.
     """
     check_time_zone((extra or {}).get(TIME_ZONE, UTC))
     check_installed()
@@ -91,12 +90,12 @@ def session(
 
 
 def check_time_zone(name: str) -> None:
-    """ConfigError unless it is UTC: minutes, hours and the names of buckets are those of UTC."""
+    """Raise ConfigError unless this is UTC, which minutes, hours and names of buckets are in."""
     if name.upper() not in _UTC_NAMES:
         raise ConfigError(
             TIME_ZONE,
-            f"must be UTC, not {name!r}: the tables count minutes and hours in UTC, and in another zone rows of them "
-            "would be missed. Ask for local times in your queries",
+            f"must be UTC, not {name!r}: minutes and hours of the tables are in UTC, and in another zone rows would be "
+            "missed. Convert to local times in your queries",
         )
 
 
@@ -106,7 +105,7 @@ def check_installed() -> None:
 
 
 def check_java() -> None:
-    """PipelineError if there is no Java of the wanted version or newer."""
+    """Raise PipelineError if Java is missing or too old."""
     home = os.environ.get("JAVA_HOME")
     command = str(Path(home) / "bin" / "java") if home else shutil.which("java") or ""
     found = _maybe_java_version(command) if command else None
@@ -120,7 +119,7 @@ def check_java() -> None:
 
 
 def _maybe_java_version(command: str) -> int | None:
-    """The major version: 17 of "17.0.15", 8 of "1.8.0_292"."""
+    """Major version of a java command: 17 of "17.0.15", 8 of "1.8.0_292"."""
     try:
         said = subprocess.run([command, "-version"], capture_output=True, text=True, check=False, timeout=30).stderr  # noqa: S603 - the user's own Java
     except (OSError, subprocess.TimeoutExpired):
@@ -138,30 +137,31 @@ def is_on_loopback(master: str) -> bool:
 
 
 def with_retries(master: str) -> str:
-    """`local[n]` never tries a task again; a Python worker that the system killed would end the run."""
+    """Add retries to `local[n]`, which has none: a Python worker killed by the system would end the run."""
     found = re.fullmatch(r"local(?:\[(\*|\d+)\])?", master)
     return f"local[{found[1] or 1},3]" if found else master
 
 
 def cores(master: str) -> int:
-    """How many tasks run at a time, as far as the name of the master says it."""
+    """Number of concurrent tasks, if the name of the master tells it."""
     found = re.match(r"local(?:\[(\*|\d+))?", master)
     return int(found[1]) if found and found[1] and found[1] != "*" else os.cpu_count() or 1
 
 
 def _set_environment(folders: Folders, master: str) -> None:
-    # Without it the workers take whatever `python3` is first on the path.
+    # Otherwise workers use the first `python3` on the path.
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if is_on_loopback(master):
-        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # else Spark looks up the name of this machine
+        os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"  # otherwise Spark resolves the name of this machine
     if is_local(master):
         os.environ["SPARK_HOME"] = str(_slim_home(folders.spark / "home"))
 
 
 def _slim_home(home: Path) -> Path:
-    """A folder with Spark's jars and scripts and nothing else.
+    """A folder with links to Spark's jars and scripts only.
 
-    Workers otherwise load pyspark from a zip without compiled files, half a second in each of five kinds of process.
+    Workers otherwise load pyspark from a zip without compiled files, which takes half a second in each of five kinds of
+    process.
     """
     spec = find_spec("pyspark")
     assert spec is not None
@@ -190,7 +190,7 @@ def _settings(folders: Folders, master: str, memory: str, quick: bool) -> dict[s
         "spark.sql.warehouse.dir": str(folders.spark / "warehouse"),
         "spark.sql.shuffle.partitions": str(cores(master)),
         TIME_ZONE: UTC,
-        # The default, INT96, has no zone for other readers.
+        # The default, INT96, does not tell other readers the time zone.
         "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
         "spark.sql.parquet.compression.codec": "zstd",
         "spark.sql.streaming.stopTimeout": "30s",
@@ -215,7 +215,7 @@ def _start_failure(error: Exception, folders: Folders, delta: bool) -> str:
 
 @contextmanager
 def standard_error_to(file: Path) -> Iterator[None]:
-    """Processes started meanwhile keep writing to the file: the JVM, and the workers it starts."""
+    """Redirect standard error during the context. Processes started in it (the JVM and its workers) keep the file."""
     sys.stderr.flush()
     saved = os.dup(2)
     descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -230,6 +230,6 @@ def standard_error_to(file: Path) -> Iterator[None]:
 
 
 def said_by_us(text: str) -> str | None:
-    """Our own sentence out of the traceback that Spark wraps around it."""
+    """The message of a RacewayError inside a traceback that Spark wraps around it, if any."""
     found = re.findall(r"^raceway\.errors\.[\w.]+: (.*)$", text, re.MULTILINE)
     return found[-1].strip() if found else None

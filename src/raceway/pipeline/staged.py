@@ -1,4 +1,4 @@
-"""One Parquet file of bronze rows, written by whoever read them, and the row that tells the driver about it."""
+"""A Parquet file of bronze rows in staging, and the row that describes it to the driver."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from raceway.pipeline.scan import Gap, Span, gathered
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 64 * MIB
 
-# What `read` yields in place of rows. `rejected` counts rows of the topic raceway.rejected, `gaps` is JSON.
+# Schema of the row that `read` yields. `rejected` counts rows of the topic raceway.rejected, `gaps` is JSON.
 STAGED = pa.schema(
     [
         ("file", pa.string()),
@@ -30,19 +30,19 @@ STAGED = pa.schema(
         ("gaps", pa.string()),
     ]
 )
-# Ids and payloads differ from row to row: a dictionary of them only costs.
+# No dictionary for ids and payloads: they differ from row to row.
 _UNLIKE = {"sequence", "offset", "time", "time_us", "sent_ms", "message_id", "forwarded_id", "parent_id", "payload"}
 DICTIONARY = [
     name
     for name in BRONZE.names
     if name not in _UNLIKE | {"answers", "correlation_id", "attributes", "hops", "producer_id"}
 ]
-# The least and the greatest of these tell nobody where to look.
+# No statistics for these columns: they would not help any reader to skip data.
 _UNORDERED = {"message_id", "forwarded_id", "parent_id", "correlation_id", "payload"}
 
 
 def write_staged(path: Path, batches: Iterable[pa.RecordBatch], span: Span, gaps: list[Gap]) -> pa.RecordBatch:
-    """Write the rows of a range; the row about them. A range without rows makes no file."""
+    """Write the rows of a range and return the row that describes the file. Without rows there is no file."""
     rows = last_us = rejected = 0
     writer: pq.ParquetWriter | None = None
     try:
@@ -64,7 +64,7 @@ def write_staged(path: Path, batches: Iterable[pa.RecordBatch], span: Span, gaps
 
 
 def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
-    """zstd at its lowest level: as quick as snappy here and half the size."""
+    """A writer with zstd at its lowest level: as fast as snappy here, at half the size."""
     path.parent.mkdir(parents=True, exist_ok=True)
     return pq.ParquetWriter(
         path,
@@ -74,5 +74,5 @@ def open_writer(path: Path, schema: pa.Schema) -> pq.ParquetWriter:
         use_dictionary=[name for name in DICTIONARY if name in schema.names],
         write_statistics=[name for name in schema.names if name not in _UNORDERED],
         write_page_checksum=True,
-        store_schema=False,  # whoever gives codes for values (`imports`) means the values
+        store_schema=False,  # dictionary-encoded columns (from `imports`) are written as plain values
     )

@@ -1,9 +1,9 @@
-"""What a table is: names, columns, keys, which bucket a row belongs to. `registry` lists them all.
+"""Definition of tables: names, columns, keys, and the bucket of a row. `registry` lists all tables.
 
-`bronze.messages` is appended. Every other table is a pure function of its inputs, and every row of it says itself which
-bucket it belongs to, so that a bucket can be computed anew whenever something that feeds it has changed (`recompute`).
-Position buckets hold rows near one another in the journal, time buckets rows of the same minutes; hashing an id would
-spread each batch over all buckets, and all history would be computed with each batch.
+`bronze.messages` is append-only. Every other table is a pure function of its inputs, and every row determines its
+bucket, so that a bucket can be recomputed when its input changes (`recompute`). Position buckets hold adjacent rows of
+the journal, time buckets rows of the same minutes. Hashing ids instead would spread each batch over all buckets, and
+the whole history would be recomputed with each batch.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from raceway.pipeline.columns import BRONZE, IMPORT, JOURNAL, REJECTED, ddl
 
 MESSAGES, REJECTED_MESSAGES = "bronze.messages", "bronze.rejected"
 
-# Positions in a bucket. A batch of live traffic touches the newest bucket, so each batch costs one of them; smaller
-# ones would cost a bulk run more files and jobs.
+# Positions per bucket. Each batch of live traffic recomputes the newest bucket; smaller buckets would cost a bulk run
+# more files and jobs.
 BUCKET_ROWS = 262_144
 _IMPORT_DIGITS = 16
 
 
 class Inputs(Mapping[str, DataFrame]):
-    """What a transform is given: rows of each input, with a column `part` that says where they came from.
+    """Input of a transform: rows of each input table, with a column `part` that names their origin.
 
-    `horizons` is the greatest `time_us` of each source so far, its "now". `links` are what `carry` left beside the
-    parts of bronze among these rows; None for a table without `carry` or when there are none. `schemas` are all
-    schema versions that the bus has had.
+    `horizons` is the greatest `time_us` of each source, its current time. `links` are those that `carry` stored for the
+    parts of bronze among these rows; None for a table without `carry`, or if there are none. `schemas` are all schema
+    versions that the bus has had.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Inputs(Mapping[str, DataFrame]):
         return len(self._frames)
 
     def horizon_us(self, source: Column) -> Column:
-        """The "now" of a row's source, in µs; NULL for one never seen."""
+        """The current time of a row's source in µs; NULL for an unknown source."""
         if not self.horizons:
             return F.lit(None).cast("bigint")
         known = F.create_map(*(F.lit(item) for pair in self.horizons.items() for item in pair))
@@ -66,7 +66,7 @@ class Inputs(Mapping[str, DataFrame]):
 
 
 class Carried(NamedTuple):
-    """What a part hands on: `links` stay with it, `active` goes to the next part of the same source.
+    """Result of `carry`: `links` are stored with the part, `active` is the state for the next part of the same source.
 
     `buckets` are those of the table that the part feeds.
     """
@@ -78,25 +78,25 @@ class Carried(NamedTuple):
 
 Transform: TypeAlias = Callable[[Inputs], DataFrame]
 Feeds: TypeAlias = Callable[[str, pa.Table], Iterable[str]]
-# (time in µs) to the rows of bronze before a part, of its source, from that time on.
+# Function from a time in µs to the bronze rows of the same source, from that time up to a part.
 Earlier: TypeAlias = Callable[[int], pa.Table]
 Carry: TypeAlias = Callable[[pa.Table, pa.Table | None, Earlier | None], Carried]
 
 
 @dataclass(frozen=True)
 class Derived:
-    """A table that is computed.
+    """A derived table.
 
-    transform  rows of the inputs to rows of the table plus `bucket`. It may see rows of buckets it has only a part of:
-               those are dropped afterwards. It must be right for a bucket when all parts that feed it are there
-    looks_at   columns of each input that `feeds` and `carry` want to see. They look at one part at a time, in memory
-    feeds      (input, rows of one part of it) to the buckets that they belong to
-    due        name of a bigint column, NULL in most rows: the bucket is computed again once its source's horizon has
-               passed the smallest of them
-    expected   (words, SQL expression over the tables): what the count of rows must equal, for `verify`. In words
-               that DuckDB and Spark understand alike
-    carry      in place of `feeds` where a part must know of those before it: (rows of one new part of bronze, what the
-               part before handed on or None, the rows before it if there can be any) to Carried
+    transform  rows of the inputs to rows of the table plus `bucket`. Rows of incomplete buckets may occur and are
+               dropped afterwards. The result must be right for a bucket if all parts that feed it are given
+    looks_at   columns of each input that `feeds` and `carry` need. They get one part at a time, in memory
+    feeds      (input, rows of one of its parts) to the buckets that depend on them
+    due        name of a bigint column, NULL in most rows: the bucket is recomputed once its source's horizon has
+               passed the smallest value
+    expected   (description, SQL expression over the tables): the number of rows, for `verify`. In SQL that DuckDB and
+               Spark both support
+    carry      instead of `feeds`, if a part depends on earlier ones: (rows of one new part of bronze, the state of the
+               preceding part or None, the earlier rows if there can be any) to Carried
     """
 
     name: str
@@ -116,34 +116,34 @@ BRONZE_KEY = ("source", "partition", "sequence")
 
 
 def position_bucket(source: Column, sequence: Column) -> Column:
-    """`journal-<first position>`; for a capture `import-<beginning of its sha256>-<first position>`."""
+    """Bucket of a position: `journal-<first position>`; of a capture `import-<sha256, cut>-<first position>`."""
     capture = F.concat(F.lit("import-"), F.substring(source, len(IMPORT) + 1, _IMPORT_DIGITS))
     name = F.when(source == JOURNAL, F.lit(JOURNAL)).otherwise(capture)
     return F.concat(name, F.lit("-"), F.lpad((sequence - sequence % BUCKET_ROWS).cast("string"), 20, "0"))
 
 
 def time_bucket(time_us: Column, minutes: int) -> Column:
-    """The beginning of the span of so many minutes, in UTC: `20261115T1220`."""
+    """Bucket of a time: the beginning of its span of so many minutes, in UTC, as `20261115T1220`."""
     span_s = 60 * minutes
     seconds = F.floor(time_us / F.lit(1_000_000)).cast("bigint")
     return F.date_format(F.timestamp_seconds(seconds - seconds % span_s), "yyyyMMdd'T'HHmm")
 
 
 def position_buckets(source: str, positions: np.ndarray[Any, Any]) -> list[str]:
-    """The same for positions of one source, each bucket once."""
+    """The distinct buckets of positions of one source."""
     name = JOURNAL if source == JOURNAL else f"import-{source[len(IMPORT) :][:_IMPORT_DIGITS]}"
     return [f"{name}-{number * BUCKET_ROWS:020d}" for number in np.unique(positions // BUCKET_ROWS).tolist()]
 
 
 def time_buckets(times: pa.ChunkedArray, minutes: int) -> list[str]:
-    """The same for a column of timestamps, each bucket once."""
+    """The distinct buckets of a column of timestamps."""
     span_us = 60 * minutes * 1_000_000
     spans = np.unique(times.cast(pa.int64()).to_numpy() // span_us).tolist()
     return [datetime.fromtimestamp(span * 60 * minutes, UTC).strftime("%Y%m%dT%H%M") for span in spans]
 
 
 def own_position(_: str, rows: pa.Table) -> list[str]:
-    """`feeds` of tables whose rows stay in the bucket of their own position."""
+    """`feeds` of tables whose rows are in the bucket of their own position."""
     if not rows.num_rows:
         return []
     return position_buckets(rows.column("source")[0].as_py(), rows.column("sequence").to_numpy())

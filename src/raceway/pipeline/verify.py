@@ -1,8 +1,8 @@
-"""Is what the tables hold what the journal holds?
+"""Verification of the tables against the journal.
 
-Position by position: every row of the journal that is not a control row is in `bronze.messages` once, and nothing else
-is. What retention has removed from the journal cannot be compared any more; it is still looked at for doubles. Then
-each table: its key is unique, and its rows are as many as its inputs say.
+By position: every row of the journal except control rows is in `bronze.messages` exactly once, and nothing else is.
+Rows that retention removed from the journal cannot be compared; they are only checked for duplicates. Then by table:
+its key is unique, and it has as many rows as its inputs imply.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
     Positions = NDArray[np.int64]
 
-# Positions compared at a time: 8 MB of them from each side.
+# Positions compared at a time: 8 MB from each side.
 WINDOW = 1_000_000
-# Of each kind of difference; the counts go on.
+# Examples kept of each kind of difference; all are counted.
 SHOWN = 20
 
 
 class Journaled(msgspec.Struct, kw_only=True):
-    """The journal against `bronze.messages`. Positions below `compared_from` are gone from the journal."""
+    """Comparison of the journal with `bronze.messages`. Positions below `compared_from` are gone from the journal."""
 
     compared_from: int = 0
     compared_to: int = -1
@@ -57,7 +57,7 @@ class Journaled(msgspec.Struct, kw_only=True):
 
 
 class TableVerdict(msgspec.Struct, kw_only=True):
-    """One table: `expected` is None where nothing simple says how many rows there must be."""
+    """Result for one table; `expected` is None if the number of rows cannot be derived simply."""
 
     table: str
     rows: int
@@ -84,9 +84,9 @@ class Verdict(msgspec.Struct, kw_only=True):
 def verify(
     lake: Lake, tables: Tables, *, full: bool = False, advance: Callable[[int], None] = lambda _: None
 ) -> Verdict:
-    """Compare everything; `full` computes every table anew from all of bronze and compares row by row.
+    """Verify everything; `full` also recomputes every table from all of bronze and compares row by row.
 
-    Reads a stable part of the journal: what a running pipeline has not taken in yet is only counted.
+    Reads a stable part of the journal: rows that a running pipeline has not processed yet are only counted.
     """
     reader = Reader(lake.folders.data)
     try:
@@ -139,7 +139,7 @@ def _count(found: Journaled, kind: str, positions: Positions) -> None:
 
 
 def _journal_positions(reader: Reader, span: Span) -> tuple[Positions, int]:
-    """Positions of rows that are no control rows, and how many are."""
+    """Positions of rows other than control rows, and the number of control rows."""
     kept: list[Positions] = [np.empty(0, np.int64)]
     control = 0
     for batch in reader.read(span.start, span.stop, ["sequence", "kind"]) if span else ():
@@ -171,7 +171,7 @@ def _overlaps(positions: tuple[int, int], span: Span) -> bool:
 
 
 def check_table(lake: Lake, tables: Tables, name: str) -> TableVerdict:
-    """Rows, doubles of the key, and the number that the inputs say."""
+    """Count rows, duplicate keys, and the rows that the inputs imply."""
     key = ", ".join(BRONZE_KEY if name in BRONZE_DDL else _derived(name).key)
     rows = tables.number(f"SELECT count(*) FROM {name}")  # noqa: S608 - our own names
     doubled = tables.number(
@@ -181,7 +181,7 @@ def check_table(lake: Lake, tables: Tables, name: str) -> TableVerdict:
     if name in BRONZE_DDL or (expected := _derived(name).expected) is None:
         return verdict
     if is_behind(lake, _derived(name)):
-        verdict.explanation = "not computed yet from all there is: `raceway pipeline run` does"
+        verdict.explanation = "out of date: run `raceway pipeline run`"
     else:
         verdict.explanation, sql = expected
         verdict.expected = tables.number(f"SELECT {sql}")
@@ -189,7 +189,7 @@ def check_table(lake: Lake, tables: Tables, name: str) -> TableVerdict:
 
 
 def is_behind(lake: Lake, table: Derived) -> bool:
-    """Is there a part, of its inputs or of theirs, that a table has not seen yet? A run is ahead in bronze."""
+    """Whether a table has unprocessed parts, in its inputs or theirs, as during a run."""
     for name in table.inputs:
         if name not in BRONZE_DDL and is_behind(lake, _derived(name)):
             return True
@@ -203,18 +203,18 @@ def _derived(name: str) -> Derived:
 
 
 def differing_rows(lake: Lake, table: Derived) -> int:
-    """Rows that a computation from all of the inputs gives and the table has not, and the other way round."""
+    """Number of rows that only a full recomputation has, and that only the table has."""
     frames = {name: lake.frame(name) for name in table.inputs}
     links = lake.links(table.name) if table.carry is not None else None
     inputs = Inputs(lake.spark, frames, lake.notes.horizons(MESSAGES), links, lake.book.versions)
     names = [field.name for field in lake.spark.createDataFrame([], table.ddl).schema.fields]
-    # Maps cannot be compared as they are.
+    # As JSON: Spark cannot compare maps.
     computed = table.transform(inputs).select(*names).toDF(*names).selectExpr("to_json(struct(*)) AS row")
     stored = lake.frame(table.name).select(*names).selectExpr("to_json(struct(*)) AS row")
     return computed.exceptAll(stored).count() + stored.exceptAll(computed).count()
 
 
 def journal_total(lake: Lake) -> int:
-    """Positions that `verify` will go through."""
+    """Number of positions that `verify` reads, for the progress bar."""
     found = [positions for part in lake.parts(MESSAGES) if (positions := maybe_positions(part))]
     return max((last + 1 for _, last in found), default=0) - min((first for first, _ in found), default=0)

@@ -1,8 +1,8 @@
-"""The airport's Danube side: the sorter, which remembers what it has read, and the gates, which hold to a schema.
+"""The airport's Danube side: the sorter, on a durable subscription, and the gates, whose topic has a schema.
 
-sorter  reads each bag that was tagged and says onto which flight it went, naming what caused it
-gates   announce who boards; the topic is bound to a schema, and whatever breaks it is refused
-display reads the announcements, and wants one of them twice
+sorter  reads each tagged bag and publishes its flight, with the bag's message as parent
+gates   announce who boards; the topic is bound to a schema, and messages that break it are refused
+display reads the announcements, and asks for one of them again
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from raceway.client import DanubeClient, DanubeConsumer, DanubeMessage, Producer
 TAGGED, LOADED, BOARDING = "baggage.tagged", "flight.load", "gate.boarding"
 SUBJECT = "boarding"
 GATES = ("gate-A1", "gate-B2", "gate-C3")
-# Acknowledgements that are on their way together: each waits for the disk.
+# Acknowledgements in flight at once: each waits for the disk.
 ACKS = 50
 
 _BOARDS: dict[str, Any] = {
@@ -33,7 +33,7 @@ _BOARDS: dict[str, Any] = {
     "required": ["flight", "seat"],
     "additionalProperties": False,
 }
-# The second version knows of groups: whoever reads it can read the first one too.
+# The second version adds groups; its readers can read the first one, too.
 VERSIONS = (_BOARDS, _BOARDS | {"properties": _BOARDS["properties"] | {"group": {"type": "integer"}}})
 
 
@@ -45,10 +45,11 @@ class Airside:
 
     def __init__(self, tally: Tally) -> None:
         self._tally = tally
-        self.at_work = asyncio.Lock()  # held while the sorter has a bag in hand
+        self.at_work = asyncio.Lock()  # held while the sorter handles a bag
 
     async def open(self, enter: Enter, console: str) -> None:
-        """Topics are made by their first producer; only then can they be read on this wire."""
+        """Create the topics and subscribe. On this wire a topic is created by its first producer and cannot be read
+        earlier."""
         self.gates = await enter("danube")
         await self.gates.producer(TAGGED, "sorter")
         self._loads = await self.gates.producer(LOADED, "sorter")
@@ -68,7 +69,7 @@ class Airside:
     # ---- the sorter --------------------------------------------------------------------------------------------------
 
     async def sort(self) -> None:
-        """Until cancelled: each tagged bag goes onto its flight."""
+        """Publish the flight of each tagged bag, until cancelled."""
         async for bag in self._sorted:
             async with self.at_work:
                 cause = {"x-parent-id": bag.attributes["x-message-id"]}
@@ -82,7 +83,7 @@ class Airside:
     # ---- the gates ---------------------------------------------------------------------------------------------------
 
     async def announce_all(self, passengers: list[dict[str, Any]]) -> None:
-        """At one gate after the other."""
+        """Publish the announcements of all gates, one gate after the other."""
         for number, passenger in enumerate(passengers):
             await self.announce(number, passenger)
 
@@ -91,15 +92,15 @@ class Airside:
         self._tally.published[BOARDING, "danube"] += 1
 
     async def display(self, count: int, consumer: DanubeConsumer, advance: Advance) -> None:
-        """Read so many announcements; the first one is not understood and comes again."""
+        """Read so many announcements; reject the first one once, so that it is delivered again."""
         async with asyncio.timeout(PATIENCE_S):
             first = await anext(consumer)
-            await consumer.nack(first, delay_ms=0, reason="the loudspeaker crackled")
+            await consumer.nack(first, delay_ms=0, reason="not understood")
             await read_acknowledged(consumer, count, advance)
 
 
 async def read_acknowledged(consumer: DanubeConsumer, count: int, advance: Advance) -> list[DanubeMessage]:
-    """That many messages; the bus remembers that they were read."""
+    """Read and acknowledge so many messages of a subscription."""
     read: list[DanubeMessage] = []
     while len(read) < count:
         some = [await anext(consumer) for _ in range(min(ACKS, count - len(read)))]

@@ -3,7 +3,7 @@
 kiosk    (WebSocket)  asks for passengers
 board    (TCP)        shows what was loaded, and every bag that moves
 desk     (TCP)        gives out seats, each once
-archive  (TCP)        takes requests and never answers; its printer answers too late
+archive  (TCP)        takes requests and does not answer; its printer answers after the timeout
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from raceway.client import MbClient, Message, Subscription
 from raceway.errors import RemoteError
 
 SEAT, ARCHIVE, PRINTER = "checkin.seat", "checkin.archive", "checkin.printer"
-# The printer takes four times as long as the kiosk waits.
+# The printer takes four times as long as the kiosk's timeout.
 PRINTER_S, HURRY_MS = 0.6, 150
 
 

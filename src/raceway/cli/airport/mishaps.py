@@ -1,4 +1,4 @@
-"""What goes wrong at the airport, on purpose: each wire says it in its own words."""
+"""Deliberate errors at the airport: refused, unanswered, late and malformed messages on each wire."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from raceway.cli.airport.tally import NOBODY, PATIENCE_S, Advance, Tally
 from raceway.cli.airport.zbus import Belts
 from raceway.errors import RacewayError, RemoteError
 
-# Nobody serves the one on any wire, nobody listens to the other.
+# A topic without a service, and one without a subscriber, on any wire.
 LOUNGE, LIGHTS = "checkin.lounge", "airport.lights"
-# Announcements that break the rules of the topic, each another one.
+# Announcements that break the topic's schema, each in another way.
 BAD_ANNOUNCEMENTS: tuple[dict[str, Any], ...] = (
     {"flight": "RW101"},
     {"flight": "RW101", "seat": "99Z"},
@@ -28,7 +28,7 @@ BAD_ANNOUNCEMENTS: tuple[dict[str, Any], ...] = (
     {"flight": "RW101", "seat": "12A", "dog": True},
 )
 _HEADER = b"publish:baggage..events:1.0.0\n{}"
-# Bytes that break the rules of a wire, sent with nothing but a socket: our own clients would not.
+# Malformed bytes for each wire, sent over a bare socket: the clients would not send them.
 BROKEN: tuple[tuple[str, str, bytes], ...] = (
     ("mb", "an empty level in a topic", len(_HEADER).to_bytes(4, "big") + _HEADER),
     (
@@ -41,7 +41,7 @@ BROKEN: tuple[tuple[str, str, bytes], ...] = (
 
 
 class Mishaps:
-    """How many there are is known beforehand: `count`."""
+    """All deliberate errors. `count` is their number, for the progress bar."""
 
     count = 4 * len(BAD_ANNOUNCEMENTS) + len(BROKEN) + 7
 
@@ -61,7 +61,7 @@ class Mishaps:
         advance(1)
 
     async def _announce_badly(self, advance: Advance) -> None:
-        """On every wire; each refusal is also a row of `raceway.rejected`."""
+        """Publish invalid announcements on every wire; each refusal is also a row of `raceway.rejected`."""
         ways: dict[str, Callable[[dict[str, Any]], Awaitable[None]]] = {
             "mb": lambda bad: self._terminal.kiosk.publish(BOARDING, bad),
             "danube": lambda bad: self._airside.announce(0, bad),
@@ -77,27 +77,27 @@ class Mishaps:
                 advance(1)
 
     async def _ask_nobody(self, advance: Advance) -> None:
-        """Told at once, and stored with that answer."""
+        """Send a request that no service serves: refused at once, and stored with that answer."""
         for wire, call in (
             ("mb", self._terminal.kiosk.request(LOUNGE, "please", timeout_ms=HURRY_MS)),
             ("zbus", self._belts.clerk.request(LOUNGE, "please")),
             ("seneca", self._counter.app.act(pattern(LOUNGE), {"please": True})),
         ):
-            await self._told(wire, "a request that nobody serves", call)
+            await self._told(wire, "a request without a service", call)
             self._tally.asked[wire, NOBODY, "error"] += 1
             advance(1)
 
     async def _ask_too_late(self, advance: Advance) -> None:
-        """One that nobody answers, and one that is answered when the kiosk has given up."""
+        """Send a request that is never answered, and one that is answered after its timeout."""
         tally, kiosk = self._tally, self._terminal.kiosk
         asked = tally.ask("mb", "mb", kiosk.request(ARCHIVE, {"year": 1974}, timeout_ms=HURRY_MS))
-        await self._told("mb", "a request that is never answered", asked)
+        await self._told("mb", "a request without an answer", asked)
         advance(1)
         late = kiosk.request(PRINTER, {"pages": 1}, timeout_ms=HURRY_MS)
-        await self._told("mb", "a request that is answered too late", late)
+        await self._told("mb", "a request with a late answer", late)
         async with asyncio.timeout(PATIENCE_S):
             await self._terminal.printed.wait()
-            await self._terminal.archive.heartbeat()  # the bus has read the late answer before it
+            await self._terminal.archive.heartbeat()  # the bus has read the late answer by then
         tally.asked["mb", "mb", "late"] += 1
         advance(1)
 
@@ -107,9 +107,9 @@ class Mishaps:
         advance(1)
 
     async def _turn_lights_out(self) -> None:
-        """The last message; every deadline before it has passed. It is stored although nobody listens."""
+        """Publish the last message, after all timeouts. It is stored although the topic has no subscriber."""
         call = self._terminal.kiosk.publish(LIGHTS, {"lights": "out"})
-        await self._told("mb", "a publish that nobody reads, stored even so", call)
+        await self._told("mb", "a publish without a subscriber, stored nevertheless", call)
         self._tally.published[LIGHTS, "mb"] += 1
 
     async def _told(self, wire: str, what: str, call: Awaitable[Any]) -> None:
@@ -118,7 +118,7 @@ class Mishaps:
         except RacewayError as error:
             self._tally.mishaps.append((wire, what, str(error)))
         else:
-            self._tally.mishaps.append((wire, what, "went through"))
+            self._tally.mishaps.append((wire, what, "accepted"))
 
 
 async def _answer_to(wire: str, url: str, said: bytes) -> str:
@@ -143,7 +143,7 @@ async def _mb_error(reader: asyncio.StreamReader) -> str:
 
 
 async def _http_error(reader: asyncio.StreamReader) -> str:
-    """The status, and what the body says."""
+    """Read an HTTP response: its status, and the error in its body."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
     found = re.search(r"content-length: *(\d+)", head)
     body = await reader.readexactly(int(found[1])) if found else b""

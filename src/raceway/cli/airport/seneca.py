@@ -1,9 +1,9 @@
-"""The airport's Seneca side: services behind the bus, and a telephone.
+"""The airport's Seneca side: services attached to the bus, and a phone.
 
-check-in   opens a check-in: asks the desk for a seat and the belts for a tag, whatever wires they are on
+check-in   opens a check-in: requests a seat from the desk and a tag from the belts, on any wire
 loyalty    counts miles
 tracker    observes every bag that moves
-app        a passenger's telephone: asks
+app        a passenger's phone: sends requests
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MILES = {"gold": 2000, "silver": 1000, "blue": 500}
 
 
 def pattern(topic: str) -> str:
-    """The topic in Seneca's words: `checkin.seat` is role:checkin,cmd:seat."""
+    """The Seneca pattern of a topic: `checkin.seat` is role:checkin,cmd:seat."""
     role, _, cmd = topic.partition(".")
     return f"role:{role},cmd:{cmd}"
 
@@ -45,7 +45,7 @@ class Counter:
         await loyalty.host(counting)
 
     async def reader(self, enter: Enter, topic: str, console: str) -> asyncio.Queue[dict[str, Any]]:
-        """What the bus hands to an observer of the topic."""
+        """Messages that the bus delivers to an observer of the topic."""
         seen: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         watching = SenecaService()
         watching.add(pattern(topic), lambda message: seen.put_nowait(message.data))
@@ -56,7 +56,7 @@ class Counter:
         self._tally.published[topic, "seneca"] += await self.app.publish_many(pattern(topic), payloads)
 
     async def _open(self, message: ActionMessage) -> dict[str, Any]:
-        """Whatever is sent from here belongs to the same conversation: Seneca's messages carry their history."""
+        """Handle a check-in. Requests made here belong to its conversation: Seneca's messages carry their history."""
         wish = {"flight": message["flight"], "seat": message["seat"]}
         bag = {"flight": message["flight"], "bag": message["bag"], "kg": message["kg"]}
         given = await self._tally.ask("seneca", "mb", self._act(SEAT, wish))

@@ -1,17 +1,17 @@
-"""A morning at a small airport, played over real sockets: who speaks which wire, and in what order things happen.
+"""A morning at a small airport, played over real sockets: the roles, their wires, and the order of events.
 
-    MB       kiosk, board, desk       the front of the house          `mb`
-    Danube   sorter, gates, display   what must not be lost           `danube`
+    MB       kiosk, board, desk       passenger services              `mb`
+    Danube   sorter, gates, display   durable subscriptions           `danube`
     zbus     belts, loader, clerk     workers on queues               `zbus`
     Seneca   check-in, loyalty, app   services found by pattern       `seneca`
 
-Nobody here knows on which wire the other side is. A check-in goes over all four of them:
+No role knows the wire of its partners. A check-in uses all four wires:
 
     kiosk ─request→ check-in ─request→ desk
                         └─────request→ belts ─publish→ sorter ─publish→ board
 
-The same dice give the same messages and the same counts: everything random is drawn before anything is sent, and
-nothing that is counted depends on who comes first.
+The same seed gives the same messages and counts: all random choices are made before the first message is sent, and no
+count depends on timing.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from raceway.errors import RemoteError
 
 MOVED = "baggage.moved"
 AT_ONCE = 4  # passengers
-# Each wire asks for seats on a flight of its own: who gets a seat does not depend on who was quicker.
+# Each wire requests seats of its own flight, so that the result does not depend on timing.
 FLIGHTS = {"mb": "RW101", "zbus": "RW202", "seneca": "RW303", "kiosk": "RW404"}
-# Who answers: a topic of each wire that can.
+# For each wire with services, the topic of one.
 SERVICES = {SEAT: "mb", TAG: "zbus", POINTS: "seneca"}
 
 
 class Size(NamedTuple):
-    """How many of each."""
+    """Number of messages of each kind."""
 
     check_ins: int = 120
     bags: int = 1000  # on each wire
@@ -50,7 +50,7 @@ class Size(NamedTuple):
 
 
 async def play(urls: Mapping[str, str], dice: random.Random, curtain: Curtain, size: Size = Size()) -> Tally:  # noqa: B008
-    """Run the whole morning; what the clients know of it."""
+    """Play the whole morning and return what the clients counted."""
     async with AsyncExitStack() as stack:
 
         async def enter(door: str, **options: Any) -> Any:
@@ -61,13 +61,15 @@ async def play(urls: Mapping[str, str], dice: random.Random, curtain: Curtain, s
             await airport.open(advance)
         with curtain("passengers check in, over four wires", size.check_ins) as advance:
             await airport.check_in(advance)
-        with curtain("bags move, every wire to every wire", len(WIRES) ** 2 * size.bags) as advance:
+        with curtain("bags move, from every wire to every wire", len(WIRES) ** 2 * size.bags) as advance:
             await airport.move_bags(advance)
-        with curtain("flights board, held to a schema", len(WIRES) * size.boardings) as advance:
+        with curtain("flights board, validated by a schema", len(WIRES) * size.boardings) as advance:
             await airport.board(advance)
-        with curtain("questions, every wire to every wire", len(ASKING) * len(SERVICES) * size.questions) as advance:
+        with curtain(
+            "requests, from every wire to every wire", len(ASKING) * len(SERVICES) * size.questions
+        ) as advance:
             await airport.ask(advance)
-        with curtain("what goes wrong, on purpose", Mishaps.count) as advance:
+        with curtain("deliberate errors", Mishaps.count) as advance:
             await airport.go_wrong(advance)
         return airport.tally
 
@@ -97,7 +99,7 @@ class Airport:
     # ---- check-in ----------------------------------------------------------------------------------------------------
 
     async def check_in(self, advance: Advance) -> None:
-        """Each check-in is a chain of messages over four wires; it is over when the board shows the bag."""
+        """Check in passengers: each is a chain of messages over four wires that ends when the board shows the bag."""
         passengers = [
             {"flight": FLIGHTS["kiosk"], "seat": f"{number // 6 + 1}{'ABCDEF'[number % 6]}", **self._luggage()}
             for number in range(self._size.check_ins)
@@ -110,7 +112,7 @@ class Airport:
         return {"bag": self._bag, "kg": round(self._dice.uniform(3, 34), 1)}
 
     async def _all_loaded(self, work: Awaitable[None]) -> None:
-        """Do the work, while the sorter sorts what comes of it, until the board has shown every bag."""
+        """Run `work` and the sorter until the board has shown every bag."""
         sorting = asyncio.create_task(self._airside.sort())
         try:
             await work
@@ -118,7 +120,7 @@ class Airport:
                 while self._shown < self._belts.tagged:
                     await anext(self._loads)
                     self._shown += 1
-            async with self._airside.at_work:  # the last bag is shown before it is acknowledged
+            async with self._airside.at_work:  # the last bag is shown earlier than it is acknowledged
                 pass
         finally:
             sorting.cancel()
@@ -127,7 +129,7 @@ class Airport:
     # ---- publishing --------------------------------------------------------------------------------------------------
 
     async def move_bags(self, advance: Advance) -> None:
-        """Every wire publishes, every wire reads everything."""
+        """Publish on every wire, and read everything on every wire."""
         count = len(WIRES) * self._size.bags
         shown = await self._terminal.watch(MOVED)
         sorted_ = await self._airside.reader(MOVED, "sorter")
@@ -157,7 +159,7 @@ class Airport:
         await ways[wire](topic, payloads)
 
     async def board(self, advance: Advance) -> None:
-        """Announcements of all wires, each held to the schema; the display reads them all."""
+        """Publish announcements on all wires, validated by the schema; the display reads all of them."""
         count = len(WIRES) * self._size.boardings
         display = await self._airside.reader(BOARDING, "display")
         passengers = {wire: [self._passenger() for _ in range(self._size.boardings)] for wire in WIRES}
@@ -174,7 +176,7 @@ class Airport:
     # ---- asking ------------------------------------------------------------------------------------------------------
 
     async def ask(self, advance: Advance) -> None:
-        """MB, zbus and Seneca ask services on MB, zbus and Seneca."""
+        """Send requests from MB, zbus and Seneca to services on MB, zbus and Seneca."""
         ways = {"mb": self._ask_mb, "zbus": self._ask_zbus, "seneca": self._ask_seneca}
         calls = [
             partial(ways[wire], topic, answering, self._question(wire, topic))
@@ -208,7 +210,7 @@ class Airport:
 
 
 async def _some_at_once(calls: Sequence[Callable[[], Awaitable[None]]], advance: Advance) -> None:
-    """A few at a time. A service that says no is part of the story; anything else is a fault."""
+    """Await the calls, a few at a time. A RemoteError is part of the story; any other exception is raised."""
     for start in range(0, len(calls), AT_ONCE):
         some = [call() for call in calls[start : start + AT_ONCE]]
         for result in await asyncio.gather(*some, return_exceptions=True):

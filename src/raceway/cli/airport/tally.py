@@ -1,4 +1,4 @@
-"""What the clients of the story know: whatever they sent, were handed and were told. The tables must say the same."""
+"""Counts of what the clients of the story sent, received and were told. The tables must agree with them."""
 
 from __future__ import annotations
 
@@ -13,37 +13,37 @@ T = TypeVar("T")
 
 WIRES = ("mb", "danube", "zbus", "seneca")
 ASKING = ("mb", "zbus", "seneca")
-# Who answers when nobody does, in the words of `gold.service_graph`.
+# The callee of an unanswered request, as `gold.service_graph` names it.
 NOBODY = "nobody"
-# What each wire calls an answer that did not come in time.
+# Code of each wire for a request that timed out.
 TOO_LATE = ("TIMEOUT", "action_timeout", "504")
 
-# Patience for what should take milliseconds; a demo that waits longer than this has found a fault.
+# Timeout of steps that take milliseconds; when it expires, the demo has found a bug.
 PATIENCE_S, PATIENCE_MS = 60.0, 60_000
 
 Advance = Callable[[int], None]
-# Begins an act: its title and how many steps it has; within, the steps are counted.
+# Begins an act, given its title and number of steps; yields the function that counts steps.
 Curtain = Callable[[str, int], AbstractContextManager[Advance]]
 
 
 class Enter(Protocol):
-    """A client on a door of the bus, closed when the story ends."""
+    """Connect a client to the bus; it is closed at the end of the story."""
 
     async def __call__(self, door: str, **options: Any) -> Any: ...
 
 
 class Tally:
-    """Counts by name. A publish counts when the bus took it; what a schema refused is in `refused` instead."""
+    """Counters. A publish counts if the bus accepted it; those refused by a schema are in `refused`."""
 
     def __init__(self) -> None:
         self.published: Counter[tuple[str, str]] = Counter()  # (topic, wire)
         self.delivered: Counter[tuple[str, str]] = Counter()  # (wire of the sender, wire of the reader), of bags
-        self.asked: Counter[tuple[str, str, str]] = Counter()  # (wire that asks, wire that answers, status)
-        self.refused: Counter[tuple[str, str]] = Counter()  # (wire, code in its own words), by a schema
+        self.asked: Counter[tuple[str, str, str]] = Counter()  # (wire of the caller, wire of the callee, status)
+        self.refused: Counter[tuple[str, str]] = Counter()  # (wire, its code), by a schema
         self.mishaps: list[tuple[str, str, str]] = []  # (wire, what was tried, what the client was told)
 
     async def ask(self, asking: str, answering: str, call: Awaitable[T]) -> T:
-        """Waits for an answer and counts what became of the question; raises as the call does."""
+        """Await a request and count its outcome; raises as the call does."""
         status = "answered"
         try:
             return await call

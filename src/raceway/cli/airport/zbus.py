@@ -1,8 +1,8 @@
-"""The airport's zbus side: the belts, workers on queues.
+"""The airport's zbus side: workers on queues.
 
-belts   weigh and tag bags, refuse heavy ones, and say what they have tagged
+belts   weigh and tag bags, refuse heavy ones, and publish what they tagged
 loader  takes each bag that moves from its queue
-clerk   asks the services of other wires
+clerk   sends requests to services of other wires
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Belts:
         self._tally.published[topic, "zbus"] += await self.clerk.publish_many(topic, payloads)
 
     async def _tag(self, delivery: Delivery) -> dict[str, Any]:
-        """What it publishes names the request as its cause."""
+        """Tag a bag. The publish names the request as its parent."""
         bag = delivery.json()
         if bag["kg"] > HEAVY_KG:
             raise RemoteError("409", f"{bag['kg']} kg: nobody can lift that")
