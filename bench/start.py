@@ -27,7 +27,7 @@ from bench import machine
 from raceway import config
 from raceway.journal import open_journal
 from raceway.model.envelope import Batch
-from tests.server import Server
+from tests.rigs.server import Server
 
 RESULTS = Path(__file__).parent / "results"
 REPEATS = 5

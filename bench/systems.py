@@ -19,8 +19,8 @@ import psutil
 
 from bench.queue_wires import JetStream, Queueing, Redis, Zbus
 from bench.wires import TIMEOUT_S, Acknowledging, Answering, Asking, Echo, Mb, Mqtt, Nats, Publishing
-from raceway.listen.server import ZBUS
-from tests.server import Server
+from raceway.server.doors import ZBUS
+from tests.rigs.server import Server
 
 TOPIC = b"bench.path"
 # Port of the reference server (--trial).

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
-from tests.server import Server
+from tests.rigs.server import Server
 from tests.tools import installed
 
 PICTURES = os.environ.get("RACEWAY_PICTURES", "")

@@ -33,8 +33,8 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
 )
 from raceway.errors import RacewayError, RemoteError
 from tests.danube_wire import danube_wire
+from tests.rigs.server import Door, Server, running_server, wait_until
 from tests.schema_rest import bind, call, register
-from tests.server import Door, Server, running_server, wait_until
 
 # Would set a mark if anything of it were taken for markup.
 EVIL = "<img src=x onerror=\"document.body.dataset.owned='1'\"><script>document.body.dataset.owned='1'</script>"

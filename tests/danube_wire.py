@@ -30,7 +30,7 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     StreamMessage,
 )
 from tests.danube_process import RefusedError
-from tests.server import Server
+from tests.rigs.server import Server
 
 R = TypeVar("R", bound=Message)
 DEADLINE_S = 20.0

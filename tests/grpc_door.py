@@ -43,7 +43,7 @@ from raceway.listen.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, S
 from raceway.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
 from raceway.listen.sockets import bind
 from tests.ports import free_port_base
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 
 class Counting:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from typing import Any, NamedTuple
 
-from tests.server import Server
+from tests.rigs.server import Server
 
 
 class Answer(NamedTuple):

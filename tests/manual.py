@@ -33,7 +33,7 @@ from tests.blank_page import console_lines
 from tests.node_peers import installed as npm_folder
 from tests.pipeline.quick_spark import quick_java
 from tests.ports import free_port_base
-from tests.server import DOORS, running_server, wait_until
+from tests.rigs.server import DOORS, running_server, wait_until
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"

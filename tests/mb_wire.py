@@ -23,7 +23,7 @@ from typing import Any, Literal, NamedTuple, Self
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_websocket
 
-from tests.server import Server
+from tests.rigs.server import Server
 from tests.wire.mb import frame
 
 Transport = Literal["tcp", "websocket", "tls", "wss"]

@@ -25,8 +25,8 @@ from tests.danube_wire import danube_url
 from tests.mb_wire import Peer, PeerClosed, connect
 from tests.node_peers import NodePeers, node_peers
 from tests.ports import free_port_base
+from tests.rigs.server import Server, running_server, wait_until
 from tests.seneca_wire import attached, fresh_word
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import Client, ClosedByServer, dial_server, zbus_port
 
 WIRES = ("mb", "danube", "zbus", "seneca")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from raceway.cli import ports
-from raceway.cli.ports import HIGHEST, IN_A_ROW, LOWEST
+from raceway.server import ports
+from raceway.server.ports import HIGHEST, IN_A_ROW, LOWEST
 
 __all__ = ["IN_A_ROW", "free_port_base"]
 

@@ -7,7 +7,7 @@ import json
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from tests.server import Server
+from tests.rigs.server import Server
 
 USER = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
 

@@ -24,12 +24,12 @@ from raceway.dial.allowed import AllowList
 from raceway.dial.seneca_returns import Returns
 from raceway.dial.seneca_services import ServiceRow, ServiceTable
 from raceway.journal import wall_clock_us
-from raceway.listen.server import Doors
 from raceway.model.envelope import Batch, Envelope
 from raceway.model.intents import Request, Respond, Subscribe, Taken
+from raceway.server.doors import Doors
 from tests.doubles import FaultyJournal, RecordingPeer
 from tests.ports import free_port_base
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 T = TypeVar("T")
 DEADLINE_S = 10.0

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from raceway.journal.reader import Reader
 from tests.ports import free_port_base
-from tests.server import Server, wait_until
+from tests.rigs.server import Server, wait_until
 
 DEADLINE_S = 15.0
 ID = re.compile(r"[0-9a-z]{12}")

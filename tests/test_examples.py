@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 

@@ -22,7 +22,7 @@ from raceway.codec.zbus_encode import ZBUS_STATUSES
 from raceway.pipeline import options
 from raceway.web.operations import OPERATIONS
 from tests.manual import PAGES, name_of
-from tests.server import running_server
+from tests.rigs.server import running_server
 
 OPTIONS = re.compile(r"^│[ *]+((?:-[\w-]+[ ,/]*)+)", re.MULTILINE)
 COMMAND = re.compile(r"^│ (\w[\w-]*) ", re.MULTILINE)

@@ -19,7 +19,7 @@ from raceway.journal.format import SCHEMA
 from raceway.model.envelope import encode_attributes
 from tests.journal_rows import any_rows, batch
 from tests.queue_rig import QueueBench, QueuePeer, numbered
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 MIB = 1 << 20
 

@@ -18,7 +18,7 @@ from raceway.client import sync
 from raceway.codec.danube_pb.danube_admin_pb2 import SubscriptionListResponse, TopicRequest
 from raceway.errors import RemoteError
 from tests.danube_wire import danube_wire
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 
 @pytest.fixture(scope="module")

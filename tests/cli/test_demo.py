@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from raceway.cli import bus
-from raceway.cli.airport.mishaps import BAD_ANNOUNCEMENTS
-from raceway.cli.airport.story import MOVED, Size
-from raceway.cli.airport.tally import ASKING, WIRES, Tally
-from raceway.cli.demo_report import Report, differences
 from raceway.config import Pipeline
+from raceway.demo.mishaps import BAD_ANNOUNCEMENTS
+from raceway.demo.report import Report, differences
+from raceway.demo.story import MOVED, Size
+from raceway.demo.tally import ASKING, WIRES, Tally
 from raceway.journal.reader import Reader
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.opening import open_files
@@ -27,7 +27,7 @@ from raceway.pipeline.query import open_tables
 from raceway.pipeline.registry import names
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 SIZE = Size()
 # Ten times what it takes on a quiet machine would hide a fault; issue and manual promise three minutes.

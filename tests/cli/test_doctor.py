@@ -16,7 +16,7 @@ from raceway.journal.files import Files
 from raceway.journal.lock import FolderLock
 from tests.cli.test_certificates import issue
 from tests.ports import free_port_base
-from tests.server import running_server
+from tests.rigs.server import running_server
 
 
 @pytest.fixture

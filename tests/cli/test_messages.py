@@ -16,7 +16,7 @@ from raceway.cli.app import app
 from raceway.cli.output import ExitCode
 from raceway.client import ActionMessage, SenecaService, sync
 from raceway.errors import NameInvalidError, RemoteError
-from tests.server import Door, Server, running_server, wait_until
+from tests.rigs.server import Door, Server, running_server, wait_until
 
 
 @pytest.fixture(scope="module")

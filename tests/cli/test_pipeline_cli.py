@@ -16,7 +16,7 @@ from tests.pipeline.drivers import command, driver, finished, finished_in_turn
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import add, journal
 from tests.pipeline.quick_spark import QUICKLY
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 
 def follow_status(folder: Path) -> str:

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from raceway.cli.app import app
 from raceway.cli.output import ExitCode
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 FIRST = {"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}
 SECOND = {**FIRST, "properties": {"id": {"type": "integer"}, "name": {"type": "string"}}}

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from raceway import config
 from raceway.cli.app import app
 from raceway.errors import ConfigError
-from tests.server import running_server
+from tests.rigs.server import running_server
 
 
 @pytest.fixture
@@ -24,8 +24,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[config.Settings]:
         found.append(settings)
         return 0
 
-    monkeypatch.setattr("raceway.cli.process.run", run)
-    monkeypatch.setattr("raceway.cli.logs.configure", lambda *_: None)
+    monkeypatch.setattr("raceway.server.process.run", run)
+    monkeypatch.setattr("raceway.server.logs.configure", lambda *_: None)
     return found
 
 

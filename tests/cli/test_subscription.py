@@ -14,7 +14,7 @@ from raceway.cli.app import app
 from raceway.cli.output import ExitCode
 from raceway.client import sync
 from raceway.errors import RemoteError
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 numbers = itertools.count()
 

@@ -18,7 +18,7 @@ from raceway import config
 from raceway.cli.app import app
 from raceway.errors import ConfigError
 from tests.ports import free_port_base
-from tests.server import START_S, STOP_S, running_server, wait_until
+from tests.rigs.server import START_S, STOP_S, running_server, wait_until
 from tests.zbus_wire import Client, broker_address
 
 FAST: dict[str, Any] = {f"RACEWAY_LISTEN__ZBUS__{key}_MS": "50" for key in ("REPORT", "PROBE", "PUSH")}
@@ -145,8 +145,8 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> list[config.Settings]:
         found.append(settings)
         return 0
 
-    monkeypatch.setattr("raceway.cli.process.run", run)
-    monkeypatch.setattr("raceway.cli.logs.configure", lambda *_: None)
+    monkeypatch.setattr("raceway.server.process.run", run)
+    monkeypatch.setattr("raceway.server.logs.configure", lambda *_: None)
     return found
 
 

@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 
 from raceway import config
-from raceway.cli import beside, bus
+from raceway.cli import bus
 from raceway.client.sync import connect
 from raceway.journal.lock import is_alive
 from raceway.pipeline.progress import maybe_read
+from raceway.server import beside
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
 from tests.ports import free_port_base
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 START_S, TABLES_S, STOP_S = 20, 150, 60
 # Small, and quick to start.

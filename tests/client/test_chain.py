@@ -13,7 +13,7 @@ import pytest
 from raceway.client import Delivery, Message, connect
 from raceway.client.chain import handling, mb_parent
 from tests.http_door import get
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 
 @pytest.fixture(scope="module")

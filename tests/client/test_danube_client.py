@@ -19,7 +19,7 @@ from raceway.client.danube_consumer import DanubeMessage
 from raceway.errors import ConfigError, ConnectionLostError, InvalidValueError, NameInvalidError, RemoteError
 from raceway.model.hashing import fnv1a64
 from tests.danube_tokens import ISSUER, SECRET, token
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 _numbers = itertools.count()
 

@@ -13,7 +13,7 @@ import trustme
 from raceway.client import MbClient, Message, connect
 from raceway.errors import ConfigError, ConnectionLostError, RemoteError
 from tests.mb_wire import fresh_topic
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 Scene = Callable[[MbClient, MbClient], Awaitable[None]]
 

@@ -19,6 +19,7 @@ from raceway.client.sync import connect as connect_sync
 from raceway.errors import ConfigError, ConnectionLostError, PatternTextError, RemoteError, RequestTimeoutError
 from tests.node_peers import DIALECTS, Dialect, NodePeers, Outcome, node_peers
 from tests.ports import free_port_base
+from tests.rigs.server import wait_until
 from tests.seneca_math import math_service
 from tests.seneca_wire import (
     Answer,
@@ -33,7 +34,6 @@ from tests.seneca_wire import (
     seed_answer,
     web,
 )
-from tests.server import wait_until
 
 
 @pytest.fixture(scope="module")

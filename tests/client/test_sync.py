@@ -13,7 +13,7 @@ from raceway.client import Message
 from raceway.client.sync import SyncClient, connect
 from raceway.errors import ConnectionLostError, RemoteError
 from tests.ports import free_port_base
-from tests.server import running_server
+from tests.rigs.server import running_server
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import pytest
 from raceway.client import PUBSUB, Delivery, ZbusClient, connect
 from raceway.client import sync as blocking
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError, RequestTimeoutError
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.zbus_wire import dial_server, zbus_port
 
 Scene = Callable[[ZbusClient, ZbusClient], Awaitable[None]]

@@ -14,7 +14,7 @@ from raceway.client import PUBSUB, Delivery, QueueRow, TrackedClient, connect
 from raceway.client import sync as blocking
 from raceway.client.tracked import read_table
 from raceway.errors import ConnectionLostError, RemoteError
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.zbus_wire import dial_server, zbus_port
 
 NOWHERE = "127.0.0.1:9"

@@ -10,8 +10,8 @@ from raceway import config
 from raceway.model.envelope import Batch
 from raceway.model.intents import Publish
 from tests.doubles import RecordingPeer
+from tests.rigs.server import wait_until
 from tests.seneca_bus import FAST, RawService, Received, SenecaBus, legacy, lines, raw_service, respond, seneca_bus, web
-from tests.server import wait_until
 
 SAVED = {"evt": "saved", "id": 9}
 

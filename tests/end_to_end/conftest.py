@@ -16,7 +16,7 @@ import pytest
 
 from tests.mb_wire import Join, Peer, Transport, connect
 from tests.node_peers import NodePeers, node_peers
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.zbus_wire import Client, Dial, dial_server
 
 

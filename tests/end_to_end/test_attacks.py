@@ -21,9 +21,9 @@ from raceway.codec import http2_frames as h2
 from raceway.codec.http2_frames import frame
 from tests.codec.http2_rig import GREETING, block, data, headers, message
 from tests.mb_wire import SUCCESS, connect, fresh_topic
+from tests.rigs.server import Door, Server, running_server
 from tests.rounds import rounds, seeded
 from tests.schema_rest import bind, call, register
-from tests.server import Door, Server, running_server
 
 MIB = 1 << 20
 GROWTH = 48 * MIB

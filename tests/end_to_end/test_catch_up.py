@@ -16,7 +16,7 @@ import trustme
 from raceway.config import KIB, MIB
 from tests.http_door import post
 from tests.mb_wire import Peer, TcpPeer, Transport, WebSocketPeer, compose, connect_socket, fresh_topic
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.wire.mb import frame
 
 COUNT, PADDING = 3000, b"x" * 2000

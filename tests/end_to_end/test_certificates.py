@@ -19,7 +19,7 @@ from raceway.client.sync import connect as sync_connect
 from raceway.errors import ConfigError, RemoteError
 from raceway.listen.certificates import tls_context
 from tests.mb_wire import connect
-from tests.server import Door, Server, running_server, wait_until
+from tests.rigs.server import Door, Server, running_server, wait_until
 
 DOORS: list[Door] = ["tls", "wss", "danube"]
 

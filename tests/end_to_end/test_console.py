@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, Page, expect
 from tests.browser import PICTURES, Visitor, running_browser, visiting
 from tests.console_rig import DEAD_LETTERS, EVIL, EVIL_SUBJECT, Airport, airport
 from tests.pipeline.drivers import finished
+from tests.rigs.server import wait_until
 from tests.schema_rest import bind, call, register
-from tests.server import wait_until
 
 PAGES = ("", "topics", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal", "api")
 

@@ -13,8 +13,8 @@ from tests.browser import looking, running_browser
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.danube_wire import DanubeWire, danube_wire
 from tests.end_to_end.test_console import PAGES
+from tests.rigs.server import Server, running_server
 from tests.schema_rest import call
-from tests.server import Server, running_server
 
 EMPTY = ("topics", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal")
 

@@ -17,9 +17,9 @@ from playwright.sync_api import Request, expect
 from raceway.model.envelope import MB, PUBLISH, Batch
 from tests.browser import Visitor, running_browser, visiting
 from tests.journal_rig import Rig
+from tests.rigs.server import Server, running_server
 from tests.rounds import SOAKING
 from tests.schema_rest import call
-from tests.server import Server, running_server
 
 TOPICS, MESSAGES = (10_000, 1_000_000) if SOAKING else (1_000, 50_000)
 CHUNK = 10_000

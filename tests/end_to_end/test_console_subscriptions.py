@@ -14,7 +14,7 @@ from raceway.client import sync
 from tests import http_door
 from tests.browser import Visitor, running_browser, visiting
 from tests.console_rig import EVIL
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 _numbers = itertools.count()
 

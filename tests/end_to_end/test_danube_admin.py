@@ -59,7 +59,7 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
 from raceway.codec.danube_pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 BROKER, NAMESPACE, TOPIC = "danube_admin.BrokerAdmin/", "danube_admin.NamespaceAdmin/", "danube_admin.TopicAdmin/"
 _numbers = itertools.count()

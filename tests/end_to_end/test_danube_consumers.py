@@ -21,7 +21,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
 from raceway.codec.danube_pb.danube_api_pb2 import HealthCheckRequest, HealthCheckResponse, StreamMessage
 from tests.danube_process import DanubeProcess, Received, RefusedError, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 RELEASE_S, REMOVAL_S, UNWANTED_S = 0.8, 1.0, 0.5
 # What "at once" may take on a machine that is busy with other tests.

@@ -29,7 +29,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
 from raceway.codec.danube_pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
 from tests.danube_process import DanubeProcess, Received, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 _numbers = itertools.count()
 

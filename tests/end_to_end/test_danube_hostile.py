@@ -38,8 +38,8 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
 )
 from tests.danube_process import DanubeProcess, RefusedError, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.server import Server, running_server
 from tests.rounds import rounds, seeded
-from tests.server import Server, running_server
 
 MIB = 1 << 20
 SEND, ACK, NACK = "danube.ProducerService/SendMessage", "danube.ConsumerService/Ack", "danube.ConsumerService/Nack"

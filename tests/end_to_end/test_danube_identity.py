@@ -13,7 +13,7 @@ from raceway.codec.danube_pb.schema_registry_pb2 import GetSchemaRequest, GetSch
 from tests.danube_process import DanubeProcess, RefusedError, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.mb_wire import connect
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 SEND = "danube.ProducerService/SendMessage"
 _numbers = itertools.count()

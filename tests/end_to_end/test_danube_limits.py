@@ -19,7 +19,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
 )
 from tests.danube_process import DanubeProcess, RefusedError, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 TOPIC, NAMESPACE = "danube_admin.TopicAdmin/", "danube_admin.NamespaceAdmin/"
 SHARED = 1

@@ -13,7 +13,7 @@ from raceway.model.hashing import sender_id
 from tests.danube_process import DanubeProcess, danube_process
 from tests.danube_wire import danube_url, danube_wire
 from tests.mb_wire import Peer, connect
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.zbus_wire import Client, dial_server
 
 _numbers = itertools.count()

@@ -18,7 +18,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
 from raceway.model.hashing import fnv1a64
 from tests.danube_process import DanubeProcess, Received, RefusedError, danube_process
 from tests.danube_wire import danube_url, danube_wire
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 MIB = 1 << 20
 _numbers = itertools.count()

@@ -25,7 +25,7 @@ from raceway.codec.danube_pb.schema_registry_pb2 import (
 from tests.danube_process import DanubeProcess, RefusedError, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.mb_wire import connect, new_id
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 REGISTRY = "danube_schema.SchemaRegistry/"
 _numbers = itertools.count()

@@ -42,7 +42,7 @@ from tests.danube_process import DanubeProcess, RefusedError, danube_process
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.danube_wire import DanubeWire
 from tests.mb_wire import connect
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.zbus_wire import dial_server
 
 SECURITY = "danube_admin.SecurityAdmin/"

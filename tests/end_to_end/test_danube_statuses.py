@@ -40,7 +40,7 @@ from raceway.codec.danube_pb.health_pb2 import HealthCheckResponse as ServingRes
 from raceway.codec.danube_pb.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 SEND = "danube.ProducerService/SendMessage"
 CREATE = "danube.ProducerService/CreateProducer"

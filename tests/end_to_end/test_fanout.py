@@ -13,8 +13,8 @@ import pytest
 from raceway.config import KIB, MIB
 from tests.fanout import Plan, finished, start_publishers, start_subscribers
 from tests.mb_wire import TcpPeer, compose, connect_socket, fresh_topic
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import SOAKING, seeded
-from tests.server import Server, running_server, wait_until
 from tests.wire.mb import frame
 
 SUBSCRIBERS = 50

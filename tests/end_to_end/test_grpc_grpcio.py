@@ -17,7 +17,7 @@ import trustme
 
 from raceway.codec.danube_pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from tests.grpc_door import Certificate, Door, running_door
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 LIMIT = 4 * 1024 * 1024 - 64 * 1024
 

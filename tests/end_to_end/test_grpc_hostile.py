@@ -18,8 +18,8 @@ from raceway.codec import http2_frames as h2
 from raceway.codec.http2_frames import frame
 from tests.codec.http2_rig import CALL, GREETING, Frame, block, call, data, headers, message
 from tests.grpc_door import Certificate, Door, running_door
+from tests.rigs.server import wait_until
 from tests.rounds import rounds, seeded
-from tests.server import wait_until
 
 MIB = 1 << 20
 # What a connection may cost beside what it is allowed to keep: interpreter noise, buffers of the kernel's making.

@@ -17,8 +17,8 @@ from raceway.client.sync import connect
 from raceway.journal.reader import Reader
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.http_door import call, get, post, raw
+from tests.rigs.server import Server, running_server, wait_until
 from tests.schema_rest import bind, register
-from tests.server import Server, running_server, wait_until
 from tests.tools import installed
 
 _numbers = itertools.count()

@@ -11,7 +11,7 @@ import pytest
 
 from raceway.client.sync import connect
 from tests.http_door import event_stream, get, post
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 _numbers = itertools.count()
 STALL_S = 1.5

@@ -13,7 +13,7 @@ import pytest
 
 from raceway.journal.reader import Reader
 from tests.mb_wire import SUCCESS, UUID4, Message, Peer, Transport, compose, connect, new_id
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 Row = dict[str, Any]
 LONG_MS = 60_000

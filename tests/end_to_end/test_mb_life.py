@@ -28,7 +28,7 @@ from tests.mb_wire import (
     fresh_topic,
     new_id,
 )
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 
 HEARTBEAT_S, DEREGISTER_S = 0.5, 1.0
 PLAY_S = 2 * DEREGISTER_S

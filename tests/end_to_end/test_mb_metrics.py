@@ -23,7 +23,7 @@ from tests.mb_wire import (
     fresh_topic,
     new_id,
 )
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.wire.mb import I
 
 GAUGES = {

@@ -17,7 +17,7 @@ from tests.mb_wire import (
     new_id,
     reply_header,
 )
-from tests.server import Server
+from tests.rigs.server import Server
 from tests.wire.mb import VECTORS, I, P
 
 

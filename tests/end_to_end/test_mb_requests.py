@@ -21,7 +21,7 @@ from tests.mb_wire import (
     new_id,
     reply_header,
 )
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.wire.mb import I, P
 
 DEFAULT_TIMEOUT_MS = 400

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from raceway.journal.reader import Reader
 from tests.mb_wire import SUCCESS, Peer, PeerClosed, Transport, compose, connect, fresh_topic, new_id
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 DRAIN_S = 1.0
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.mb_wire import Peer, compose, connect, fresh_topic, new_id
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 STORM = 20_000
 DEADLINES_MS = (0, 50, 300, 700, 1200)

@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from tests.mb_wire import SUCCESS, Peer, Transport, connect, connect_socket, fresh_topic
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.wire.mb import I, frame
 
 SECURE: list[Transport] = ["tls", "wss"]

@@ -26,7 +26,7 @@ from tests.mb_wire import (
     fresh_topic,
     new_id,
 )
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.wire.mb import I, frame
 
 HEARTBEAT = compose(f"request:system.heartbeat:1.0.0:{I}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 
 from tests.mb_wire import connect
-from tests.server import Server
+from tests.rigs.server import Server
 from tests.tools import installed
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from raceway.codec.danube_pb.danube_api_pb2 import ProducerRequest
 from tests.mb_wire import compose, connect, fresh_topic
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import SOAKING
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import Client
 
 BURST = 5

@@ -12,7 +12,7 @@ import pytest
 from tests import http_door
 from tests.danube_wire import DanubeWire, danube_wire
 from tests.http_door import Answer
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.zbus_wire import dial_server
 
 _numbers = itertools.count()

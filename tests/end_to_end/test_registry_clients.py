@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
+from tests.rigs.server import Server, running_server
 from tests.schema_rest import bind, call
-from tests.server import Server, running_server
 from tests.tools import HERE, INSTALL_S, confluent_js, installed
 from tests.zbus_wire import dial_server
 

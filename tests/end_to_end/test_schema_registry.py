@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from raceway import __version__
+from tests.rigs.server import Server, running_server
 from tests.schema_rest import USER, Answer, bind, call
-from tests.server import Server, running_server
 from tests.zbus_wire import dial_server
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"

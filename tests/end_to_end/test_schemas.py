@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.mb_wire import Peer, connect, fresh_topic
+from tests.rigs.server import Server, running_server, wait_until
 from tests.schema_rest import USER, bind, call, register
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import Client, dial_server, fresh_name
 
 GOOD, WRONG = b'{"id":1}', b'{"id":"x"}'

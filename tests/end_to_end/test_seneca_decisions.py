@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from tests.rigs.server import Server, running_server, wait_until
 from tests.seneca_wire import (
     Answer,
     Got,
@@ -36,7 +37,6 @@ from tests.seneca_wire import (
     wait_for_rows,
     web,
 )
-from tests.server import Server, running_server, wait_until
 
 SEVERAL_LIMIT = 5
 # Those who answer a call with `multiple` have so long.

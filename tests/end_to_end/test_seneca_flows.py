@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.rigs.server import Server, running_server
 from tests.seneca_wire import DEADLINE_S, rows, wait_for_rows
-from tests.server import Server, running_server
 
 
 class Instance:

@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from tests.rigs.server import Door, Server, running_server, wait_until
 from tests.rounds import rounds, seeded
 from tests.seneca_wire import (
     DEADLINE_S,
@@ -37,7 +38,6 @@ from tests.seneca_wire import (
     wait_for_rows,
     web,
 )
-from tests.server import Door, Server, running_server, wait_until
 
 MIB = 1 << 20
 BODY_LIMIT, DEPTH_LIMIT = 8 * MIB, 512

@@ -13,9 +13,9 @@ import pytest
 
 from tests.mb_wire import SUCCESS, Peer, connect
 from tests.mb_wire import new_id as new_uuid
+from tests.rigs.server import Server, running_server
 from tests.seneca_bus import RawService, raw_service, web
 from tests.seneca_wire import Answer, attached, console, fresh_word, new_id, post, seed, wait_for_rows
-from tests.server import Server, running_server
 from tests.zbus_wire import Client
 
 

@@ -18,9 +18,9 @@ from raceway.client import ActionMessage
 from raceway.client.sync import connect
 from tests.node_peers import DIALECTS, PACKAGES, Dialect, NodePeers, Outcome, node_peers
 from tests.ports import free_port_base
+from tests.rigs.server import Server, running_server, wait_until
 from tests.seneca_math import math_service
 from tests.seneca_wire import attached, fresh_word, journal_end, now_ms, wait_for_rows
-from tests.server import Server, running_server, wait_until
 
 HOSTS = (*DIALECTS, "python")
 UNICODE = 'Größe 尺寸 \U0001f6eb \u2028 "\\'

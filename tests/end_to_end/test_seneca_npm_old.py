@@ -12,8 +12,8 @@ import pytest
 
 from tests.node_peers import DIALECTS, OLD_PACKAGES, Dialect, NodePeers, installed, node_peers
 from tests.ports import free_port_base
+from tests.rigs.server import Server, running_server, wait_until
 from tests.seneca_wire import attached, fresh_word
-from tests.server import Server, running_server, wait_until
 
 
 class Peers(NamedTuple):

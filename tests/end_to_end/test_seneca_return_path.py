@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.ports import free_port_base
+from tests.rigs.server import Door, Server, running_server, wait_until
 from tests.seneca_wire import (
     Got,
     Service,
@@ -25,7 +26,6 @@ from tests.seneca_wire import (
     serving,
     wait_for_rows,
 )
-from tests.server import Door, Server, running_server, wait_until
 
 HOLD_MS, TIMEOUT_MS = 100, 500
 RETRIES_MS = (30, 60, 120)

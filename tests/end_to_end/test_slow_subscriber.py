@@ -11,8 +11,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.mb_wire import PeerClosed, TcpPeer, compose, connect_socket
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import SOAKING
-from tests.server import Server, running_server, wait_until
 from tests.wire.mb import frame
 
 RATE, PAYLOAD_BYTES = 5000, 200

@@ -18,8 +18,8 @@ from tests.danube_wire import DanubeWire
 from tests.http_door import call
 from tests.http_door import post as http_post
 from tests.mb_wire import SUCCESS, connect
+from tests.rigs.server import Door, Server, running_server, wait_until
 from tests.seneca_wire import post, seed
-from tests.server import Door, Server, running_server, wait_until
 from tests.zbus_wire import Client, dial_server
 
 ROOT, CLERK = token("root"), token("clerk")

@@ -17,7 +17,7 @@ from tests import http_door
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.danube_wire import danube_wire
 from tests.http_door import Answer
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 _numbers = itertools.count()
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from raceway.client.sync import connect
 from tests.otlp_receiver import attributes, otlp_receiver
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 PARENT = "00f067aa0ba902b7"
@@ -49,7 +49,7 @@ def test_spans_of_all_wires_reach_the_collector_and_survive_its_absence() -> Non
 
 
 def test_nothing_of_opentelemetry_is_loaded_unless_it_is_on() -> None:
-    code = "import sys, raceway.cli.process; print(json.dumps([m for m in sys.modules if 'opentelemetry' in m]))"
+    code = "import sys, raceway.server.process; print(json.dumps([m for m in sys.modules if 'opentelemetry' in m]))"
     done = subprocess.run(
         [sys.executable, "-c", "import json; " + code], capture_output=True, text=True, check=True, timeout=60
     )

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from tests.codec.http2_rig import GREETING, data, headers
-from tests.server import Door, Server, running_server, wait_until
+from tests.rigs.server import Door, Server, running_server, wait_until
 
 MIB = 1 << 20
 BUDGET = 4 * MIB

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.zbus_wire import (
     MQ,
     PUBSUB,

@@ -12,8 +12,8 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import SOAKING, rounds
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import (
     EVERY_BYTE,
     PUBSUB,

@@ -9,8 +9,8 @@ import pytest
 
 from raceway.codec import zbus
 from raceway.codec.zbus_head import EchoedId
+from tests.rigs.server import Server
 from tests.seneca_wire import wait_for_rows
-from tests.server import Server
 from tests.zbus_wire import Client, Message
 
 

@@ -14,8 +14,8 @@ from typing import IO
 import pytest
 
 from tests.mb_wire import connect
+from tests.rigs.server import Server, wait_until
 from tests.seneca_wire import wait_for_rows
-from tests.server import Server, wait_until
 from tests.tools import installed, maven_jars
 from tests.zbus_wire import Client, fresh_name
 

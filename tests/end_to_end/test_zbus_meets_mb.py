@@ -11,7 +11,7 @@ import pytest
 from raceway.journal.reader import Reader
 from tests.mb_wire import SUCCESS, Peer, connect, fresh_topic
 from tests.mb_wire import new_id as new_uuid
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.zbus_wire import EVERY_BYTE, PUBSUB, UUID, Client, Dial, dial_server, fresh_name
 
 Row = dict[str, Any]

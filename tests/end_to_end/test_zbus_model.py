@@ -11,8 +11,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.rigs.server import Server, wait_until
 from tests.rounds import rounds, seeded
-from tests.server import Server, wait_until
 from tests.zbus_wire import Client, dial_server, new_id
 
 STEPS = 120

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.zbus_wire import (
     EVERY_BYTE,
     MQ,

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.zbus_wire import (
     EVERY_BYTE,
     TIME_MS,

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.zbus_wire import Client, Dial, compose, zbus_port
 
 # Three times what a consumer may hold and not have taken; a third of it is more than the kernel keeps for it.

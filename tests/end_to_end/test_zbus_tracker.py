@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.zbus_wire import (
     TRACKER,
     Client,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.server import Server, wait_until
+from tests.rigs.server import Server, wait_until
 from tests.tools import INSTALL_S, installed
 from tests.zbus_wire import EVERY_BYTE, Client, Dial, fresh_name, zbus_port
 

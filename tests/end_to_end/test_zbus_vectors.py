@@ -12,7 +12,7 @@ from typing import Literal
 
 import pytest
 
-from tests.server import Server, running_server
+from tests.rigs.server import Server, running_server
 from tests.wire.zbus_vectors import VECTORS, Step, Vector
 from tests.zbus_wire import MQ, PUBSUB, UUID, Client, Message, broker_address, dial_server
 

@@ -13,7 +13,7 @@ from raceway.journal.sealed import SealedSegment
 from raceway.journal.staging import files_of, remove_unfinished, seal_batches
 from tests.journal.faults import FaultyFiles
 from tests.journal_rows import batch, rows, table
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 NAME = f"segment-{0:020}"
 

@@ -15,7 +15,7 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal import wall_clock_us
 from raceway.listen.mb import MbSession
-from raceway.listen.server import Doors
+from raceway.server.doors import Doors
 from tests.doubles import FaultyJournal
 from tests.ports import free_port_base
 

@@ -12,7 +12,7 @@ from tests.doubles import RecordingTransport
 from tests.listen.desk import MbDesk
 from tests.listen.hosted import Hosted, hosted
 from tests.mb_wire import SUCCESS, PeerClosed, TcpPeer, compose, connect_socket, reply_header
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 from tests.wire.mb import frame
 
 ID = "550e8400-e29b-41d4-a716-446655440000"

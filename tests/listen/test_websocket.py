@@ -10,7 +10,7 @@ from raceway import config
 from raceway.listen.websocket import MANY_MESSAGES, is_admitted
 from tests.listen.hosted import Hosted, hosted
 from tests.mb_wire import SUCCESS, RawWebSocket, WebSocketPeer, reply_header
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 TEXT, BINARY, CONTINUATION = RawWebSocket.TEXT, RawWebSocket.BINARY, RawWebSocket.CONTINUATION
 CLOSE, PING, PONG = RawWebSocket.CLOSE, RawWebSocket.PING, RawWebSocket.PONG

@@ -21,10 +21,10 @@ from raceway.codec.danube_pb.danube_api_pb2 import AckRequest
 from tests.danube_wire import DanubeWire, danube_wire
 from tests.mb_wire import PeerClosed, new_id
 from tests.one_bus_rig import WIRES, OneBus, Place, fresh, fresh_place
+from tests.rigs.server import wait_until
 from tests.rounds import SOAKING
 from tests.seneca_bus import Received, raw_service
 from tests.seneca_wire import Http, attached, seed
-from tests.server import wait_until
 from tests.zbus_wire import ClosedByServer
 
 SECONDS = 60.0 if SOAKING else 4.0

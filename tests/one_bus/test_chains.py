@@ -17,9 +17,9 @@ import pytest
 from tests.mb_wire import new_id as new_uuid
 from tests.one_bus_rig import OneBus, Place, fresh, fresh_place
 from tests.ports import free_port_base
+from tests.rigs.server import running_server, wait_until
 from tests.rounds import rounds
 from tests.seneca_wire import Got, answering, attached, journal_end, new_id, post, rows, seed, serving
-from tests.server import running_server, wait_until
 from tests.zbus_wire import Client, ClosedByServer, dial_server
 
 CHAINS = 100

@@ -16,8 +16,8 @@ from tests.http_door import get
 from tests.http_door import post as http_post
 from tests.mb_wire import SUCCESS, connect
 from tests.one_bus_rig import DanubeEar, OneBus, Place, fresh
+from tests.rigs.server import Server, running_server, wait_until
 from tests.seneca_wire import post, seed
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import dial_server
 
 KEYS = ("red", "green", "blue", "white")

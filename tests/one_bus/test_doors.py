@@ -13,8 +13,8 @@ from raceway import config
 from raceway.errors import ConfigError
 from tests.mb_wire import RawWebSocket
 from tests.one_bus_rig import OneBus, Place
+from tests.rigs.server import Server, running_server
 from tests.seneca_wire import JSON, console, post, seed
-from tests.server import Server, running_server
 from tests.zbus_wire import compose, dial_server
 
 FOREIGN = [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "evil.example"}]

@@ -24,10 +24,10 @@ from tests.http_door import call as http_call
 from tests.http_door import post as http_post
 from tests.mb_wire import SUCCESS, Peer, connect
 from tests.one_bus_rig import ActionError, OneBus, Place, answerer, asker, fresh, fresh_place
+from tests.rigs.server import Server, running_server, wait_until
 from tests.schema_rest import bind, register
 from tests.seneca_wire import Http, attached, line, post, seed
 from tests.seneca_wire import Lines as SenecaLines
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import dial_server
 
 MIB = 1 << 20

@@ -17,9 +17,9 @@ from tests.danube_process import RefusedError
 from tests.danube_wire import danube_wire
 from tests.mb_wire import TcpPeer, connect
 from tests.one_bus_rig import OneBus, Place, fresh, fresh_place
+from tests.rigs.server import Server, running_server, wait_until
 from tests.seneca_bus import lines, raw_service
 from tests.seneca_wire import Http, answering, attached, journal_end, new_id, post, rows, seed, serving, wait_for_rows
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import Client, dial_server, zbus_port
 
 KIB, MIB = 1 << 10, 1 << 20

@@ -20,10 +20,10 @@ from tests.http_door import event_stream
 from tests.mb_wire import SUCCESS
 from tests.mb_wire import new_id as new_uuid
 from tests.one_bus_rig import WIRES, DanubeEar, OneBus, Place, fresh, mouth
+from tests.rigs.server import wait_until
 from tests.schema_rest import bind, register
 from tests.seneca_bus import raw_service
 from tests.seneca_wire import answering, attached, journal_end, post, rows, seed, serving, wait_for_rows
-from tests.server import wait_until
 
 EVERY_BYTE = bytes(range(256))
 

@@ -20,10 +20,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from tests.mb_wire import Peer, PeerClosed, connect, new_id
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import SOAKING, seeded
 from tests.seneca_bus import Received, raw_service
 from tests.seneca_wire import Lines, attached, fresh_word, line
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import Client, ClosedByServer, dial_server
 
 REQUESTS = 20_000 if SOAKING else 2_400

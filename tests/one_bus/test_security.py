@@ -18,8 +18,8 @@ from tests.http_door import Answer, call, event_stream
 from tests.http_door import post as http_post
 from tests.mb_wire import SUCCESS, Peer, connect
 from tests.one_bus_rig import Place
+from tests.rigs.server import Server, running_server, wait_until
 from tests.seneca_wire import post, seed
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import Client, dial_server
 
 SECURITY = "danube_admin.SecurityAdmin/"

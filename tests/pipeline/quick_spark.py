@@ -18,7 +18,7 @@ from pathlib import Path
 
 from raceway.pipeline.spark import QUICK, QUICK_JAVA
 from tests.pipeline.java import maybe_missing
-from tests.server import has_members, wait_until
+from tests.rigs.server import has_members, wait_until
 
 BUILD = Path(__file__).parent.parent.parent / "build"
 # It tells of each class that cannot be kept, and of an archive that does not fit.

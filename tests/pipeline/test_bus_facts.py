@@ -19,8 +19,8 @@ from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.query import Tables, open_tables
 from raceway.pipeline.verify import verify
 from tests.http_door import post
+from tests.rigs.server import Server, running_server
 from tests.schema_rest import bind, register
-from tests.server import Server, running_server
 
 GOOD, WRONG = b'{"id":1}', b'{"id":"x"}'
 # None of them is a default.

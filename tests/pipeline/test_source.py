@@ -20,7 +20,7 @@ from tests.ledger import Ledger, Publisher, Sink
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import TOPICS, add, expected_positions, journal, seal
-from tests.server import running_server, wait_until
+from tests.rigs.server import running_server, wait_until
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 

@@ -14,7 +14,7 @@ from raceway.codec.danube_pb.schema_registry_pb2 import RegisterSchemaRequest, R
 from tests.danube_process import RefusedError
 from tests.danube_wire import DanubeWire, danube_wire
 from tests.recovery.test_process_faults import fault_env, is_ready, set_fault
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 
 TOPIC = "/default/fault"
 SCHEMA = RegisterSchemaRequest(subject="s", schema_type="string", schema_definition=b"x")

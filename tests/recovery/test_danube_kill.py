@@ -18,8 +18,8 @@ import pytest
 from tests.danube_process import Came, DanubeProcess, danube_process
 from tests.danube_wire import danube_url
 from tests.recovery.test_kill import ROLLING, START_S
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import rounds, seeded
-from tests.server import Server, running_server, wait_until
 
 KEYS = tuple(f"key-{number}" for number in range(7))
 

@@ -29,9 +29,9 @@ from tests.danube_wire import danube_wire
 from tests.ledger import read_rows
 from tests.mb_wire import PeerClosed, TcpPeer, connect_socket
 from tests.recovery.test_kill import ROLLING, START_S
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import rounds, seeded
 from tests.seneca_wire import Http, new_id, seed
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import ClosedByServer, dial_server
 
 TOPIC, DANUBE_TOPIC = "doors", "/default/doors"

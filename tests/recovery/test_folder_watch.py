@@ -15,7 +15,7 @@ from raceway.journal.verify import verify
 from tests.http_door import get, post
 from tests.journal_rig import Rig
 from tests.mb_wire import TcpPeer, connect_socket
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.zbus_wire import dial_server
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from raceway.journal.reader import Reader
 from tests.http_door import event_stream, get, post
-from tests.server import Server, running_server, wait_until
+from tests.rigs.server import Server, running_server, wait_until
 from tests.zbus_wire import dial_server
 
 SMALL = {"RACEWAY_JOURNAL__SEGMENT_BYTES": 6000, "RACEWAY_JOURNAL__SEAL": "false", "RACEWAY_JOURNAL__UPKEEP_S": 0.1}

@@ -15,8 +15,8 @@ import pytest
 
 from tests.ledger import ASIDE, Ledger, Publisher, Sink, read_rows
 from tests.mb_wire import TcpPeer, connect_socket, new_id
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import rounds, seeded
-from tests.server import Server, running_server, wait_until
 
 # A disk of this size is nearly filled by the ballast; what is left holds some hundred messages.
 DISK_BYTES, BALLAST_BYTES = 8 << 20, 5 << 20

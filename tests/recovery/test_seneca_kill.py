@@ -21,9 +21,9 @@ import pytest
 from raceway.journal.reader import Reader
 from tests.node_peers import DIALECTS, NodePeers, node_peers
 from tests.ports import free_port_base
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import rounds, seeded
 from tests.seneca_wire import Got, Http, Service, attach, new_id, seed, seed_answer
-from tests.server import Server, running_server, wait_until
 
 TOPIC = "kill.seneca"
 KEYS = {"role": "kill", "cmd": "seneca"}

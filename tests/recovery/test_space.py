@@ -16,7 +16,7 @@ from tests.journal.faults import FaultyFiles
 from tests.journal_rig import Rig
 from tests.mb_wire import TcpPeer, connect_socket
 from tests.recovery.test_process_faults import can_mount
-from tests.server import running_server, wait_until
+from tests.rigs.server import running_server, wait_until
 from tests.zbus_wire import dial_server
 
 MIB = 1024 * 1024

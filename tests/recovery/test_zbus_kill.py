@@ -19,8 +19,8 @@ import pytest
 
 from raceway.journal.reader import Reader
 from tests.recovery.test_kill import ROLLING
+from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import rounds, seeded
-from tests.server import Server, running_server, wait_until
 from tests.zbus_wire import ClosedByServer, compose, dial_server
 
 PRODUCERS = CONSUMERS = 4

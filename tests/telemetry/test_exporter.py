@@ -5,9 +5,9 @@ import asyncio
 import pytest
 
 from raceway import config
-from raceway.cli.exporting import exporting
 from raceway.dial.allowed import AllowList
 from raceway.errors import ConfigError
+from raceway.server.exporting import exporting
 from raceway.telemetry.exporter import Exporter
 from tests.doubles import Bench, Message, new_id
 from tests.otlp_receiver import Receiver, otlp_receiver

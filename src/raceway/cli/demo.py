@@ -24,13 +24,13 @@ import typer
 
 from raceway import config
 from raceway.cli import options, output
-from raceway.cli.child_bus import ChildBus, child_bus
 from raceway.cli.output import ExitCode
 from raceway.errors import UnavailableError
+from raceway.server.child_bus import ChildBus, child_bus
 
 if TYPE_CHECKING:
-    from raceway.cli.airport.tally import Advance, Tally
-    from raceway.cli.demo_report import Report
+    from raceway.demo.report import Report
+    from raceway.demo.tally import Advance, Tally
 
 # Driver memory: more than the demo needs, and available on a machine with 2 GB.
 SPARK_MEMORY = "1g"
@@ -103,8 +103,8 @@ class Performance(NamedTuple):
 
 def perform(running: ChildBus, folder: Path, seed: int) -> Performance:
     """Play the story, compute the tables, and compare both."""
-    from raceway.cli.airport.story import play
-    from raceway.cli.demo_report import read_report
+    from raceway.demo.report import read_report
+    from raceway.demo.story import play
 
     clock, seconds = time.monotonic, {}
     output.note(f"a bus on {', '.join(running.urls.values())}")
@@ -149,7 +149,7 @@ def _make_tables(folder: Path) -> None:
 
 
 def _print(performance: Performance, folder: Path, seed: int, staying: ChildBus | None, kept: bool) -> None:
-    from raceway.cli import demo_summary
+    from raceway.demo import summary as demo_summary
 
     demo_summary.print_summary(performance.report, performance.tally, folder, kept=kept)
     if kept:

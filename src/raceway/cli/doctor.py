@@ -187,7 +187,7 @@ def _journal(folder: Path) -> Iterator[Finding]:
 
 
 def _ports(listen: config.Listen, running: bus.Running | None) -> Iterator[Finding]:
-    from raceway.listen.server import ports
+    from raceway.server.doors import ports
 
     for door, port in ports(listen).items():
         holder = _maybe_holder(port)

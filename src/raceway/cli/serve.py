@@ -49,7 +49,7 @@ def serve(
     flags = flags_of(data, port_base, host, insecure, tls_cert, tls_key, log_level)
     settings = config.load(config_file, flags=flags | {"journal.durability": durability})
 
-    from raceway.cli import logs, process
+    from raceway.server import logs, process
 
     logs.configure(settings.config.log)
     raise typer.Exit(process.run(settings))

@@ -32,7 +32,7 @@ def track(
     }
     settings = config.load(config_file, flags=flags)
 
-    from raceway.cli import logs, process
+    from raceway.server import logs, process
 
     logs.configure(settings.config.log)
     raise typer.Exit(process.run(settings, tracker_only=True))

@@ -35,7 +35,7 @@ def up(
     flags = serve.flags_of(data, port_base, host, insecure, tls_cert, tls_key, log_level)
     settings = config.load(config_file, flags=flags | {"pipeline.trigger_s": trigger})
 
-    from raceway.cli import beside, logs, process
+    from raceway.server import beside, logs, process
 
     logs.configure(settings.config.log)
     raise typer.Exit(process.run(settings, beside=partial(beside.beside, settings.config, config_file, browser)))

@@ -12,9 +12,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from raceway.cli import bus, output, tethered
-from raceway.cli.ports import free_port_base
+from raceway.cli import bus, output
 from raceway.errors import UnavailableError
+from raceway.server import tethered
+from raceway.server.ports import free_port_base
 
 # Starting takes well under a second; a busy machine may need longer.
 START_S, STOP_S = 20.0, 20.0

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from raceway.cli.airport.danube import TAGGED
-from raceway.cli.airport.tally import Enter, Tally
 from raceway.client import Consumer, Delivery, ZbusClient
+from raceway.demo.danube import TAGGED
+from raceway.demo.tally import Enter, Tally
 from raceway.errors import RemoteError
 
 TAG = "baggage.tag"

@@ -11,8 +11,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from raceway.cli.airport.tally import Enter, Tally
 from raceway.client import MbClient, Message, Subscription
+from raceway.demo.tally import Enter, Tally
 from raceway.errors import RemoteError
 
 SEAT, ARCHIVE, PRINTER = "checkin.seat", "checkin.archive", "checkin.printer"

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from raceway.cli.lifeline import LAST_WORDS
-from tests.server import running_server, wait_until
+from raceway.server.lifeline import LAST_WORDS
+from tests.rigs.server import running_server, wait_until
 
 MIB = 1 << 20
 
 PROGRAM = """
 import asyncio, signal, time, uvloop
-from raceway.cli.lifeline import Lifeline
+from raceway.server.lifeline import Lifeline
 
 async def run():
     stop = asyncio.Event()

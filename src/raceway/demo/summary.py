@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from raceway.cli import output
-from raceway.cli.airport.tally import ASKING, NOBODY, WIRES, Tally
 from raceway.cli.trace import maybe_in_files, tree_of
+from raceway.demo.tally import ASKING, NOBODY, WIRES, Tally
 from raceway.pipeline.folders import Folders
 
 if TYPE_CHECKING:
-    from raceway.cli.demo_report import Report
+    from raceway.demo.report import Report
 
 # Width of a heading and of one cell, so that a table fits a terminal.
 WIDTH, CELL = 100, 60

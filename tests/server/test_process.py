@@ -15,16 +15,16 @@ from typing import Any
 import pytest
 
 from raceway import config
-from raceway.cli import process
 from raceway.cli.bus import maybe_running
-from raceway.cli.process import Console, _announced, _repeat, _urls
 from raceway.errors import ConfigError, LockedError
 from raceway.journal import open_journal
 from raceway.journal.reader import Reader
+from raceway.server import process
+from raceway.server.process import Console, _announced, _repeat, _urls
 from tests.doubles import Bench
 from tests.mb_wire import SUCCESS, PeerClosed, TcpPeer, connect_socket
 from tests.ports import free_port_base
-from tests.server import START_S, wait_until
+from tests.rigs.server import START_S, wait_until
 
 
 def settings(folder: Path, **more: Any) -> config.Settings:

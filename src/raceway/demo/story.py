@@ -23,13 +23,13 @@ from contextlib import AsyncExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
-from raceway.cli.airport.danube import BOARDING, LOADED, Airside, read_acknowledged
-from raceway.cli.airport.mb import SEAT, Terminal
-from raceway.cli.airport.mishaps import Mishaps
-from raceway.cli.airport.seneca import MILES, OPEN, POINTS, Counter, pattern
-from raceway.cli.airport.tally import ASKING, PATIENCE_MS, PATIENCE_S, WIRES, Advance, Curtain, Enter, Tally
-from raceway.cli.airport.zbus import TAG, Belts
 from raceway.client import Subscription, connect
+from raceway.demo.danube import BOARDING, LOADED, Airside, read_acknowledged
+from raceway.demo.mb import SEAT, Terminal
+from raceway.demo.mishaps import Mishaps
+from raceway.demo.seneca import MILES, OPEN, POINTS, Counter, pattern
+from raceway.demo.tally import ASKING, PATIENCE_MS, PATIENCE_S, WIRES, Advance, Curtain, Enter, Tally
+from raceway.demo.zbus import TAG, Belts
 from raceway.errors import RemoteError
 
 MOVED = "baggage.moved"

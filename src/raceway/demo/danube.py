@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from raceway.cli import bus
-from raceway.cli.airport.tally import PATIENCE_S, Advance, Enter, Tally
 from raceway.client import DanubeClient, DanubeConsumer, DanubeMessage, Producer
+from raceway.demo.tally import PATIENCE_S, Advance, Enter, Tally
 
 TAGGED, LOADED, BOARDING = "baggage.tagged", "flight.load", "gate.boarding"
 SUBJECT = "boarding"

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 
-from raceway.cli import ports
 from raceway.errors import UnavailableError
+from raceway.server import ports
 
 
 def test_the_ports_are_free_and_below_the_ephemeral_range() -> None:

@@ -7,9 +7,9 @@ import pytest
 import structlog.testing
 
 from raceway import config
-from raceway.cli.tracking import tracking
 from raceway.errors import ConfigError
 from raceway.listen.zbus_admin import Administration
+from raceway.server.tracking import tracking
 from tests.dial.peer import listening_peer, until
 from tests.doubles import Bench
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from raceway import config
-from raceway.cli.airport.story import MOVED
-from raceway.cli.airport.tally import NOBODY, WIRES, Tally
+from raceway.demo.story import MOVED
+from raceway.demo.tally import NOBODY, WIRES, Tally
 from raceway.pipeline.folders import Folders
 
 if TYPE_CHECKING:

@@ -16,10 +16,10 @@ import pytest
 import structlog
 from structlog.testing import capture_logs
 
-from raceway.cli import supervising as module
-from raceway.cli.supervising import supervising
 from raceway.journal.lock import is_alive
-from tests.server import wait_until
+from raceway.server import supervising as module
+from raceway.server.supervising import supervising
+from tests.rigs.server import wait_until
 
 PAUSE_S = 0.05
 
@@ -149,9 +149,9 @@ def _runs(pid: int) -> bool:
 
 def test_a_child_goes_when_whoever_started_it_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "pids"
-    child = noted(file, "from raceway.cli.tethered import stop_at_eof\nstop_at_eof()\ntime.sleep(60)")
+    child = noted(file, "from raceway.server.tethered import stop_at_eof\nstop_at_eof()\ntime.sleep(60)")
     parent = (
-        "import asyncio\nfrom raceway.cli.supervising import supervising\n"
+        "import asyncio\nfrom raceway.server.supervising import supervising\n"
         f"async def main():\n    async with supervising({child!r}, 'x', 1):\n        await asyncio.sleep(60)\n"
         "asyncio.run(main())"
     )

@@ -11,9 +11,9 @@ from pathlib import Path
 import structlog
 
 from raceway import config
-from raceway.cli import tethered
-from raceway.cli.supervising import supervising
 from raceway.errors import PipelineError
+from raceway.server import tethered
+from raceway.server.supervising import supervising
 
 log = structlog.get_logger("raceway")
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from raceway.cli.airport.danube import BOARDING, Airside
-from raceway.cli.airport.mb import ARCHIVE, HURRY_MS, PRINTER, Terminal
-from raceway.cli.airport.seneca import Counter, pattern
-from raceway.cli.airport.tally import NOBODY, PATIENCE_S, Advance, Tally
-from raceway.cli.airport.zbus import Belts
+from raceway.demo.danube import BOARDING, Airside
+from raceway.demo.mb import ARCHIVE, HURRY_MS, PRINTER, Terminal
+from raceway.demo.seneca import Counter, pattern
+from raceway.demo.tally import NOBODY, PATIENCE_S, Advance, Tally
+from raceway.demo.zbus import Belts
 from raceway.errors import RacewayError, RemoteError
 
 # A topic without a service, and one without a subscriber, on any wire.

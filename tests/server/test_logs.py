@@ -9,7 +9,7 @@ import pytest
 import structlog
 
 from raceway import config
-from raceway.cli import logs
+from raceway.server import logs
 
 
 @pytest.fixture(autouse=True)

@@ -11,10 +11,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from raceway.cli.airport.mb import SEAT
-from raceway.cli.airport.tally import PATIENCE_MS, Enter, Tally
-from raceway.cli.airport.zbus import TAG
 from raceway.client import ActionMessage, SenecaClient, SenecaService
+from raceway.demo.mb import SEAT
+from raceway.demo.tally import PATIENCE_MS, Enter, Tally
+from raceway.demo.zbus import TAG
 from raceway.errors import RemoteError
 
 OPEN, POINTS = "checkin.open", "loyalty.points"

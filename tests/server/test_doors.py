@@ -13,11 +13,11 @@ import trustme
 from raceway import config
 from raceway.errors import ConfigError
 from raceway.listen.mb import MbSession
-from raceway.listen.server import ports
+from raceway.server.doors import ports
 from tests.listen.hosted import Hosted, hosted
 from tests.mb_wire import SUCCESS, PeerClosed, TcpPeer, WebSocketPeer, assert_error, compose, connect_socket
 from tests.ports import free_port_base
-from tests.server import wait_until
+from tests.rigs.server import wait_until
 
 ID = "550e8400-e29b-41d4-a716-446655440000"
 

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from raceway.cli import bus
-from raceway.cli.airport.mishaps import BAD_ANNOUNCEMENTS, Mishaps
-from raceway.cli.airport.story import MOVED, Size, play
-from raceway.cli.airport.tally import ASKING, NOBODY, WIRES, Advance, Tally
+from raceway.demo.mishaps import BAD_ANNOUNCEMENTS, Mishaps
+from raceway.demo.story import MOVED, Size, play
+from raceway.demo.tally import ASKING, NOBODY, WIRES, Advance, Tally
 from raceway.journal.reader import Reader
-from tests.server import running_server
+from tests.rigs.server import running_server
 
 SIZE = Size(check_ins=12, bags=30, boardings=10, questions=12)
 

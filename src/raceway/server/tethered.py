@@ -1,4 +1,4 @@
-"""`python -m raceway.cli.tethered COMMAND …`: a command that stops when its standard input ends.
+"""`python -m raceway.server.tethered COMMAND …`: a command that stops when its standard input ends.
 
 The parent holds a pipe open and never writes to it. If the parent dies, even by SIGKILL, the pipe ends, and the command
 stops in order, as after SIGTERM.
@@ -17,7 +17,7 @@ CHUNK = 4096
 
 def command(*arguments: str) -> list[str]:
     """The command line for `raceway ARGUMENTS` with a pipe as standard input."""
-    return [sys.executable, "-m", "raceway.cli.tethered", *arguments]
+    return [sys.executable, "-m", "raceway.server.tethered", *arguments]
 
 
 def stop_at_eof() -> None:

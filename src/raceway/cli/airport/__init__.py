@@ -1,1 +1,0 @@
-"""The traffic of `raceway demo`: a morning at a small airport, over all four wires (see `story`)."""
