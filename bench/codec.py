@@ -17,10 +17,11 @@ from rich.console import Console
 from rich.table import Table
 
 from bench import codec_seneca
-from raceway.codec import zbus, zbus_client
-from raceway.codec.mb import MbLimits, MbReceiver, acknowledgements, deliveries, tcp_frame
-from raceway.codec.mb_header import read_message
-from raceway.codec.zbus_head import read_head
+from raceway.wires.mb.codec.header import read_message
+from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver, acknowledgements, deliveries, tcp_frame
+from raceway.wires.zbus.codec import client as zbus_client
+from raceway.wires.zbus.codec import receiver as zbus
+from raceway.wires.zbus.codec.head import read_head
 
 PAYLOAD = b'{"reading":"' + b"x" * 186 + b'"}'
 BUFFER_BYTES = 256 * 1024

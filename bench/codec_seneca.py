@@ -10,10 +10,10 @@ from collections.abc import Callable
 from functools import partial
 from itertools import count
 
-from raceway.codec import seneca
-from raceway.codec.seneca import Call, Dialect, Reply, Result, Stamp
 from raceway.model.envelope import Batch
-from raceway.model.patterns import Pin, PinTable
+from raceway.wires.seneca.codec import hub as seneca
+from raceway.wires.seneca.codec.hub import Call, Dialect, Reply, Result, Stamp
+from raceway.wires.seneca.codec.patterns import Pin, PinTable
 
 Case = Callable[[], tuple[Callable[[], object], int]]
 

@@ -17,12 +17,13 @@ from typing import NamedTuple
 import grpc
 
 from bench.load import READ_BYTES, Work, wait_for_go
-from raceway.codec import http2_frames as h2
-from raceway.codec.danube_pb.danube_admin_pb2 import (
+from raceway.net.codec import http2_frames as h2
+from raceway.net.codec.http2_frames import FRAME, PREFACE, field, frame
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     SetSubscriptionDispatchConfigRequest,
     SubscriptionDispatchConfig,
 )
-from raceway.codec.danube_pb.danube_api_pb2 import (
+from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     ConsumerRequest,
     ConsumerResponse,
     MsgID,
@@ -33,7 +34,6 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     Reliable,
     StreamMessage,
 )
-from raceway.codec.http2_frames import FRAME, PREFACE, field, frame
 
 SEND = "/danube.ProducerService/SendMessage"
 # Not a method of Danube: streams as many messages as requested.

@@ -17,8 +17,8 @@ from bench.danube_wire import COUNT, SEND
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal import open_journal, wall_clock_us
-from raceway.listen.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
-from raceway.listen.sockets import bind
+from raceway.net.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
+from raceway.net.sockets import bind
 
 
 def send(session: GrpcSession, calls: list[Call]) -> None:

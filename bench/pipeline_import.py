@@ -22,11 +22,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from bench.pipeline_results import IMPORT, POLARS, UDF, UDF_OF_CUT
-from raceway.codec.frames import LENGTH
-from raceway.codec.mb_header import MbLimits, Refused, read_message
+from raceway.net.codec.frames import LENGTH
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.imports.importing import import_file
 from raceway.pipeline.lake import ParquetLake
+from raceway.wires.mb.codec.header import MbLimits, Refused, read_message
 
 FIELDS = (
     "kind string, topic string, version string, message_id string, parent_id string, timeout_ms bigint, "

@@ -24,14 +24,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raceway.client import DanubeClient, DanubeConsumer, MbClient, SenecaClient, SenecaService, ZbusClient, connect
-from raceway.codec.danube_pb.danube_admin_pb2 import (
+from raceway.errors import RacewayError, RemoteError
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     DeadLetter,
     Fixed,
     SetSubscriptionFailurePolicyRequest,
     SubscriptionFailurePolicy,
     SubscriptionResponse,
 )
-from raceway.errors import RacewayError, RemoteError
 from tests.danube_wire import danube_wire
 from tests.rigs.server import Door, Server, running_server, wait_until
 from tests.schema_rest import bind, call, register

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 
-from raceway.codec.danube_pb.danube_api_pb2 import (
+from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     AckRequest,
     AckResponse,
     ConsumerRequest,

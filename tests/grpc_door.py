@@ -35,13 +35,13 @@ import uvloop
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.codec import danube_pb
-from raceway.codec.grpc_head import CallHead, Status
 from raceway.journal import open_journal, wall_clock_us
-from raceway.listen.certificates import Certificates
-from raceway.listen.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
-from raceway.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
-from raceway.listen.sockets import bind
+from raceway.net.certificates import Certificates
+from raceway.net.codec.grpc_head import CallHead, Status
+from raceway.net.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
+from raceway.net.sockets import bind
+from raceway.wires.danube.codec import pb as danube_pb
+from raceway.wires.danube.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
 from tests.ports import free_port_base
 from tests.rigs.server import wait_until
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from raceway import config
 from raceway.config import KIB
-from raceway.listen.tcp import MbTcp
+from raceway.net.tcp import MbTcp
 from tests.doubles import RecordingTransport
 from tests.listen.desk import MbDesk
 from tests.mb_wire import compose

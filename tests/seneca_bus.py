@@ -20,13 +20,13 @@ import uvloop
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.queues import batch_of
-from raceway.dial.allowed import AllowList
-from raceway.dial.seneca_returns import Returns
-from raceway.dial.seneca_services import ServiceRow, ServiceTable
 from raceway.journal import wall_clock_us
 from raceway.model.envelope import Batch, Envelope
 from raceway.model.intents import Request, Respond, Subscribe, Taken
+from raceway.net.outgoing.allowed import AllowList
 from raceway.server.doors import Doors
+from raceway.wires.seneca.dial.returns import Returns
+from raceway.wires.seneca.dial.services import ServiceRow, ServiceTable
 from tests.doubles import FaultyJournal, RecordingPeer
 from tests.ports import free_port_base
 from tests.rigs.server import wait_until

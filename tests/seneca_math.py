@@ -11,9 +11,9 @@ from collections.abc import Callable
 from typing import Any
 
 from raceway.client import ActionMessage, SenecaService
-from raceway.client.seneca_actions import Handler
 from raceway.client.sync import connect
 from raceway.errors import RemoteError
+from raceway.wires.seneca.client.actions import Handler
 
 
 def math_service(role: str, kept: list[ActionMessage] | None = None) -> SenecaService:

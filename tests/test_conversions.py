@@ -8,7 +8,11 @@ import pytest
 
 from docs.generate.conversions import WIRES, conversions_page
 from docs.generate.seneca_dialects import DIALECTS
-from raceway.codec import cloudevents, danube_rows, http_message, seneca_call, seneca_request, zbus_rows
+from raceway.net.codec import cloudevents, http_message
+from raceway.wires.danube.codec import rows as danube_rows
+from raceway.wires.seneca.codec import call as seneca_call
+from raceway.wires.seneca.codec import request as seneca_request
+from raceway.wires.zbus.codec import rows as zbus_rows
 
 
 def cell(page: str, section: str, column: str, wire: str, heads: Sequence[str] = WIRES) -> str:

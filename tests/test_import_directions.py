@@ -157,7 +157,7 @@ def test_the_ring_finder_finds_a_ring() -> None:
 def test_relative_imports_are_understood(tmp_path: Path) -> None:
     file = tmp_path / "mb.py"
     file.write_text("from ..model import envelope\nfrom . import buffer\nimport asyncio.events\n")
-    assert [dotted for dotted, _ in imports("raceway.codec.mb", file)] == [
+    assert [dotted for dotted, _ in imports("raceway.wires.mb.codec.receiver", file)] == [
         "raceway.model.envelope", "raceway.codec.buffer", "asyncio.events",
     ]  # fmt: skip
 

@@ -16,11 +16,11 @@ from docs import make_reference
 from docs.generate.errors import errors_page
 from raceway import config, errors
 from raceway.cli.app import app
-from raceway.codec.mb_encode import MB_CODES
-from raceway.codec.seneca_failure import SENECA_CODES
-from raceway.codec.zbus_encode import ZBUS_STATUSES
 from raceway.pipeline import options
 from raceway.web.operations import OPERATIONS
+from raceway.wires.mb.codec.encode import MB_CODES
+from raceway.wires.seneca.codec.failure import SENECA_CODES
+from raceway.wires.zbus.codec.encode import ZBUS_STATUSES
 from tests.manual import PAGES, name_of
 from tests.rigs.server import running_server
 

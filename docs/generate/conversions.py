@@ -21,15 +21,18 @@ from docs.generate.marks import Found, columns_of
 from docs.generate.seneca_dialects import DIALECTS, dialects, from_seneca
 from raceway.broker.runs import Run, Span
 from raceway.broker.topics import Topic
-from raceway.codec import cloudevents, seneca, zbus, zbus_encode
-from raceway.codec.danube_deliver import Deliverer
-from raceway.codec.danube_pb.danube_api_pb2 import MsgID, StreamMessage
-from raceway.codec.danube_rows import SendLimits, decode_sends
-from raceway.codec.http_message import HttpMessage, read_plain
-from raceway.codec.mb import MbLimits, MbReceiver
-from raceway.listen.mb import publish_encoder
 from raceway.model.envelope import COLUMNS, PUBLISH, Batch, Envelope, Hop, encode_attributes, encode_hops
+from raceway.net.codec import cloudevents
+from raceway.net.codec.http_message import HttpMessage, read_plain
 from raceway.web.topic_rows import shown
+from raceway.wires.danube.codec.deliver import Deliverer
+from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
+from raceway.wires.danube.codec.rows import SendLimits, decode_sends
+from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver
+from raceway.wires.mb.listen.session import publish_encoder
+from raceway.wires.seneca.codec import hub as seneca
+from raceway.wires.zbus.codec import encode as zbus_encode
+from raceway.wires.zbus.codec import receiver as zbus
 
 ID = "550e8400-e29b-41d4-a716-446655440000"
 PARENT = "123e4567-e89b-42d3-a456-426614174000"

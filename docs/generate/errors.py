@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from docs.generate.markdown import cell, page, table
 from raceway import errors
-from raceway.codec import zbus_encode
-from raceway.codec.danube_status import STATUSES as DANUBE_STATUSES
-from raceway.codec.grpc_head import Status
-from raceway.codec.mb_encode import MB_CODES
-from raceway.codec.seneca_failure import SENECA_CODES
+from raceway.net.codec.grpc_head import Status
 from raceway.web.answers import status_of
+from raceway.wires.danube.codec.status import STATUSES as DANUBE_STATUSES
+from raceway.wires.mb.codec.encode import MB_CODES
+from raceway.wires.seneca.codec.failure import SENECA_CODES
+from raceway.wires.zbus.codec import encode as zbus_encode
 
 # They only group others; of peers that is told in full where nothing closer is known (`invalid`).
 GROUPS = (errors.RacewayError, errors.PeerError, errors.LocalError)

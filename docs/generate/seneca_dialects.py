@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 from docs.generate.marks import Found, columns_of
-from raceway.codec import seneca
-from raceway.model.patterns import maybe_topic
+from raceway.wires.seneca.codec import hub as seneca
+from raceway.wires.seneca.codec.patterns import maybe_topic
 
 DIALECTS = ("S", "W", "L", "T")
 KEYS, PARENT = "the values of its keys", "the-parent"

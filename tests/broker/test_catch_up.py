@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raceway.broker import catch_up
-from raceway.listen.mb import MbSession
+from raceway.wires.mb.listen.session import MbSession
 from tests.listen.desk import Service
 from tests.live_rig import LiveModel, Seat
 

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 from raceway.cli.app import app
 from raceway.cli.output import ExitCode
 from raceway.client import sync
-from raceway.codec.danube_pb.danube_admin_pb2 import SubscriptionListResponse, TopicRequest
 from raceway.errors import RemoteError
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import SubscriptionListResponse, TopicRequest
 from tests.danube_wire import danube_wire
 from tests.rigs.server import Server, running_server, wait_until
 

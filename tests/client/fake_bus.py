@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, Self
 
-from raceway.codec.mb import MbLimits, MbReceiver, SystemCall, acknowledgements, initialize, tcp_frame
-from raceway.codec.mb_header import Head
-from raceway.codec.mb_system import system_reply
 from raceway.model.intents import Done, Publish, Request, Respond
+from raceway.wires.mb.codec.header import Head
+from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver, SystemCall, acknowledgements, initialize, tcp_frame
+from raceway.wires.mb.codec.system import system_reply
 from tests.ports import free_port_base
 
 

@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import hpack
 
-from raceway.codec import http2_frames as h2
-from raceway.codec.grpc import Arrivals, GrpcConnection, GrpcLimits
-from raceway.codec.http2 import Event, Http2Connection, Http2Limits
-from raceway.codec.http2_frames import FRAME, PREFACE, frame
-from raceway.codec.http2_heads import Head
+from raceway.net.codec import http2_frames as h2
+from raceway.net.codec.grpc import Arrivals, GrpcConnection, GrpcLimits
+from raceway.net.codec.http2 import Event, Http2Connection, Http2Limits
+from raceway.net.codec.http2_frames import FRAME, PREFACE, frame
+from raceway.net.codec.http2_heads import Head
 
 GREETING = PREFACE + h2.settings(())
 CALL = (

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from raceway.codec.mb import Event, MbLimits, Oversized, Refused
-from raceway.codec.mb_calls import is_system, read_call, subscribe_payload
-from raceway.codec.mb_header import as_request, read_message
 from raceway.model.intents import Publish, Request, Respond
+from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
+from raceway.wires.mb.codec.header import as_request, read_message
+from raceway.wires.mb.codec.receiver import Event, MbLimits, Oversized, Refused
 
 ROW = ("kind", "topic", "version", "message_id", "parent_id", "timeout_ms", "payload")
 

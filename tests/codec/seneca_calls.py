@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Any
 
-from raceway.codec import seneca
-from raceway.codec.seneca import Call, HttpAnswer, LineRefused, Refused
 from raceway.model.envelope import Hop, encode_json
+from raceway.wires.seneca.codec import hub as seneca
+from raceway.wires.seneca.codec.hub import Call, HttpAnswer, LineRefused, Refused
 
 NOBODY: Mapping[bytes, bytes] = {}
 

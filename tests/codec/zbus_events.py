@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from raceway.codec.zbus import Ask, Continue100, Event, Produce, ZbusLimits, ZbusReceiver
-from raceway.codec.zbus_head import Head
-from raceway.codec.zbus_shapes import Shape, Shapes
-from raceway.codec.zbus_stream import ZbusStream
 from raceway.model.envelope import Batch
+from raceway.wires.zbus.codec.head import Head
+from raceway.wires.zbus.codec.receiver import Ask, Continue100, Event, Produce, ZbusLimits, ZbusReceiver
+from raceway.wires.zbus.codec.shapes import Shape, Shapes
+from raceway.wires.zbus.codec.stream import ZbusStream
 
 ROW = (
     "kind", "topic", "message_id", "reply_to", "parent_id", "encoding", "routing_key", "schema_id", "schema_version",

@@ -7,8 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-from raceway.codec.zbus import ZbusLimits, ZbusReceiver
-from raceway.dial.allowed import Target
+from raceway.net.outgoing.allowed import Target
+from raceway.wires.zbus.codec.receiver import ZbusLimits, ZbusReceiver
 
 DEADLINE_S = 10.0
 

@@ -17,8 +17,8 @@ from contextlib import suppress
 
 import pytest
 
-from raceway.codec import http2_frames as h2
-from raceway.codec.http2_frames import frame
+from raceway.net.codec import http2_frames as h2
+from raceway.net.codec.http2_frames import frame
 from tests.codec.http2_rig import GREETING, block, data, headers, message
 from tests.mb_wire import SUCCESS, connect, fresh_topic
 from tests.rigs.server import Door, Server, running_server

@@ -17,7 +17,7 @@ import pytest
 from raceway import config
 from raceway.client.sync import connect as sync_connect
 from raceway.errors import ConfigError, RemoteError
-from raceway.listen.certificates import tls_context
+from raceway.net.certificates import tls_context
 from tests.mb_wire import connect
 from tests.rigs.server import Door, Server, running_server, wait_until
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
-from raceway.codec.danube_pb.danube_admin_pb2 import Binding, Role, SecurityResponse
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import Binding, Role, SecurityResponse
 from tests.browser import looking, running_browser
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.danube_wire import DanubeWire, danube_wire

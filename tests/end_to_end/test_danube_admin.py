@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from raceway.codec.danube_pb.danube_admin_pb2 import (
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     Block,
     BrokerListResponse,
     BrokerRequest,
@@ -49,14 +49,14 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     TopicRequest,
     TopicResponse,
 )
-from raceway.codec.danube_pb.danube_api_pb2 import (
+from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     NackRequest,
     NackResponse,
     TopicLookupRequest,
     TopicLookupResponse,
     TopicPartitionsResponse,
 )
-from raceway.codec.danube_pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
+from raceway.wires.danube.codec.pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server

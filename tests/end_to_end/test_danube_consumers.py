@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raceway.codec.danube_pb.danube_admin_pb2 import (
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     SetSubscriptionDispatchConfigRequest,
     SubscriptionDispatchConfig,
     SubscriptionListResponse,
@@ -18,7 +18,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     TopicRequest,
     TopicResponse,
 )
-from raceway.codec.danube_pb.danube_api_pb2 import HealthCheckRequest, HealthCheckResponse, StreamMessage
+from raceway.wires.danube.codec.pb.danube_api_pb2 import HealthCheckRequest, HealthCheckResponse, StreamMessage
 from tests.danube_process import DanubeProcess, Received, RefusedError, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server, wait_until

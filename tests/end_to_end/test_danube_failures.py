@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from raceway.codec.danube_pb.danube_admin_pb2 import (
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     Block,
     DeadLetter,
     Drop,
@@ -26,7 +26,7 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     SubscriptionFailurePolicy,
     SubscriptionResponse,
 )
-from raceway.codec.danube_pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
+from raceway.wires.danube.codec.pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
 from tests.danube_process import DanubeProcess, Received, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server, wait_until

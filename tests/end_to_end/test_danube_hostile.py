@@ -19,8 +19,8 @@ from google.protobuf.descriptor import FieldDescriptor, MethodDescriptor
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
-from raceway.codec.danube_pb import danube_admin_pb2, danube_api_pb2, schema_registry_pb2
-from raceway.codec.danube_pb.danube_api_pb2 import (
+from raceway.wires.danube.codec.pb import danube_admin_pb2, danube_api_pb2, schema_registry_pb2
+from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     AckRequest,
     AckResponse,
     ConsumerRequest,

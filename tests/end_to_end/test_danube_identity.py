@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from raceway.codec.danube_pb.danube_api_pb2 import MessageResponse, MsgID, StreamMessage
-from raceway.codec.danube_pb.schema_registry_pb2 import GetSchemaRequest, GetSchemaResponse
+from raceway.wires.danube.codec.pb.danube_api_pb2 import MessageResponse, MsgID, StreamMessage
+from raceway.wires.danube.codec.pb.schema_registry_pb2 import GetSchemaRequest, GetSchemaResponse
 from tests.danube_process import DanubeProcess, RefusedError, danube_process
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.mb_wire import connect

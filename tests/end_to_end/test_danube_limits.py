@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from raceway.codec.danube_pb.danube_admin_pb2 import (
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     NamespaceRequest,
     NamespaceResponse,
     NewTopicRequest,

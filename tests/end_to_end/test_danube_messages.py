@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from raceway.codec.danube_pb.danube_admin_pb2 import (
+from raceway.model.hashing import fnv1a64
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     SetSubscriptionFailurePolicyRequest,
     SubscriptionFailurePolicy,
     SubscriptionResponse,
 )
-from raceway.model.hashing import fnv1a64
 from tests.danube_process import DanubeProcess, Received, RefusedError, danube_process
 from tests.danube_wire import danube_url, danube_wire
 from tests.rigs.server import Server, running_server

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from raceway.codec.danube_pb.danube_api_pb2 import MessageResponse, MsgID, StreamMessage
-from raceway.codec.danube_pb.schema_registry_pb2 import (
+from raceway.wires.danube.codec.pb.danube_api_pb2 import MessageResponse, MsgID, StreamMessage
+from raceway.wires.danube.codec.pb.schema_registry_pb2 import (
     CheckCompatibilityRequest,
     CheckCompatibilityResponse,
     GetSchemaRequest,

@@ -14,7 +14,7 @@ import grpc
 import pytest
 import trustme
 
-from raceway.codec.danube_pb.danube_admin_pb2 import (
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     Binding,
     BindingListRequest,
     BindingListResponse,
@@ -31,13 +31,13 @@ from raceway.codec.danube_pb.danube_admin_pb2 import (
     SubscriptionResponse,
     TopicResponse,
 )
-from raceway.codec.danube_pb.danube_api_pb2 import (
+from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     HealthCheckRequest,
     HealthCheckResponse,
     TopicLookupRequest,
     TopicLookupResponse,
 )
-from raceway.codec.danube_pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
+from raceway.wires.danube.codec.pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
 from tests.danube_process import DanubeProcess, RefusedError, danube_process
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.danube_wire import DanubeWire

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import pytest
 
-from raceway.codec.danube_pb.danube_api_pb2 import (
+from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     DESCRIPTOR,
     AckRequest,
     AckResponse,
@@ -35,9 +35,9 @@ from raceway.codec.danube_pb.danube_api_pb2 import (
     TopicLookupResponse,
     TopicPartitionsResponse,
 )
-from raceway.codec.danube_pb.health_pb2 import HealthCheckRequest as ServingRequest
-from raceway.codec.danube_pb.health_pb2 import HealthCheckResponse as ServingResponse
-from raceway.codec.danube_pb.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
+from raceway.wires.danube.codec.pb.health_pb2 import HealthCheckRequest as ServingRequest
+from raceway.wires.danube.codec.pb.health_pb2 import HealthCheckResponse as ServingResponse
+from raceway.wires.danube.codec.pb.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server

@@ -15,7 +15,7 @@ import grpc.aio
 import pytest
 import trustme
 
-from raceway.codec.danube_pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from raceway.wires.danube.codec.pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from tests.grpc_door import Certificate, Door, running_door
 from tests.rigs.server import wait_until
 

@@ -14,8 +14,8 @@ import grpc
 import pytest
 import trustme
 
-from raceway.codec import http2_frames as h2
-from raceway.codec.http2_frames import frame
+from raceway.net.codec import http2_frames as h2
+from raceway.net.codec.http2_frames import frame
 from tests.codec.http2_rig import CALL, GREETING, Frame, block, call, data, headers, message
 from tests.grpc_door import Certificate, Door, running_door
 from tests.rigs.server import wait_until

@@ -13,7 +13,7 @@ from contextlib import closing
 import grpc
 import pytest
 
-from raceway.codec.danube_pb.danube_api_pb2 import ProducerRequest
+from raceway.wires.danube.codec.pb.danube_api_pb2 import ProducerRequest
 from tests.mb_wire import compose, connect, fresh_topic
 from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import SOAKING

@@ -11,8 +11,8 @@ from urllib.parse import urlencode
 import pytest
 
 from raceway.client import sync
-from raceway.client.danube_consumer import DanubeMessage
-from raceway.codec.danube_pb.danube_admin_pb2 import Binding, Role, SecurityResponse
+from raceway.wires.danube.client.consumer import DanubeMessage
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import Binding, Role, SecurityResponse
 from tests import http_door
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.danube_wire import danube_wire

@@ -7,8 +7,8 @@ import json
 
 import pytest
 
-from raceway.codec import zbus
-from raceway.codec.zbus_head import EchoedId
+from raceway.wires.zbus.codec import receiver as zbus
+from raceway.wires.zbus.codec.head import EchoedId
 from tests.rigs.server import Server
 from tests.seneca_wire import wait_for_rows
 from tests.zbus_wire import Client, Message

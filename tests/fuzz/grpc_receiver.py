@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from raceway.codec.grpc import GrpcConnection, GrpcLimits
-from raceway.codec.http2 import Http2Connection, Http2Limits
-from raceway.codec.http2_frames import CANCEL
-from raceway.codec.http2_heads import Head
+from raceway.net.codec.grpc import GrpcConnection, GrpcLimits
+from raceway.net.codec.http2 import Http2Connection, Http2Limits
+from raceway.net.codec.http2_frames import CANCEL
+from raceway.net.codec.http2_heads import Head
 from tests.codec.http2_rig import GREETING, METHODS, frames
 
 # Small, so that short inputs reach them.

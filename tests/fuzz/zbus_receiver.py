@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from raceway.codec.zbus import (
+from raceway.wires.zbus.codec.client import Received, ZbusClientReceiver
+from raceway.wires.zbus.codec.receiver import (
     Admin,
     Ask,
     Consume,
@@ -27,8 +28,7 @@ from raceway.codec.zbus import (
     page,
     refusal_reply,
 )
-from raceway.codec.zbus_client import Received, ZbusClientReceiver
-from raceway.codec.zbus_shapes import ALIKE
+from raceway.wires.zbus.codec.shapes import ALIKE
 from tests.codec.zbus_events import curious, flat, received_bytewise, strict
 
 # Small, so that short inputs reach them.

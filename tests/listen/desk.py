@@ -10,8 +10,8 @@ import uuid
 from typing import Any, cast
 
 from raceway import config
-from raceway.listen.mb import MbGate, MbSession
-from raceway.listen.tcp import MbTcp
+from raceway.net.tcp import MbTcp
+from raceway.wires.mb.listen.session import MbGate, MbSession
 from tests.doubles import Bench, RecordingTransport
 from tests.mb_wire import GREETING, Message, compose
 from tests.wire.mb import frame

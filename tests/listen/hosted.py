@@ -14,8 +14,8 @@ import uvloop
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal import wall_clock_us
-from raceway.listen.mb import MbSession
 from raceway.server.doors import Doors
+from raceway.wires.mb.listen.session import MbSession
 from tests.doubles import FaultyJournal
 from tests.ports import free_port_base
 

@@ -17,7 +17,7 @@ from typing import Any
 import grpc
 import pytest
 
-from raceway.codec.danube_pb.danube_api_pb2 import AckRequest
+from raceway.wires.danube.codec.pb.danube_api_pb2 import AckRequest
 from tests.danube_wire import DanubeWire, danube_wire
 from tests.mb_wire import PeerClosed, new_id
 from tests.one_bus_rig import WIRES, OneBus, Place, fresh, fresh_place

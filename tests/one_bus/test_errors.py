@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from raceway import errors
-from raceway.codec.danube_pb.danube_admin_pb2 import NewTopicRequest, TopicResponse
-from raceway.codec.danube_status import STATUSES
-from raceway.codec.mb_encode import MB_CODES
-from raceway.codec.seneca_failure import SENECA_CODES
-from raceway.codec.zbus_encode import ZBUS_STATUSES
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import NewTopicRequest, TopicResponse
+from raceway.wires.danube.codec.status import STATUSES
+from raceway.wires.mb.codec.encode import MB_CODES
+from raceway.wires.seneca.codec.failure import SENECA_CODES
+from raceway.wires.zbus.codec.encode import ZBUS_STATUSES
 from tests.danube_process import RefusedError
 from tests.danube_wire import danube_wire
 from tests.http_door import call as http_call

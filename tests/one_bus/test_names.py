@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from raceway.cli.app import app
-from raceway.codec.danube_pb.danube_admin_pb2 import NamespaceRequest, NamespaceResponse
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import NamespaceRequest, NamespaceResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import danube_wire
 from tests.http_door import post as http_post

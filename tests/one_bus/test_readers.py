@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from raceway.codec.danube_pb.danube_admin_pb2 import (
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     SetSubscriptionFailurePolicyRequest,
     SubscriptionFailurePolicy,
     SubscriptionResponse,

@@ -17,17 +17,19 @@ from hypothesis import strategies as st
 
 from raceway import config
 from raceway.broker.queues import batch_of as batch_of_rows
-from raceway.codec import mb, seneca, zbus_client
-from raceway.codec.danube_deliver import Deliverer
-from raceway.codec.danube_pb.danube_api_pb2 import MsgID, StreamMessage
-from raceway.codec.danube_rows import SendLimits, decode_sends
-from raceway.codec.mb import MbLimits, MbReceiver
-from raceway.codec.seneca_call import batch_of as batch_of_call
-from raceway.codec.zbus import Produce, ZbusLimits, ZbusReceiver
-from raceway.codec.zbus_encode import delivery, delivery_head, delivery_tail, sent_of
 from raceway.journal.memory import MemoryJournal
 from raceway.model.envelope import ZBUS, Batch, Envelope
 from raceway.model.intents import Publish, Request
+from raceway.wires.danube.codec.deliver import Deliverer
+from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
+from raceway.wires.danube.codec.rows import SendLimits, decode_sends
+from raceway.wires.mb.codec import receiver as mb
+from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver
+from raceway.wires.seneca.codec import hub as seneca
+from raceway.wires.seneca.codec.call import batch_of as batch_of_call
+from raceway.wires.zbus.codec import client as zbus_client
+from raceway.wires.zbus.codec.encode import delivery, delivery_head, delivery_tail, sent_of
+from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits, ZbusReceiver
 
 BROKER = b"127.0.0.1:15555"
 ADDRESS = b"http://127.0.0.1:6650"

@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
-from raceway.codec.danube_pb.danube_admin_pb2 import Binding, BindingRequest, Role, SecurityResponse
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import Binding, BindingRequest, Role, SecurityResponse
 from tests.danube_process import RefusedError
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.danube_wire import DanubeWire

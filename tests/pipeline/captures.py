@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raceway import config
-from raceway.pipeline.imports.capture import Capture
 from raceway.pipeline.imports.pieces import cut, form_of, piece_rows
+from raceway.wires.captures.capture import Capture
 
 Row = dict[str, Any]
 

@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pyarrow.parquet as pq
 
-from raceway.pipeline.columns import JOURNAL
 from raceway.pipeline.lake import Lake, range_name
 from raceway.pipeline.notes import Note
 from raceway.pipeline.recompute import refresh
 from raceway.pipeline.registry import DERIVED
 from raceway.pipeline.tables import MESSAGES, Derived
+from raceway.wires.captures.columns import JOURNAL
 from tests.pipeline.rows import Row, bronze
 
 

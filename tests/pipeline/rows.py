@@ -9,8 +9,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from raceway.model.schemas import SchemaVersion
-from raceway.pipeline.columns import BRONZE, JOURNAL
 from raceway.pipeline.tables import MESSAGES, Inputs
+from raceway.wires.captures.columns import BRONZE, JOURNAL
 
 Row = dict[str, Any]
 START_US = 1_700_000_000_000_000

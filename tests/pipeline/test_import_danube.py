@@ -10,11 +10,11 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raceway import config
-from raceway.codec.danube_fields import varint
-from raceway.codec.danube_pb.danube_api_pb2 import MsgID, StreamMessage
-from raceway.codec.danube_rows import SendLimits, decode_sends
-from raceway.pipeline.imports import danube
 from raceway.pipeline.imports.pieces import cut, form_of
+from raceway.wires.danube.capture import reader as danube
+from raceway.wires.danube.codec.fields import varint
+from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
+from raceway.wires.danube.codec.rows import SendLimits, decode_sends
 from tests.pipeline.captures import Verdict, capture, verdicts
 
 hostile = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -11,12 +11,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raceway import config
-from raceway.codec.seneca import Call, LineRefused, Refused, batch_of, read_answer_line, read_http, read_line
-from raceway.codec.seneca_document import DocumentError, read_members
 from raceway.errors import PeerError
-from raceway.model.patterns import maybe_topic
-from raceway.pipeline.imports import lines, seneca
-from raceway.pipeline.imports.parsed import KEPT_BYTES
+from raceway.model.document import DocumentError, read_members
+from raceway.wires.captures import lines
+from raceway.wires.captures.parsed import KEPT_BYTES
+from raceway.wires.seneca.capture import reader as seneca
+from raceway.wires.seneca.codec.hub import Call, LineRefused, Refused, batch_of, read_answer_line, read_http, read_line
+from raceway.wires.seneca.codec.patterns import maybe_topic
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.wire.seneca import VECTORS
 

@@ -11,10 +11,20 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raceway import config
-from raceway.codec.zbus import Admin, Ask, Consume, Continue100, Event, Heartbeat, Produce, Refused, ZbusReceiver
-from raceway.codec.zbus_head import ZbusLimits
-from raceway.pipeline.imports import zbus
 from raceway.pipeline.imports.pieces import cut, form_of
+from raceway.wires.zbus.capture import reader as zbus
+from raceway.wires.zbus.codec.head import ZbusLimits
+from raceway.wires.zbus.codec.receiver import (
+    Admin,
+    Ask,
+    Consume,
+    Continue100,
+    Event,
+    Heartbeat,
+    Produce,
+    Refused,
+    ZbusReceiver,
+)
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.wire.zbus import SENT, corpus
 

@@ -10,11 +10,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from raceway.errors import ConfigError, PipelineError
-from raceway.pipeline.imports import importing, mb, pieces
-from raceway.pipeline.imports.capture import Capture, capture_files, capture_of
+from raceway.pipeline.imports import importing, pieces
 from raceway.pipeline.imports.importing import Imported, import_file
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
+from raceway.wires.captures.capture import Capture, capture_files, capture_of
+from raceway.wires.mb.capture import reader as mb
 from tests.pipeline.drivers import finished, finished_in_turn
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import journal

@@ -18,10 +18,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from raceway.pipeline.columns import BRONZE, REJECTED
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, ParquetLake, Staged, maybe_positions, range_name
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES, Derived
+from raceway.wires.captures.columns import BRONZE, REJECTED
 from tests.pipeline.rows import bronze, message
 
 BUCKETED = Derived(

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from raceway.errors import MissingRowsError, TrimmedError
 from raceway.journal.catalogue import segment_path
 from raceway.journal.reader import Reader
-from raceway.pipeline.columns import BRONZE
 from raceway.pipeline.scan import Gap, Selection, Span, first_at, gathered, read_span, within_bytes
+from raceway.wires.captures.columns import BRONZE
 from tests.journal_folder import write_folder
 from tests.journal_rows import rows
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from raceway.codec.danube_pb.danube_admin_pb2 import NewTopicRequest, TopicResponse
-from raceway.codec.danube_pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
+from raceway.wires.danube.codec.pb.danube_admin_pb2 import NewTopicRequest, TopicResponse
+from raceway.wires.danube.codec.pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
 from tests.danube_process import RefusedError
 from tests.danube_wire import DanubeWire, danube_wire
 from tests.recovery.test_process_faults import fault_env, is_ready, set_fault

@@ -22,7 +22,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from raceway.codec.danube_pb.danube_api_pb2 import StreamMessage
+from raceway.wires.danube.codec.pb.danube_api_pb2 import StreamMessage
 from tests import http_door
 from tests.danube_process import RefusedError
 from tests.danube_wire import danube_wire

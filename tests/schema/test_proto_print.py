@@ -11,10 +11,10 @@ from google.protobuf import api_pb2, struct_pb2, timestamp_pb2, type_pb2, wrappe
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from grpc_tools import protoc  # type: ignore[import-untyped]
 
-from raceway.codec.danube_pb import danube_admin_pb2, danube_api_pb2, schema_registry_pb2
 from raceway.errors import SchemaInvalidError
 from raceway.schema.proto_print import maybe_from_base64, print_file
 from raceway.schema.protobuf import Protobuf
+from raceway.wires.danube.codec.pb import danube_admin_pb2, danube_api_pb2, schema_registry_pb2
 
 MODULES = (api_pb2, struct_pb2, timestamp_pb2, type_pb2, wrappers_pb2, danube_api_pb2, danube_admin_pb2,
            schema_registry_pb2)  # fmt: skip

@@ -12,8 +12,8 @@ import trustme
 
 from raceway import config
 from raceway.errors import ConfigError
-from raceway.listen.mb import MbSession
 from raceway.server.doors import ports
+from raceway.wires.mb.listen.session import MbSession
 from tests.listen.hosted import Hosted, hosted
 from tests.mb_wire import SUCCESS, PeerClosed, TcpPeer, WebSocketPeer, assert_error, compose, connect_socket
 from tests.ports import free_port_base
@@ -226,7 +226,7 @@ def test_closing_writes_what_was_said_and_ends_every_connection() -> None:
 
 
 def test_a_closed_peer_that_does_not_read_cannot_keep_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raceway.listen.session.LINGER_S", 0.05)
+    monkeypatch.setattr("raceway.net.session.LINGER_S", 0.05)
     with hosted() as bus, join(bus) as sleeper, join(bus) as writer:
         sleeper.subscribe("a")
         (session,) = bus.call(lambda: bus.broker.routing.subscribers("a"))

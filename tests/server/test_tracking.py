@@ -8,8 +8,8 @@ import structlog.testing
 
 from raceway import config
 from raceway.errors import ConfigError
-from raceway.listen.zbus_admin import Administration
 from raceway.server.tracking import tracking
+from raceway.wires.zbus.listen.admin import Administration
 from tests.dial.peer import listening_peer, until
 from tests.doubles import Bench
 

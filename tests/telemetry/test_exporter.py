@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from raceway import config
-from raceway.dial.allowed import AllowList
 from raceway.errors import ConfigError
+from raceway.net.outgoing.allowed import AllowList
 from raceway.server.exporting import exporting
 from raceway.telemetry.exporter import Exporter
 from tests.doubles import Bench, Message, new_id

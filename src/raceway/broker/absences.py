@@ -10,7 +10,7 @@ from collections.abc import Callable
 from raceway import config
 from raceway.broker.consumers import Consumer
 from raceway.broker.subscription import Subscription
-from raceway.broker.timers import Alarms, Sleep
+from raceway.net.timers import Alarms, Sleep
 
 # Alarms of removed subscriptions that may remain in the wheel before it is cleaned; they would stay for a day.
 MOST_STALE = 1000

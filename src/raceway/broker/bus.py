@@ -15,12 +15,12 @@ from raceway.broker.routing import Routing
 from raceway.broker.security import Security
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
-from raceway.broker.turn import Turn
 from raceway.broker.unfinished import InputBudget
 from raceway.errors import DrainingError
 from raceway.journal.contract import Done, Journal
 from raceway.model.buckets import Buckets
 from raceway.model.envelope import Batch
+from raceway.net.turn import Turn
 
 AUDIT = "system.message"
 NO_SECURITY = config.Security()

@@ -11,9 +11,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 from raceway.broker.peers import Party, Peer, Pending
-from raceway.broker.timers import TICK_MS, TimerWheel
 from raceway.errors import BusyError, RacewayError, RequestTimeoutError
 from raceway.model.envelope import DUPLICATE, LATE
+from raceway.net.timers import TICK_MS, TimerWheel
 
 Key = tuple[str, bytes]
 Fail = Callable[[Pending, RacewayError], None]

@@ -30,7 +30,6 @@ from raceway.broker.recent import RecentRows
 from raceway.broker.runs import Refused
 from raceway.broker.subscription import Subscription
 from raceway.broker.subscription_settings import Given, SubscriptionSettings, checked
-from raceway.broker.timers import Alarms
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.topics import Topic
 from raceway.errors import (
@@ -46,6 +45,7 @@ from raceway.errors import (
 from raceway.journal.contract import Done
 from raceway.model.intents import Acknowledge, Return, Taken
 from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, FailurePolicy, SubscriptionType
+from raceway.net.timers import Alarms
 
 SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
 MAX_NAME, MAX_FILTERS = 255, 100

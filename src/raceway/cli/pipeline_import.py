@@ -39,8 +39,8 @@ def import_captures(
     A file is identified by its content: importing it again is a no-op. `unimport` removes it.
     """
     chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
-    from raceway.pipeline.imports.capture import capture_files
     from raceway.pipeline.imports.importing import import_file
+    from raceway.wires.captures.capture import capture_files
 
     files = capture_files(paths)
     chosen.folders.root.mkdir(parents=True, exist_ok=True)

@@ -14,23 +14,23 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from raceway.client.address import Address, parse_urls
-from raceway.client.danube import DanubeClient, Producer
-from raceway.client.danube_consumer import DanubeConsumer, DanubeMessage
-from raceway.client.deliveries import Consumer, Delivery
-from raceway.client.mb import MbClient
-from raceway.client.messages import Message, Service, Subscriber, SubscriptionRow, TopicRow
-from raceway.client.options import Options
-from raceway.client.queue_service import QueueService
-from raceway.client.seneca import Answer, SenecaClient
-from raceway.client.seneca_actions import ActionMessage, SenecaService
-from raceway.client.seneca_host import SenecaHost
-from raceway.client.services import Serving
-from raceway.client.subscription import Subscription
-from raceway.client.tracked import TrackedClient, TrackedConsumer
-from raceway.client.zbus import PUBSUB, QUEUE, TEMPORARY, QueueRow, ZbusClient
 from raceway.errors import ConfigError
 from raceway.model.subscriptions import FailurePolicy
+from raceway.net.client.address import Address, parse_urls
+from raceway.net.client.messages import Message, Service, Subscriber, SubscriptionRow, TopicRow
+from raceway.net.client.options import Options
+from raceway.wires.danube.client.client import DanubeClient, Producer
+from raceway.wires.danube.client.consumer import DanubeConsumer, DanubeMessage
+from raceway.wires.mb.client.client import MbClient
+from raceway.wires.mb.client.services import Serving
+from raceway.wires.mb.client.subscription import Subscription
+from raceway.wires.seneca.client.actions import ActionMessage, SenecaService
+from raceway.wires.seneca.client.client import Answer, SenecaClient
+from raceway.wires.seneca.client.host import SenecaHost
+from raceway.wires.zbus.client.client import PUBSUB, QUEUE, TEMPORARY, QueueRow, ZbusClient
+from raceway.wires.zbus.client.deliveries import Consumer, Delivery
+from raceway.wires.zbus.client.queue_service import QueueService
+from raceway.wires.zbus.client.tracked import TrackedClient, TrackedConsumer
 
 __all__ = [
     "PUBSUB", "QUEUE", "TEMPORARY", "ActionMessage", "Answer", "Consumer", "DanubeClient", "DanubeConsumer",

@@ -18,20 +18,20 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, Self, TypeVar
 
 from raceway import client
-from raceway.client.danube import NAME, DanubeClient, Producer
-from raceway.client.danube_consumer import DanubeConsumer, DanubeMessage
-from raceway.client.deliveries import Consumer, Delivery
-from raceway.client.mb import VERSION, MbClient
-from raceway.client.messages import Message, Payload, Service, SubscriptionRow, TopicRow
-from raceway.client.queue_service import QueueService
-from raceway.client.seneca import Answer, SenecaClient
-from raceway.client.seneca_actions import SenecaService
-from raceway.client.seneca_host import SenecaHost
-from raceway.client.services import Serving
-from raceway.client.subscription import Subscription
-from raceway.client.tracked import TrackedClient, TrackedConsumer
-from raceway.client.zbus import QUEUE, QueueRow, ZbusClient
 from raceway.model.subscriptions import FailurePolicy
+from raceway.net.client.messages import Message, Payload, Service, SubscriptionRow, TopicRow
+from raceway.wires.danube.client.client import NAME, DanubeClient, Producer
+from raceway.wires.danube.client.consumer import DanubeConsumer, DanubeMessage
+from raceway.wires.mb.client.client import VERSION, MbClient
+from raceway.wires.mb.client.services import Serving
+from raceway.wires.mb.client.subscription import Subscription
+from raceway.wires.seneca.client.actions import SenecaService
+from raceway.wires.seneca.client.client import Answer, SenecaClient
+from raceway.wires.seneca.client.host import SenecaHost
+from raceway.wires.zbus.client.client import QUEUE, QueueRow, ZbusClient
+from raceway.wires.zbus.client.deliveries import Consumer, Delivery
+from raceway.wires.zbus.client.queue_service import QueueService
+from raceway.wires.zbus.client.tracked import TrackedClient, TrackedConsumer
 
 T = TypeVar("T")
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

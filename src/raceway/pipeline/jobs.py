@@ -30,7 +30,6 @@ from raceway.journal.identity import maybe_read_identity
 from raceway.journal.lock import FolderLock
 from raceway.journal.reader import Reader
 from raceway.pipeline import checkpoint, compaction, progress, registry
-from raceway.pipeline.columns import JOURNAL
 from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note
 from raceway.pipeline.opening import keep_format
@@ -39,6 +38,7 @@ from raceway.pipeline.recompute import forget, refresh
 from raceway.pipeline.scan import Gap
 from raceway.pipeline.spark import cores, said_by_us
 from raceway.pipeline.tables import BUCKET_ROWS, MESSAGES, Derived
+from raceway.wires.captures.columns import JOURNAL
 
 # Interval at which an idle run checks for a stop and writes its progress.
 _LOOK_S = 0.25

@@ -30,12 +30,12 @@ from pyspark.sql import functions as F
 
 from raceway.errors import PipelineError
 from raceway.pipeline import registry
-from raceway.pipeline.columns import BRONZE, IMPORT, REJECTED
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.notes import Note, Notes
 from raceway.pipeline.schema_book import SchemaBook
 from raceway.pipeline.staged import open_writer
 from raceway.pipeline.tables import BRONZE_DDL, MESSAGES, REJECTED_MESSAGES, Derived
+from raceway.wires.captures.columns import BRONZE, IMPORT, REJECTED
 
 DATA_FILE = "data.parquet"
 _MOST_PARTITIONS = 32

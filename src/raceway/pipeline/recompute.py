@@ -33,7 +33,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from raceway.errors import PipelineError
-from raceway.pipeline.columns import BRONZE, IMPORT, JOURNAL
 from raceway.pipeline.lake import Lake, Written, maybe_positions, sync
 from raceway.pipeline.notes import Note
 from raceway.pipeline.registry import DERIVED
@@ -48,6 +47,7 @@ from raceway.pipeline.tables import (
     Inputs,
 )
 from raceway.pipeline.transforms.rejected import rejected
+from raceway.wires.captures.columns import BRONZE, IMPORT, JOURNAL
 
 # Tables computed concurrently. Each uses a part of the driver's memory.
 _AT_A_TIME = 3

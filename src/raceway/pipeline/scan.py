@@ -22,7 +22,7 @@ from raceway.errors import MissingRowsError
 from raceway.journal.contract import Damage
 from raceway.journal.reader import Reader
 from raceway.model.topics import matches
-from raceway.pipeline.columns import as_bronze, journal_columns
+from raceway.wires.captures.columns import as_bronze, journal_columns
 
 # A bus that commits each message alone writes blocks of one row; Spark needs thousands per batch.
 BATCH_ROWS = 16_384

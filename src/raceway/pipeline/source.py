@@ -46,10 +46,10 @@ from pyspark.sql.types import StructType
 
 from raceway.errors import ConfigError, JournalError, MissingRowsError, TrimmedError
 from raceway.journal.reader import Reader
-from raceway.pipeline.columns import BRONZE, ddl, sql_type
 from raceway.pipeline.options import Options, parse
 from raceway.pipeline.scan import Gap, Selection, Span, first_at, missing, read_span, within_bytes
 from raceway.pipeline.staged import STAGED, write_staged
+from raceway.wires.captures.columns import BRONZE, ddl, sql_type
 
 # Rows per task: fewer do not justify a task, more would make a failed attempt expensive.
 LEAST_ROWS, MOST_ROWS = 4_096, 500_000

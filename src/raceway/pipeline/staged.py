@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from raceway.config import MIB
-from raceway.pipeline.columns import BRONZE, REJECTED_TOPIC
 from raceway.pipeline.scan import Gap, Span, gathered
+from raceway.wires.captures.columns import BRONZE, REJECTED_TOPIC
 
 ROW_GROUP_ROWS = 65_536
 ROW_GROUP_BYTES = 64 * MIB

@@ -19,7 +19,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from raceway.model.schemas import SchemaVersion
-from raceway.pipeline.columns import BRONZE, IMPORT, JOURNAL, REJECTED, ddl
+from raceway.wires.captures.columns import BRONZE, IMPORT, JOURNAL, REJECTED, ddl
 
 MESSAGES, REJECTED_MESSAGES = "bronze.messages", "bronze.rejected"
 

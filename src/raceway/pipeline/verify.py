@@ -18,12 +18,12 @@ import pyarrow.dataset as ds
 
 from raceway.journal.reader import Reader
 from raceway.pipeline import registry
-from raceway.pipeline.columns import BRONZE
 from raceway.pipeline.jobs import lost_rows
 from raceway.pipeline.lake import Lake, ParquetLake, maybe_positions
 from raceway.pipeline.query import Tables
 from raceway.pipeline.scan import Gap, Span
 from raceway.pipeline.tables import BRONZE_DDL, BRONZE_KEY, MESSAGES, Derived, Inputs
+from raceway.wires.captures.columns import BRONZE
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -13,23 +13,23 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.listen.certificates import Certificates
-from raceway.listen.danube import DanubeGate
-from raceway.listen.gate import Gate
-from raceway.listen.grpc import GrpcTcp
-from raceway.listen.mb import MbGate
-from raceway.listen.seneca import NoReturns, SenecaGate
-from raceway.listen.seneca_calls import ReturnPath
-from raceway.listen.seneca_http import SenecaHttp, SenecaHttpGate
-from raceway.listen.seneca_tcp import SenecaTcp
-from raceway.listen.session import Session
-from raceway.listen.sockets import bind
-from raceway.listen.tcp import MbTcp
-from raceway.listen.websocket import answer_upgrade
-from raceway.listen.zbus import ZbusGate, ZbusTcp
-from raceway.listen.zbus_admin import Administration
 from raceway.model.addresses import host_port
-from raceway.model.patterns import PinTable
+from raceway.net.certificates import Certificates
+from raceway.net.gate import Gate
+from raceway.net.grpc import GrpcTcp
+from raceway.net.session import Session
+from raceway.net.sockets import bind
+from raceway.net.tcp import MbTcp
+from raceway.wires.danube.listen.gate import DanubeGate
+from raceway.wires.mb.listen.session import MbGate
+from raceway.wires.mb.listen.websocket import answer_upgrade
+from raceway.wires.seneca.codec.patterns import PinTable
+from raceway.wires.seneca.listen.calls import ReturnPath
+from raceway.wires.seneca.listen.http import SenecaHttp, SenecaHttpGate
+from raceway.wires.seneca.listen.session import NoReturns, SenecaGate
+from raceway.wires.seneca.listen.tcp import SenecaTcp
+from raceway.wires.zbus.listen.admin import Administration
+from raceway.wires.zbus.listen.session import ZbusGate, ZbusTcp
 
 log = structlog.get_logger("raceway.listen")
 

@@ -11,8 +11,8 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.dial.allowed import AllowList, Target
 from raceway.errors import ConfigError
+from raceway.net.outgoing.allowed import AllowList, Target
 
 log = structlog.get_logger("raceway")
 

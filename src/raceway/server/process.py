@@ -26,14 +26,12 @@ import uvloop
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.cli.bus import RUNNING_FILE, Running
-from raceway.dial.allowed import AllowList, Target
-from raceway.dial.seneca_returns import Returns
-from raceway.dial.seneca_services import ServiceTable
 from raceway.journal import open_journal
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
-from raceway.listen.sockets import bind
 from raceway.model.addresses import host_port
+from raceway.net.outgoing.allowed import AllowList, Target
+from raceway.net.sockets import bind
 from raceway.server.doors import Doors, ports, tracker_port
 from raceway.server.exporting import exporting
 from raceway.server.lifeline import Lifeline
@@ -41,6 +39,8 @@ from raceway.server.tracking import tracking
 from raceway.web.app import build_app
 from raceway.web.connection import bounded_connection
 from raceway.web.event_streams import EventStreams
+from raceway.wires.seneca.dial.returns import Returns
+from raceway.wires.seneca.dial.services import ServiceTable
 
 log = structlog.get_logger("raceway")
 

@@ -9,12 +9,12 @@ from collections.abc import AsyncIterator, Coroutine
 import structlog
 
 from raceway import config
-from raceway.dial.allowed import AllowList, maybe_target
-from raceway.dial.prober import Prober
-from raceway.dial.reporter import Reporter
 from raceway.errors import ConfigError
-from raceway.listen.zbus_admin import Administration
-from raceway.listen.zbus_tracker import Tracker
+from raceway.net.outgoing.allowed import AllowList, maybe_target
+from raceway.wires.zbus.dial.prober import Prober
+from raceway.wires.zbus.dial.reporter import Reporter
+from raceway.wires.zbus.listen.admin import Administration
+from raceway.wires.zbus.listen.tracker import Tracker
 
 log = structlog.get_logger("raceway")
 

@@ -18,8 +18,8 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.unsent import unsent
 from raceway.errors import MalformedError
+from raceway.net.unsent import unsent
 from raceway.web.answers import ABORT, UNSENT
 
 

@@ -17,15 +17,15 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer, Pending, no_copies
 from raceway.broker.tracing import random_id
-from raceway.codec import cloudevents
-from raceway.codec.http_message import HttpMessage, read_plain
-from raceway.codec.seneca_document import DocumentError, read_value
 from raceway.errors import NoRouteError, RacewayError, RemoteError
 from raceway.journal.contract import Done
 from raceway.model.addresses import network_of
+from raceway.model.document import DocumentError, read_value
 from raceway.model.envelope import HTTP, PUBLISH, REQUEST, Batch
 from raceway.model.intents import Outcome, Publish, Taken
 from raceway.model.intents import Request as Ask
+from raceway.net.codec import cloudevents
+from raceway.net.codec.http_message import HttpMessage, read_plain
 from raceway.web.answers import Handler, MediaTypeError, principal_of, refusal, refusing, stored
 from raceway.web.bodies import Bodies
 from raceway.web.routing import PRODUCE, Route

@@ -17,10 +17,10 @@ from starlette.responses import Response
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
-from raceway.codec.cloudevents import BATCH
 from raceway.errors import MalformedError, UnavailableError
 from raceway.journal.contract import Journal
 from raceway.model.addresses import network_of
+from raceway.net.codec.cloudevents import BATCH
 from raceway.web.answers import committed, number_of, principal_of, refusing
 from raceway.web.event_streams import EventResponse, EventStreams
 from raceway.web.routing import CONSUME, Route

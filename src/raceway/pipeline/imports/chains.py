@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import functions as F
 
-from raceway.pipeline.columns import BRONZE, ddl
 from raceway.pipeline.imports.pieces import Told, task_count
-from raceway.pipeline.imports.verdicts import spread
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+from raceway.wires.captures.columns import BRONZE, ddl
+from raceway.wires.captures.verdicts import spread
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from raceway.errors import ConfigError
-from raceway.pipeline.imports.capture import capture_files, sha256_of
 from raceway.pipeline.lake import IMPORT_PART, Lake
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
+from raceway.wires.captures.capture import capture_files, sha256_of
 
 # Shortest prefix of a SHA-256 that is accepted: a shorter one could be another name by chance.
 LEAST_DIGITS = 8

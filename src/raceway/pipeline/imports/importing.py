@@ -12,13 +12,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from raceway import config
-from raceway.pipeline.columns import BRONZE, TIMESTAMP
-from raceway.pipeline.imports.capture import Capture, capture_of
 from raceway.pipeline.imports.chains import complete
 from raceway.pipeline.imports.pieces import Piece, Told, cut, form_of, parse_pieces
 from raceway.pipeline.lake import IMPORT_PART, Lake
 from raceway.pipeline.staged import open_writer
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
+from raceway.wires.captures.capture import Capture, capture_of
+from raceway.wires.captures.columns import BRONZE, TIMESTAMP
 
 
 class Imported(NamedTuple):

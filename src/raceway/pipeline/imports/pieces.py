@@ -23,9 +23,10 @@ import pyarrow.compute as pc
 from raceway import config
 from raceway.config import MIB
 from raceway.errors import PipelineError
-from raceway.pipeline.columns import BRONZE, ddl
-from raceway.pipeline.imports.capture import Capture
-from raceway.pipeline.imports.parsed import (
+from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+from raceway.wires.captures.capture import Capture
+from raceway.wires.captures.columns import BRONZE, ddl
+from raceway.wires.captures.parsed import (
     KEPT_BYTES,
     Borders,
     Content,
@@ -36,8 +37,7 @@ from raceway.pipeline.imports.parsed import (
     rejected_rest,
     rejected_rows,
 )
-from raceway.pipeline.imports.slices import Bytes
-from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
+from raceway.wires.captures.slices import Bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.columns import REJECTED_TOPIC
+from raceway.wires.captures.columns import REJECTED_TOPIC
 
 
 def rejected(messages: DataFrame) -> DataFrame:

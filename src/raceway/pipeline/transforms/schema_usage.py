@@ -20,10 +20,10 @@ import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.columns import JOURNAL
 from raceway.pipeline.tables import REJECTED_MESSAGES, Derived, Inputs, time_bucket, time_buckets
 from raceway.pipeline.transforms.service_graph import HOUR
 from raceway.pipeline.transforms.topic_stats import CLEAN_MESSAGES
+from raceway.wires.captures.columns import JOURNAL
 
 KEY = ("source", "hour", "subject", "schema_version", "producer", "wire")
 DDL = """

@@ -18,10 +18,10 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from raceway.pipeline.columns import ddl
 from raceway.pipeline.tables import MESSAGES, Derived, Inputs, position_bucket
 from raceway.pipeline.transforms.trace_links import GAP_US, LOOKED_AT, beginnings, carry
 from raceway.pipeline.transforms.trees import SCHEMA, trees_of
+from raceway.wires.captures.columns import ddl
 
 _ROW = ("source", "partition", "sequence")
 

@@ -24,10 +24,10 @@ from pyspark.sql import functions as F
 
 from raceway.errors import SchemaInvalidError
 from raceway.model.schemas import SchemaType, SchemaVersion
-from raceway.pipeline.columns import JOURNAL, REJECTED_TOPIC
 from raceway.schema import framing
 from raceway.schema.definition import Definition, Fault, Referenced, Resolved
 from raceway.schema.reading import read_definition
+from raceway.wires.captures.columns import JOURNAL, REJECTED_TOPIC
 
 DDL = "subject string, schema_type string, value string, value_fault string"
 # Parsed definitions cached in each worker.

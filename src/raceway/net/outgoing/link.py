@@ -1,0 +1,50 @@
+"""A send-only connection: received data is ignored."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+from raceway.net.outgoing.allowed import Target
+
+
+class Link(asyncio.Protocol):
+    """A connection made by `open_link`. It does not reconnect: open a new one instead."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self.closed = asyncio.Event()
+
+    @property
+    def open(self) -> bool:
+        """Whether the connection is open."""
+        return not self.closed.is_set()
+
+    def send(self, data: bytes) -> bool:
+        """Send `data`; False, without sending, if an earlier message is still buffered: a slow peer must not grow the
+        buffer."""
+        assert self._transport is not None
+        if self._transport.is_closing() or self._transport.get_write_buffer_size():
+            return False
+        self._transport.write(data)
+        return True
+
+    def abort(self) -> None:
+        """Close without flushing."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Store the transport."""
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit asyncio's
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Mark the link closed."""
+        self.closed.set()
+
+
+async def open_link(target: Target, timeout_s: float) -> Link:
+    """Connect. Raises OSError (TimeoutError is one)."""
+    async with asyncio.timeout(timeout_s):
+        _, link = await asyncio.get_running_loop().create_connection(Link, target.host, target.port)
+    return link

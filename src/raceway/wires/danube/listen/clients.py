@@ -1,0 +1,142 @@
+"""Calls of clients other than messages: topic lookup, creating producers and consumers, health checks."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+from raceway.broker.places import Place, find_place
+from raceway.errors import InvalidValueError, RacewayError, UnknownTopicError
+from raceway.model.security import Principal
+from raceway.model.subscriptions import LAST, SUBSCRIPTION_TYPES, ConsumerWanted, ProducerWanted, parse_start
+from raceway.model.topics import danube_topic, parse_danube_topic
+from raceway.net.grpc import Methods
+from raceway.wires.danube.codec.pb.danube_api_pb2 import (
+    ConsumerRequest,
+    ConsumerResponse,
+    HealthCheckRequest,
+    HealthCheckResponse,
+    ProducerRequest,
+    ProducerResponse,
+    SchemaReference,
+    TopicLookupRequest,
+    TopicLookupResponse,
+    TopicPartitionsResponse,
+)
+from raceway.wires.danube.listen.calls import Caller, Calls, Handlers, Preparations, is_reliable
+
+
+class Clients:
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._danube = calls.broker.danube
+        # Finds the start offset of subscriptions that do not start at the end of a topic: one thread, one at a time.
+        self._reader = ThreadPoolExecutor(1, "places")
+        self._places: dict[tuple[str, str], Place] = {}
+
+    def join(self, methods: Methods) -> None:
+        serve = self._calls.serve
+        lookups: Handlers = {
+            "TopicLookup": (TopicLookupRequest, self._look_up),
+            "TopicPartitions": (TopicLookupRequest, self._list_partitions),
+        }
+        serve(methods, "danube.Discovery", lookups, lasting=set())
+        producers: Handlers = {"CreateProducer": (ProducerRequest, self._create_producer)}
+        serve(methods, "danube.ProducerService", producers, lasting={"CreateProducer"})
+        consumers: Handlers = {"Subscribe": (ConsumerRequest, self._subscribe)}
+        prepared: Preparations = {"Subscribe": self._find_place}
+        serve(methods, "danube.ConsumerService", consumers, lasting={"Subscribe"}, prepared=prepared)
+        serve(methods, "danube.HealthCheck", {"HealthCheck": (HealthCheckRequest, self._check_health)}, lasting=set())
+
+    # ---- discovery ---------------------------------------------------------------------------------------------------
+
+    def _look_up(self, caller: Caller, request: TopicLookupRequest) -> TopicLookupResponse:
+        topic = parse_danube_topic(request.topic)
+        self._calls.check(caller, "Lookup", topic)
+        if not self._danube.look_up(topic):
+            raise UnknownTopicError(request.topic)
+        address = self._calls.address(caller.session)
+        return TopicLookupResponse(
+            request_id=request.request_id, response_type=TopicLookupResponse.Connect, connect_url=address,
+            broker_url=address,
+        )  # fmt: skip
+
+    def _list_partitions(self, caller: Caller, request: TopicLookupRequest) -> TopicPartitionsResponse:
+        """Return the partitions of a topic. An unknown topic has none and is no error: clients rely on that."""
+        topic = parse_danube_topic(request.topic)
+        self._calls.check(caller, "Lookup", topic)
+        return TopicPartitionsResponse(
+            request_id=request.request_id, partitions=[danube_topic(name) for name in self._danube.partitions(topic)]
+        )
+
+    # ---- producers and consumers -------------------------------------------------------------------------------------
+
+    def _create_producer(self, caller: Caller, request: ProducerRequest) -> ProducerResponse:
+        topic = parse_danube_topic(request.topic_name)
+        self._calls.check(caller, "Produce", topic)
+        reliable = is_reliable(request.dispatch_strategy)
+        if request.producer_access_mode not in (0, 1):
+            raise InvalidValueError("producer_access_mode", f"unknown mode {request.producer_access_mode}")
+        wanted = ProducerWanted(
+            topic=topic,
+            name=request.producer_name,
+            reliable=reliable,
+            exclusive=request.producer_access_mode == 1,
+            **(_schema(request.schema_ref) if request.HasField("schema_ref") else {}),
+        )
+        row = self._danube.create_producer(wanted, caller.session.network)
+        return ProducerResponse(request_id=request.request_id, producer_id=row.id, producer_name=row.name)
+
+    def _subscribe(self, caller: Caller, request: ConsumerRequest) -> ConsumerResponse:
+        topic = parse_danube_topic(request.topic_name)
+        self._calls.check(caller, "Consume", topic)
+        if not 0 <= request.subscription_type < len(SUBSCRIPTION_TYPES):
+            raise InvalidValueError("subscription_type", f"unknown type {request.subscription_type}")
+        if request.create_topic and not self._danube.look_up(topic):
+            self._calls.check(caller, "Produce", topic)  # the permission that a producer needs to create a topic
+        wanted = ConsumerWanted(
+            topic=topic,
+            name=request.consumer_name,
+            subscription=request.subscription,
+            type=SUBSCRIPTION_TYPES[request.subscription_type],
+            filters=tuple(request.key_filters),
+            in_flight=request.in_flight if request.HasField("in_flight") else None,
+            start=parse_start(request.start),
+            create_topic=request.create_topic,
+        )
+        row = self._danube.subscribe(wanted, self._places.pop((topic, request.start), None))
+        return ConsumerResponse(request_id=request.request_id, consumer_id=row.id, consumer_name=row.name)
+
+    def _find_place(self, principal: Principal, request: ConsumerRequest) -> Future[None] | None:
+        """Find the start offset in another thread, if the caller may read the topic. `_subscribe` reports errors."""
+        broker = self._calls.broker
+        try:
+            topic, start = parse_danube_topic(request.topic_name), parse_start(request.start)
+        except RacewayError:
+            return None
+        if start == LAST or not self._danube.look_up(topic) or not broker.security.allows(principal, "Consume", topic):
+            return None
+
+        def look() -> None:
+            self._places[topic, request.start] = find_place(broker.journal, topic, start)
+
+        return self._reader.submit(look)
+
+    def _check_health(self, caller: Caller, request: HealthCheckRequest) -> HealthCheckResponse:
+        if request.client == HealthCheckRequest.Producer:
+            known = self._danube.is_producer(request.id)
+        elif request.client == HealthCheckRequest.Consumer:
+            known = self._danube.is_consumer(request.id)
+        else:
+            raise InvalidValueError("client", f"unknown client type {request.client}")
+        return HealthCheckResponse(status=HealthCheckResponse.OK if known else HealthCheckResponse.CLOSE)
+
+
+def _schema(reference: SchemaReference) -> dict[str, Any]:
+    """Return the schema fields of `ProducerWanted`. Without a version the latest is meant."""
+    kind = reference.WhichOneof("version_ref")
+    return {
+        "subject": reference.subject,
+        "version": reference.pinned_version if kind == "pinned_version" else None,
+        "min_version": reference.min_version if kind == "min_version" else None,
+    }

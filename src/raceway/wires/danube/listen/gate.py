@@ -1,0 +1,66 @@
+"""The Danube wire: its services on the gRPC server.
+
+    DanubeGate ── Messages        SendMessage, ReceiveMessages, Ack, Nack: many at a time
+               ── Clients         discovery, producers, consumers, health
+               ── RegistryCalls   the schema registry
+               ── AdminCalls      the broker, namespaces, topics, subscriptions
+               ── ClusterCalls    the cluster, of one broker
+               ── SecurityCalls   roles and bindings
+
+The token of a call is verified before any service sees it: an invalid one is refused whatever the method. Permissions
+are checked by each call with the broker's `Security`. No other metadata of a call is trusted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.net.codec.grpc import GrpcConnection
+from raceway.net.grpc import GrpcGate, GrpcSession, Methods
+from raceway.wires.danube.codec import pb as danube_pb
+from raceway.wires.danube.listen.admin import AdminCalls
+from raceway.wires.danube.listen.calls import Calls
+from raceway.wires.danube.listen.clients import Clients
+from raceway.wires.danube.listen.cluster import ClusterCalls
+from raceway.wires.danube.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
+from raceway.wires.danube.listen.messages import Messages
+from raceway.wires.danube.listen.registry import RegistryCalls
+from raceway.wires.danube.listen.security import SecurityCalls
+
+SERVICES = (
+    "danube.Discovery", "danube.ProducerService", "danube.ConsumerService", "danube.HealthCheck",
+    "danube_schema.SchemaRegistry", "danube_admin.BrokerAdmin", "danube_admin.NamespaceAdmin",
+    "danube_admin.TopicAdmin", "danube_admin.ClusterAdmin", "danube_admin.SecurityAdmin",
+)  # fmt: skip
+
+
+class DanubeSession(GrpcSession):
+    # Messages name the schema version they follow; on a topic that requires a schema, a message without one is refused.
+    names_schema: ClassVar[bool] = True
+
+
+class DanubeGate(GrpcGate):
+    def __init__(
+        self,
+        broker: Broker,
+        listen: config.Listen,
+        loop: asyncio.AbstractEventLoop,
+        port: int,
+    ) -> None:
+        methods = Methods()
+        super().__init__(broker, listen, loop, methods)
+        calls = Calls(broker, listen, port)
+        self.authorize = calls.maybe_refusal
+        for service in (Messages, Clients, RegistryCalls, AdminCalls, ClusterCalls, SecurityCalls):
+            service(calls).join(methods)
+        self.health = HealthBoard()
+        for name in ("", *SERVICES):
+            self.health.set(name, True)
+        add_health(methods, self.health)
+        add_reflection(methods, lambda: list(SERVICES), PoolFiles(danube_pb.POOL))
+
+    def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> DanubeSession:
+        return DanubeSession(self, transport, codec)

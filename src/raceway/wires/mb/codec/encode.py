@@ -1,0 +1,271 @@
+"""Encoders of the MB messages that the broker sends.
+
+TCP and WebSocket differ only in the prefix of a message of n bytes, so every function takes a `frame`: `tcp_frame` or
+`websocket_frame`. All messages of one call are returned as one `bytes`, because a write costs more than a message.
+
+The broker's messages are text: bytes of a payload that are not UTF-8 are replaced by U+FFFD.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import msgspec
+
+from raceway.errors import RacewayError, RequestTimeoutError, SchemaRefusedError
+from raceway.model.envelope import Column
+from raceway.wires.mb.codec.header import ID_LENGTH, MALFORMED_MESSAGE, Head, Refused
+
+Frame: TypeAlias = Callable[[int], bytes]
+
+# The literal that existing clients compare with: no spaces.
+SUCCESS = b'{"status":"success"}'
+_ACKNOWLEDGEMENT_END = b"\n" + SUCCESS
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+# Code of the bus to code of this wire; the text is the error's own.
+MB_CODES = {
+    "malformed": MALFORMED_MESSAGE,
+    "name_invalid": MALFORMED_MESSAGE,
+    "too_large": MALFORMED_MESSAGE,
+    "invalid": "INVALID_REQUEST",
+    "name_reserved": "INVALID_REQUEST",
+    "name_taken": "INVALID_REQUEST",
+    "pattern_text": "INVALID_REQUEST",
+    "pin_taken": "INVALID_REQUEST",
+    "unmatched_answer": "INVALID_REQUEST_ID",
+    "no_route": "NO_ROUTE_FOUND",
+    "unknown_queue": "NO_ROUTE_FOUND",
+    "queue_kind": "INVALID_REQUEST",
+    "unknown": "NO_ROUTE_FOUND",
+    "unknown_topic": "NO_ROUTE_FOUND",
+    "unknown_table": "NO_ROUTE_FOUND",
+    "unknown_message": "NO_ROUTE_FOUND",
+    "unknown_namespace": "NO_ROUTE_FOUND",
+    "unknown_producer": "NO_ROUTE_FOUND",
+    "unknown_consumer": "NO_ROUTE_FOUND",
+    "unknown_subscription": "NO_ROUTE_FOUND",
+    "unknown_role": "NO_ROUTE_FOUND",
+    "unknown_binding": "NO_ROUTE_FOUND",
+    "unauthenticated": "FORBIDDEN",
+    "too_many_failures": "FORBIDDEN",
+    "topic_kind": "INVALID_REQUEST",
+    "mismatch": "INVALID_REQUEST",
+    "in_use": "INVALID_REQUEST",
+    "invalid_value": "INVALID_REQUEST",
+    "schema_refused": "INVALID_REQUEST",
+    "schema_invalid": "INVALID_REQUEST",
+    "schema_incompatible": "INVALID_REQUEST",
+    "schema_reference": "INVALID_REQUEST",
+    "schema_in_use": "INVALID_REQUEST",
+    "schema_deletion": "INVALID_REQUEST",
+    "schema_read_only": "INVALID_REQUEST",
+    "unknown_schema": "INVALID_REQUEST",
+    "limit": "SERVICE_UNAVAILABLE",
+    "timeout": "TIMEOUT",
+    "unknown_peer": "SERVICE_UNAVAILABLE",
+    "unavailable": "SERVICE_UNAVAILABLE",
+    "read_only": "SERVICE_UNAVAILABLE",
+    "disk_full": "SERVICE_UNAVAILABLE",
+    "busy": "SERVICE_UNAVAILABLE",
+    "draining": "SERVICE_UNAVAILABLE",
+    "unreachable": "SERVICE_UNAVAILABLE",
+    "forbidden": "FORBIDDEN",
+}
+
+encode_json = msgspec.json.Encoder().encode
+
+
+@lru_cache(maxsize=4096)
+def tcp_frame(length: int) -> bytes:
+    """Return the prefix of a message on TCP: its length in four bytes, big-endian."""
+    return length.to_bytes(4, "big")
+
+
+@lru_cache(maxsize=4096)
+def websocket_frame(length: int) -> bytes:
+    """Return the header of an unmasked text frame that is a whole message (RFC 6455, 5.2: FIN, opcode 1)."""
+    # RFC 6455, 5.2: the length is in the second byte up to 125; 126 announces 16 bits, 127 announces 64.
+    if length < 126:
+        return bytes((0x81, length))
+    if length < 0x10000:
+        return b"\x81\x7e" + length.to_bytes(2, "big")
+    return b"\x81\x7f" + length.to_bytes(8, "big")
+
+
+def message(header: bytes, payload: bytes, frame: Frame) -> bytes:
+    """Encode one message whose payload is UTF-8 already."""
+    return b"%b%b\n%b" % (frame(len(header) + 1 + len(payload)), header, payload)
+
+
+def readable(payload: bytes) -> bytes:
+    """Return the payload as UTF-8, invalid bytes replaced."""
+    # RFC 6455, 8.1: an endpoint must fail the connection if a text message is not UTF-8.
+    if payload.isascii():
+        return payload
+    return payload.decode("utf-8", "replace").encode()
+
+
+def all_readable(payloads: list[bytes]) -> list[bytes]:
+    """Return many payloads as UTF-8, invalid bytes replaced."""
+    if all(map(bytes.isascii, payloads)):
+        return payloads
+    # Checked together, with LF between them: no multi-byte character contains one, so none can span two payloads.
+    try:
+        b"\n".join(payloads).decode()
+    except UnicodeDecodeError:
+        return [readable(payload) for payload in payloads]
+    return payloads
+
+
+# ---- hot: copies of publishes, and acknowledgements -----------------------------------------------------------------
+
+# Size of the cache of frame starts: 256 pairs of topic and version with 256 lengths each are 8 MB at most.
+_REMEMBERED_TOPICS, _REMEMBERED_LENGTHS = 256, 256
+
+
+class _Starts(dict[int, bytes]):
+    """A cache: the length of a payload to the bytes of its frame before the id."""
+
+    def __init__(self, topic: bytes, version: bytes, frame: Frame) -> None:
+        super().__init__()
+        self._header = b"publish:%b:%b:" % (topic, version)
+        self._frame = frame
+
+    def __missing__(self, length: int) -> bytes:
+        start = self._frame(len(self._header) + ID_LENGTH + 1 + length) + self._header
+        if len(self) < _REMEMBERED_LENGTHS:
+            self[length] = start
+        return start
+
+
+_starts = lru_cache(maxsize=_REMEMBERED_TOPICS)(_Starts)
+
+
+def deliveries(topic: bytes, version: bytes, ids: list[bytes], payloads: list[bytes], frame: Frame) -> bytes:
+    """Encode publishes on one topic for a subscriber: `publish:{topic}:{version}:{id}`. Ids have 36 bytes."""
+    payloads = all_readable(payloads)
+    # Slices are assigned in C: no step of Python per message.
+    pieces: list[bytes] = [b"\n"] * (4 * len(ids))
+    pieces[0::4] = map(_starts(topic, version, frame).__getitem__, map(len, payloads))
+    pieces[1::4] = ids
+    pieces[3::4] = payloads
+    return b"".join(pieces)
+
+
+def acknowledgements(topic: Column[bytes], version: Column[bytes], ids: list[bytes], frame: Frame) -> bytes:
+    """Encode `{"status":"success"}` for each publish that had an id; the columns have one row per id."""
+    count = len(ids)
+    # The id is in the header twice, as request id and as parent: start, id, ":", id, end.
+    pieces: list[bytes] = [b":"] * (5 * count)
+    if type(topic) is bytes and type(version) is bytes:
+        pieces[0::5] = [_acknowledgement_start(topic, version, frame)] * count
+    else:
+        rows = zip(_rows(topic, count), _rows(version, count), strict=True)
+        pieces[0::5] = [_acknowledgement_start(topic, version, frame) for topic, version in rows]
+    pieces[1::5] = ids
+    pieces[3::5] = ids
+    pieces[4::5] = [_ACKNOWLEDGEMENT_END] * count
+    return b"".join(pieces)
+
+
+@lru_cache(maxsize=4096)
+def _acknowledgement_start(topic: bytes, version: bytes, frame: Frame) -> bytes:
+    header = b"response:%b:%b:" % (topic, version)
+    return frame(len(header) + 2 * ID_LENGTH + 1 + len(_ACKNOWLEDGEMENT_END)) + header
+
+
+def _rows(column: Column[bytes], count: int) -> list[bytes]:
+    """Return a column as a list; topic and version have a value in every row."""
+    return column if type(column) is list else [column] * count  # type: ignore[return-value, list-item]
+
+
+# ---- one at a time --------------------------------------------------------------------------------------------------
+
+
+def initialize(frame: Frame) -> bytes:
+    """Encode the first message of every connection."""
+    return message(b"publish:system.initialize:1.0.0", b"{}", frame)
+
+
+def heartbeat(message_id: bytes, frame: Frame) -> bytes:
+    """Encode a heartbeat request. Any valid message of the peer counts as an answer."""
+    return message(b"request:system.heartbeat:1.0.0:" + message_id, b"{}", frame)
+
+
+def forwarded(topic: bytes, version: bytes, masked_id: bytes, payload: bytes, frame: Frame) -> bytes:
+    """Encode a request for the responder, without parent and timeout."""
+    # Under a masked id of the broker's: two requesters may use the same one.
+    return message(b"request:%b:%b:%b" % (topic, version, masked_id), readable(payload), frame)
+
+
+def answer(topic: bytes, version: bytes, message_id: bytes, payload: bytes, frame: Frame) -> bytes:
+    """Encode the answer to a request."""
+    # The specification has the id in the parent field, existing clients read it as request id: send both.
+    return message(b"response:%b:%b:%b:%b" % (topic, version, message_id, message_id), readable(payload), frame)
+
+
+def error_reply(refused: Refused, fresh_id: bytes, time_us: int, frame: Frame) -> bytes:
+    """Encode a refusal. `fresh_id` is used if the refused message had a valid header without an id."""
+    return message(_reply_header(refused, fresh_id), encode_json({"error": error_body(refused, time_us)}), frame)
+
+
+class _FailureTold(msgspec.Struct):
+    message: str
+    details: Any = None
+
+
+_failure_told = msgspec.json.Decoder(_FailureTold)
+
+
+def failure_payload(code: bytes, text: bytes, time_us: int) -> bytes:
+    """Encode the failure of a service of another wire as an MB error object."""
+    # JSON with `message` and perhaps `details` is used as such; any other text is the message.
+    try:
+        told = _failure_told.decode(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        told = _FailureTold(text.decode("utf-8", "replace"))
+    refused = Refused(code.decode("utf-8", "replace"), told.message, told.details)
+    return encode_json({"error": error_body(refused, time_us)})
+
+
+def error_body(refused: Refused, time_us: int) -> dict[str, Any]:
+    """Return the error object of a refusal."""
+    error = {"code": refused.code, "message": refused.text, "timestamp": iso_time(time_us)}
+    if refused.details is not None:
+        error["details"] = refused.details
+    return error
+
+
+def _reply_header(refused: Refused, fresh_id: bytes) -> bytes:
+    head, message_id = refused.head, refused.message_id
+    # Topic `error`: without a valid header there is none to answer on. The id, if readable, says which message it was.
+    if head is None:
+        return b"response:error:1.0.0:%b:%b" % (message_id, message_id) if message_id else b"response:error:1.0.0"
+    if head.message_id is None:
+        return b"response:%b:%b:%b" % (head.topic, head.version, fresh_id)
+    return b"response:%b:%b:%b:%b" % (head.topic, head.version, head.message_id, head.message_id)
+
+
+def refusal_of(error: RacewayError, head: Head | None) -> Refused:
+    """Return an error of the bus as an MB refusal."""
+    code = MB_CODES.get(error.code)
+    # Internal errors have no entry: their text may name files or settings, and is not sent to peers.
+    if code is None:
+        return Refused("INTERNAL_ERROR", "An unexpected error while routing the message", None, head)
+    return Refused(code, str(error), _maybe_details(error), head)
+
+
+def _maybe_details(error: RacewayError) -> dict[str, Any] | None:
+    if isinstance(error, RequestTimeoutError):
+        return {"targetServiceId": error.responder}
+    return error.details if isinstance(error, SchemaRefusedError) else None
+
+
+def iso_time(time_us: int) -> str:
+    """Format a time as JavaScript's `toISOString` does: `2026-11-15T06:28:13.214Z`."""
+    moment = _EPOCH + timedelta(microseconds=time_us)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -1,0 +1,166 @@
+"""Seneca captures: one JSON document per line, as the web and document dialects put it into a body, without meta data,
+or wrapped as over TCP; calls and answers.
+
+JSON is parsed line by line with the codec's own functions. No kernel could do it: members keep their original text, the
+last of two equal names counts, and the meaning of a field depends on its type. (Spark's JSON functions reorder members
+and rewrite numbers.)
+
+A line with `kind` is wrapped, as on a TCP connection. A document is an answer if it has `res: true`, or, in the web
+dialect, the time when the action ended.
+"""
+
+from __future__ import annotations
+
+import uuid
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+from msgspec import Raw
+
+from raceway import config
+from raceway.errors import PatternTextError, PeerError
+from raceway.model.document import DocumentError
+from raceway.model.envelope import RESPONSE, Batch, encode_json
+from raceway.pipeline.imports.pieces import Form
+from raceway.wires.captures.batches import bronze_columns
+from raceway.wires.captures.lines import split_lines
+from raceway.wires.captures.parsed import Borders, Fault, Parsed, Refusals
+from raceway.wires.captures.slices import Bytes
+from raceway.wires.seneca.codec import hub as codec
+from raceway.wires.seneca.codec.hub import Call, Dialect, LineRefused, Members, Refused, Reply
+from raceway.wires.seneca.codec.meta import reply_meta
+from raceway.wires.seneca.codec.patterns import Pin, maybe_topic
+
+_BLANKS = b" \t\r"
+_WRAPPED = "kind"
+_TRUE = Raw(b"true")
+
+
+def form(settings: config.Config, _: bytes) -> Form:
+    """Return how Seneca captures are read."""
+    wire = settings.listen.seneca
+    return Form(
+        partial(split_lines, blanks=_BLANKS), partial(parse, limit=wire.body_limit), wire.request_timeout_ms
+    )  # fmt: skip
+
+
+def parse(data: Bytes, borders: Borders, limit: int) -> Parsed:
+    """Apply every rule of the codec. A line that would end a connection is refused and the next one is read."""
+    rows: list[int] = []
+    batches: list[Batch] = []
+    refused: list[tuple[int, Fault]] = []
+    for number, line in enumerate(data.parts(borders.starts, borders.stops).to_pylist()):
+        found = read(line.strip(_BLANKS), limit)
+        if isinstance(found, Batch):
+            rows.append(number)
+            batches.append(found)
+        else:
+            refused.append((number, found))
+    return Parsed(np.array(rows, np.int64), bronze_columns(_joined(batches)), _refusals(refused))
+
+
+def _joined(batches: list[Batch]) -> Batch:
+    """Join batches of one row each."""
+    names = {name for batch in batches for name in batch.__dict__ if name != "count"}
+    return Batch(len(batches), **{name: [batch.item(name, 0) for batch in batches] for name in sorted(names)})
+
+
+def _refusals(refused: list[tuple[int, Fault]]) -> Refusals:
+    """Return the refusals as columns."""
+    return Refusals(
+        np.array([number for number, _ in refused], np.int64),
+        pa.array([fault.code for _, fault in refused], pa.string()),
+        pa.array([fault.reason for _, fault in refused], pa.string()),
+        pa.nulls(len(refused), pa.string()),
+    )
+
+
+# ---- one line -------------------------------------------------------------------------------------------------------
+
+
+def read(line: bytes, limit: int) -> Batch | Fault:
+    """Return the row of a line, or why it is refused."""
+    if len(line) > limit:
+        return _fault(codec.too_large(limit))
+    try:
+        document = codec.read_members(line)
+        reply = _maybe_reply(line, document)
+        if reply is not None:
+            return _answer(line, reply)
+        found = codec.read_line(line, fresh_id) if _WRAPPED in document else codec.read_http({}, line, fresh_id)
+    except DocumentError as error:
+        return Fault(error.seneca_code, error.reason)
+    if isinstance(found, Refused):
+        return _fault(found)
+    if isinstance(found, LineRefused):
+        return _line_fault(found, document)
+    return _call(found)
+
+
+def _maybe_reply(line: bytes, document: Members) -> Reply | None:
+    """Return the answer in a line; None if it is a call."""
+    if _WRAPPED not in document and "meta$" in document:
+        told, _ = reply_meta.read(document["meta$"])
+        if told.end is not None and (told.mi or told.tx):
+            return codec.read_http_answer(Dialect.WEB, 200, {}, line)
+    return codec.read_answer_line(line)
+
+
+def fresh_id() -> str:
+    """Return an id for a message that has none, in the form of Seneca's own."""
+    return uuid.uuid4().hex[:12]
+
+
+def _fault(refused: Refused) -> Fault:
+    """Return the fault of a refused document."""
+    return Fault(refused.code, refused.message)
+
+
+def _line_fault(refused: LineRefused, document: Members) -> Fault:
+    """Return the fault that the sender would be told. If it wants no answer, the line is read again as if it did."""
+    if refused.line is None:
+        again = codec.read_line(encode_json({**document, "sync": _TRUE}), fresh_id)
+        assert isinstance(again, LineRefused)
+        assert again.line is not None
+        refused = again
+    told: dict[str, Any] = msgspec.json.decode(refused.line or b"{}")
+    error = told.get("error", told)
+    return Fault(error["code"], error["message"])
+
+
+def _call(call: Call) -> Batch | Fault:
+    """Return the row of a call, or why it is refused."""
+    try:
+        return codec.batch_of(call, _topic(call).encode())
+    except PeerError as error:
+        failure = codec.failure_of(error, call.members)
+        return Fault(failure.code, failure.message)
+
+
+def _topic(call: Call) -> str:
+    """Return the topic that the bus would use: by the keys that name a pattern, otherwise by the sender's pattern.
+
+    Empty if neither gives one. Raises NameInvalidError and NameReservedError.
+    """
+    topic = maybe_topic(call.text)
+    if topic is not None or call.pattern is None:
+        return topic or ""
+    try:
+        return Pin.of(codec.parse_pattern(call.pattern)).topic_for(call.look)
+    except (PatternTextError, PeerError):
+        return ""
+
+
+def _answer(line: bytes, reply: Reply) -> Batch:
+    """Return the row of an answer, which names its request by id only. Several answers in one document stay one row."""
+    batch = codec.answer_batch([codec.Answer(reply, (reply.mid or "").encode(), lambda: reply.hops)])
+    batch.complete()
+    batch.kind, batch.topic = RESPONSE, b""
+    batch.message_id = None if reply.mid is None else reply.mid.encode()
+    batch.correlation_id = None if reply.cid is None else reply.cid.encode()
+    if reply.several:
+        batch.payload = [line]
+    return batch

@@ -1,0 +1,100 @@
+"""The conversation that a message belongs to, and the messages it causes.
+
+Seneca's messages carry their history. A message sent while another is handled has the same correlation id, inherits its
+custom data, and its `trk` begins with its ancestors. The answer in turn lists every request that was sent meanwhile,
+with their own. The message being handled is found in the context, so a plain `bus.act(…)` inside an action does this by
+itself.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from contextvars import ContextVar
+from typing import Any
+
+import msgspec
+
+from raceway.model.envelope import Hop
+from raceway.wires.seneca.codec import hub as codec
+from raceway.wires.seneca.codec.hub import Call, Members, Outgoing
+
+Hops = tuple[Hop, ...]
+LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def fresh_id() -> str:
+    """A random id of twelve letters and digits, the form npm Seneca uses."""
+    return "".join([LETTERS[byte % 36] for byte in os.urandom(12)])
+
+
+def instance_id(tag: str = "-") -> str:
+    """An instance id in the form Seneca's protocol proposes: random, start time, address, process, tag."""
+    return f"{fresh_id()}/{now_ms()}/{socket.gethostname()}/{os.getpid()}/{tag}"
+
+
+class Working:
+    """A message between receipt and answer. Changes to `custom` are returned with the answer."""
+
+    def __init__(self, call: Call, sid: str) -> None:
+        self.call, self.sid = call, sid
+        self.received_ms = now_ms()
+        self.hops: Hops = codec.received(call.hops, call.sid, call.mid, sid, self.received_ms)
+        self.custom: dict[str, Any] = decoded(call.custom)
+        # In order of sending; each is replaced when its answer comes.
+        self._children: list[Hops] = []
+
+    def start(self, hops: Hops) -> int:
+        """Note an outgoing request; return the number for `note`."""
+        self._children.append(hops[-1:])
+        return len(self._children) - 1
+
+    def note(self, number: int, hops: Hops) -> None:
+        """Record the history that the answer of a request brought."""
+        self._children[number] = hops
+
+    def answered(self, at_ms: int) -> Hops:
+        """The `trk` of the answer."""
+        return codec.with_children(codec.answered(self.hops, self.call.mid, at_ms), self._children)
+
+
+# The message being handled in this context, if any.
+working: ContextVar[Working | None] = ContextVar("working", default=None)
+
+
+def decoded(members: Members) -> dict[str, Any]:
+    return {name: msgspec.json.decode(text) for name, text in members.items()}
+
+
+def begin_request(sid: str, members: Members, custom: dict[str, Any] | None, **meta: Any) -> tuple[Outgoing, int]:
+    """Build a request, and return it with its number among the requests of the message being handled."""
+    cause = working.get()
+    mid, sent_ms = fresh_id(), now_ms()
+    hops = codec.started(cause.hops if cause else (), sid, mid, sent_ms)
+    inherited = (cause.custom if cause else {}) | (custom or {})
+    cid = cause.call.cid if cause else fresh_id()
+    outgoing = Outgoing(
+        mid=mid,
+        cid=cid,
+        sid=sid,
+        members=members,
+        custom=codec.raw_members(inherited),
+        hops=hops,
+        sent_ms=sent_ms,
+        **meta,
+    )
+    return outgoing, cause.start(hops) if cause else 0
+
+
+def end_request(outgoing: Outgoing, number: int, hops: Hops | None) -> Hops:
+    """Return the `trk` of an answer with the time of receipt. `hops` is None if the answer has no `trk`."""
+    closed = codec.closed(outgoing.hops if hops is None else hops, outgoing.mid, now_ms())
+    cause = working.get()
+    if cause is not None:
+        cause.note(number, closed)
+    return closed

@@ -1,0 +1,99 @@
+"""Listening side of a Seneca service: HTTP for dialects L and W, protocol documents and plain JSON; optionally TCP
+lines.
+
+npm clients may call it directly, and so does a bus to which it is attached. Each call is answered in its own dialect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Self
+
+from raceway.net.codec.http_stream import Request
+from raceway.wires.seneca.client.actions import Performer
+from raceway.wires.seneca.client.flow import fresh_id
+from raceway.wires.seneca.client.http_door import DOCUMENT_LIMIT, NOT_FOUND, Connection, Doors, HttpConnection
+from raceway.wires.seneca.codec import hub as codec
+from raceway.wires.seneca.codec.hub import Call, Failure, LineReceiver, LineRefused, Refused
+
+ACT = b"/act"
+
+
+class SenecaHost:
+    """A listening service, made by `SenecaClient.host`. `closing` is awaited first on close, to detach it."""
+
+    def __init__(self, performer: Performer, closing: Callable[[], Awaitable[None]] | None = None) -> None:
+        self._performer = performer
+        self._closing = closing
+        self._doors = Doors()
+        # Set by `listen`: `http://…/act`, and `tcp://…` if TCP lines are served.
+        self.url = self.tcp_url = ""
+
+    async def listen(self, host: str, port: int, tcp_port: int | None = None) -> Self:
+        """Listen; port 0 selects a free one. Raises ConfigError if a port cannot be bound."""
+        doors, performer = self._doors, self._performer
+        self.url = f"http://{await doors.open(host, port, lambda: _ActConnection(doors, performer))}/act"
+        if tcp_port is not None:
+            self.tcp_url = f"tcp://{await doors.open(host, tcp_port, lambda: _LineConnection(doors, performer))}"
+        return self
+
+    async def close(self) -> None:
+        """Detach and stop listening; calls in progress are still answered. Idempotent."""
+        closing, self._closing = self._closing, None
+        if closing is not None:
+            await closing()
+        await self._doors.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+
+class _ActConnection(HttpConnection):
+    def __init__(self, doors: Doors, performer: Performer) -> None:
+        super().__init__(doors)
+        self._performer = performer
+
+    def take(self, request: Request, place: list[bytes]) -> None:
+        if request.path != ACT:
+            self.finish(place, NOT_FOUND)
+            return
+        call = codec.read_http(request.headers, request.body, fresh_id, request.query)
+        if isinstance(call, Refused):
+            self.finish(place, codec.refusal_http(call))
+        else:
+            self.start(self._perform(place, call))
+
+    async def _perform(self, place: list[bytes], call: Call) -> None:
+        outcome, stamp = await self._performer.perform(call)
+        # A sender that expects no result is still told of a failure, so that it can retry.
+        accepted = not call.sync and not isinstance(outcome, Failure)
+        self.finish(place, codec.accepted_http(call, stamp) if accepted else codec.answer_http(call, outcome, stamp))
+
+
+class _LineConnection(Connection):
+    def __init__(self, doors: Doors, performer: Performer) -> None:
+        super().__init__(doors)
+        self._performer = performer
+        self._lines = LineReceiver(DOCUMENT_LIMIT)
+
+    def data_received(self, data: bytes) -> None:
+        for line in self._lines.receive_data(data):
+            call = codec.read_line(line, fresh_id)
+            if isinstance(call, LineRefused):
+                self.write(call.line or b"")
+                if call.close:
+                    self._transport.close()
+                    return
+            else:
+                self.start(self._perform(call))
+        if self._lines.overflow:
+            self._transport.abort()
+
+    async def _perform(self, call: Call) -> None:
+        outcome, stamp = await self._performer.perform(call)
+        line = codec.answer_line(call, outcome, stamp)
+        if line is not None:
+            self.write(line)

@@ -1,0 +1,81 @@
+"""Return path: answers that the bus sends to the caller because it could not hold the call any longer.
+
+They are acknowledged with 200, repeats too; with 404 if no call is waiting for them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from urllib.parse import urlsplit
+
+from raceway.errors import ConfigError, MalformedError
+from raceway.net.codec.http_stream import Request
+from raceway.wires.seneca.client.http_door import NOT_FOUND, Doors, HttpConnection
+from raceway.wires.seneca.codec import hub as codec
+from raceway.wires.seneca.codec.hub import HttpAnswer, Refused, Reply
+
+TAKEN = HttpAnswer(200, b"content-type: application/json\r\n", b"{}")
+# Number of answered ids to remember: repeats of their answers are not errors.
+REMEMBERED = 1000
+
+
+class Returns:
+    """Listener of a return path. `url` is where it listens and what is sent with calls; port 0 selects a free one."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme != "http" or not parts.hostname:
+            raise ConfigError("returns", f"{url!r} is not a URL such as http://127.0.0.1:9000/rtn")
+        self._host, self._port, self._path = parts.hostname, parts.port or 0, parts.path or "/rtn"
+        self._doors = Doors()
+        self._waiting: dict[str, asyncio.Future[Reply]] = {}
+        self._known: OrderedDict[str, None] = OrderedDict()
+        self.url = url
+
+    async def open(self) -> None:
+        """Listen. Raises ConfigError if the port cannot be bound."""
+        place = await self._doors.open(self._host, self._port, lambda: _ReturnConnection(self._doors, self))
+        self.url = f"http://{place}{self._path}"
+
+    async def close(self) -> None:
+        await self._doors.close()
+
+    def expect(self, call_id: str) -> asyncio.Future[Reply]:
+        """A future for the answer to this call; `forget` removes it."""
+        self._waiting[call_id] = asyncio.get_running_loop().create_future()
+        return self._waiting[call_id]
+
+    def forget(self, call_id: str) -> None:
+        self._waiting.pop(call_id, None)
+
+    def take(self, request: Request) -> HttpAnswer:
+        """Deliver an answer to its call; return the HTTP response."""
+        if request.path != self._path.encode():
+            return NOT_FOUND
+        try:
+            reply = codec.read_returned(request.body)
+        except MalformedError as error:
+            return codec.refusal_http(Refused(400, "invalid_message", str(error)))
+        call_id = f"{reply.mid}/{reply.cid}"
+        waiting = self._waiting.pop(call_id, None)
+        if waiting is None:
+            return TAKEN if call_id in self._known else NOT_FOUND
+        self._remember(call_id)
+        if not waiting.done():
+            waiting.set_result(reply)
+        return TAKEN
+
+    def _remember(self, call_id: str) -> None:
+        self._known[call_id] = None
+        if len(self._known) > REMEMBERED:
+            self._known.popitem(last=False)
+
+
+class _ReturnConnection(HttpConnection):
+    def __init__(self, doors: Doors, returns: Returns) -> None:
+        super().__init__(doors)
+        self._returns = returns
+
+    def take(self, request: Request, place: list[bytes]) -> None:
+        self.finish(place, self._returns.take(request))

@@ -1,0 +1,323 @@
+"""A request of a Seneca client in any dialect, and the journal row it becomes.
+
+    L      legacy HTTP      meta data in `seneca-*` headers
+    W      web HTTP         `meta$` in the document, long names (`id`, `sync`, `custom`, `parents`)
+    S      the protocol document's own form: `meta$` with three-letter names (`mid`, `cid`, `snc`, `trk`)
+    bare   a document without meta data, e.g. from curl: every field is defaulted
+    T      legacy TCP       a wrapper object on a line; a line with `meta$` is S
+
+A key ending in `$` is never data: directives (`fatal$`, `default$`, ...) from the network are not honoured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from enum import Enum
+from functools import lru_cache, partial
+
+import msgspec
+
+from raceway.model.document import Members, maybe_members, maybe_text, text_of
+from raceway.model.envelope import (
+    PUBLISH,
+    REQUEST,
+    SENECA,
+    Batch,
+    Hop,
+    agreed,
+    decode_attributes,
+    encode_attributes,
+    encode_hops,
+    encode_json,
+)
+from raceway.wires.seneca.codec.custom import (
+    HOPS_CUT,
+    MULTIPLE,
+    PARENTS,
+    PAT,
+    RTN,
+    SCHEMA_COLUMNS,
+    VIN,
+    encoded_attributes,
+    split_schema,
+)
+from raceway.wires.seneca.codec.trk import Hops, limited, maybe_own, started
+
+Headers = Mapping[bytes, bytes]
+Fresh = Callable[[], str]
+
+# Protocol document: `sid` of a request that names none, unless it has a User-Agent; `vin` defaults to 1.
+UNKNOWN_SENDER = "UNKNOWN"
+VERSION_INCREMENT = 1
+# Patterns this long or longer are not cached by `_pattern_attribute`.
+LONG = " " * 256
+JSON_ENCODING = b"json"
+
+
+class Dialect(Enum):
+    """Spelling of Seneca's messages. See the module docstring."""
+
+    LEGACY = "L"
+    WEB = "W"
+    SEED = "S"
+    BARE = "bare"
+    TCP = "T"
+    SEED_LINE = "S line"
+    ANY = "any"  # for a listener whose dialect is not known yet: send both headers and `meta$`
+
+
+# Module globals: an attribute lookup on an Enum class costs more than the comparison.
+LEGACY, WEB, SEED, BARE, TCP, SEED_LINE, ANY = Dialect
+
+
+class Echo(msgspec.Struct, gc=False):
+    """Request fields that the response repeats verbatim: header values in L, JSON in T and W. `chain` builds W's call
+    chain on first use. `software` is the version of the caller's `seneca`, as JSON, where W names it."""
+
+    id: bytes = b""
+    origin: bytes | None = None
+    track: bytes | None = None
+    client_sent: bytes | None = None
+    chain: Callable[[], bytes] | None = None
+    made: bytes = b"[]"
+    software: bytes = b""
+
+    @property
+    def parents(self) -> bytes:
+        """W's call chain as JSON, built once."""
+        if self.chain is not None:
+            self.made, self.chain = self.chain(), None
+        return self.made
+
+
+class Told(msgspec.Struct, gc=False):
+    """Meta data of a message in the terms of the protocol document. `custom` is None if the message names none.
+    `parents` and `rtn` keep what has no field of its own, for a message that is forwarded in its own dialect."""
+
+    mid: str
+    cid: str
+    sid: str
+    sync: bool = True
+    custom: Members | None = None
+    hops: Hops = ()
+    sent_ms: int | None = None
+    timeout_ms: int | None = None
+    reply_to: str | None = None
+    multiple: bool = False
+    vin: int = VERSION_INCREMENT
+    pattern: str | None = None
+    unknown: Members = {}
+    parents: str | None = None
+    rtn: str | None = None
+
+
+class Call(msgspec.Struct, gc=False):
+    """A request. `members` is its data, `payload` the same encoded (on first use); `hops` includes the request's own
+    entry. `came_bytes` is the size of the whole request on the wire, if known."""
+
+    dialect: Dialect
+    mid: str
+    cid: str
+    sid: str
+    sync: bool
+    members: Members
+    custom: Members
+    hops: Hops
+    hops_cut: int = 0
+    sent_ms: int | None = None
+    timeout_ms: int | None = None
+    reply_to: str | None = None
+    multiple: bool = False
+    vin: int = VERSION_INCREMENT
+    pattern: str | None = None
+    unknown: Members = {}
+    echo: Echo = msgspec.field(default_factory=Echo)
+    attributes: bytes | None = None
+    schema: dict[str, int] = {}
+    looked: dict[str, str] = {}
+    came_bytes: int | None = None
+    document: bytes | None = None
+
+    @property
+    def payload(self) -> bytes:
+        """The data as one JSON document."""
+        if self.document is None:
+            self.document = encode_json(self.members)
+        return self.document
+
+    @property
+    def id(self) -> str:
+        """The full id, `mid/cid`."""
+        return f"{self.mid}/{self.cid}"
+
+    @property
+    def parent_id(self) -> str | None:
+        """The id of the message whose handling caused this one, if any."""
+        # A request lists its ancestors oldest first and itself last, so the entry before its own is its cause.
+        own = maybe_own(self.hops, self.mid) if len(self.hops) > 1 else None
+        return self.hops[own - 1].mid or None if own else None
+
+    def look(self, key: str) -> str:
+        """Return the text that patterns compare with the value of `key`, cached: a router asks for the same few keys
+        again."""
+        text = self.looked.get(key)
+        if text is None:
+            text = self.looked[key] = text_of(self.members, key)
+        return text
+
+    def text(self, key: str) -> str | None:
+        """Return the value of `key` if it is a string."""
+        return maybe_text(self.members.get(key))
+
+
+def make_call(dialect: Dialect, document: Members, told: Told, echo: Echo | None = None) -> Call:
+    """Build a call from a document and its meta data. Raises TooLargeError for too much custom data."""
+    # L and T carry custom data as `custom$` in the message; W duplicates it there. `meta$` wins where it has any.
+    beside = document.pop("custom$", None)
+    # `meta$` itself goes with the directives: no key ending in `$` is data.
+    members = _data_of(document)
+    custom = told.custom if told.custom is not None else maybe_members(beside) or {}
+    plain, schema = split_schema(custom) if custom else (custom, {})
+    hops, cut, sent_ms = _own_hops(told)
+    return Call(
+        dialect, told.mid, told.cid, told.sid, told.sync, members, custom, hops, cut, sent_ms,
+        told.timeout_ms, told.reply_to, told.multiple, told.vin, told.pattern, told.unknown, echo or Echo(),
+        _own_attributes(plain, told, cut), schema,
+    )  # fmt: skip
+
+
+def _data_of(document: Members) -> Members:
+    """The members that are data: all but those whose name ends in `$`."""
+    # Fast path: one search over the joined names, and no new dictionary for most messages.
+    if "$" not in "".join(document):
+        return document
+    return {name: value for name, value in document.items() if name[-1:] != "$"}
+
+
+def _own_hops(told: Told) -> tuple[Hops, int, int | None]:
+    """Return the hops including the request's own entry, at most MAX_HOPS; the number cut; the time the request was
+    sent."""
+    # A first request, or a dialect without `trk`: one entry; an unknown send time stays null so that indices keep.
+    if not told.hops:
+        return (Hop(sid=told.sid, mid=told.mid, tms=(told.sent_ms,)),), 0, told.sent_ms
+    hops = told.hops
+    own = maybe_own(hops, told.mid)
+    # The sender listed ancestors but not itself; its entry is added, as for any request.
+    if own is None:
+        hops, own = started(hops, told.sid, told.mid, told.sent_ms), -1
+    # The request's send time is `tms[0]` of its own entry.
+    times = hops[own].tms
+    return *limited(hops, told.mid), times[0] if times else None
+
+
+def _own_attributes(custom: Members, told: Told, hops_cut: int) -> bytes | None:
+    """Encode the attributes column. Raises TooLargeError."""
+    remembered = _remembered(told, hops_cut)
+    # Fast path: most calls carry the pattern only, and patterns repeat.
+    if (
+        not custom
+        and not told.unknown
+        and len(remembered) == 1
+        and len(pattern := remembered.get(PAT, LONG)) < len(LONG)
+    ):
+        return _pattern_attribute(pattern)
+    return encoded_attributes(custom, told.unknown, remembered)
+
+
+def _remembered(told: Told, hops_cut: int) -> dict[str, str]:
+    """Fields without a column, as `seneca.*` attributes."""
+    remembered: dict[str, str] = {}
+    if told.vin != VERSION_INCREMENT:
+        # Only what differs from the default is stored.
+        remembered[VIN] = str(told.vin)
+    if told.pattern is not None:
+        remembered[PAT] = told.pattern
+    if told.multiple:
+        remembered[MULTIPLE] = "true"
+    if hops_cut:
+        remembered[HOPS_CUT] = str(hops_cut)
+    if told.parents is not None:
+        remembered[PARENTS] = told.parents
+    if told.rtn is not None:
+        remembered[RTN] = told.rtn
+    return remembered
+
+
+def batch_of(call: Call, topic: bytes, pattern: str | None = None) -> Batch:
+    """Return the row of one call. `pattern` is the one that matched, used if the call names none itself."""
+    batch = batch_of_all([call], topic, [pattern], [call.timeout_ms])
+    batch.complete()
+    return batch
+
+
+def batch_of_all(
+    calls: Sequence[Call], topic: bytes, patterns: Sequence[str | None], timeouts_ms: list[int | None]
+) -> Batch:
+    """Return the rows of calls to one topic: all with a response wanted, or none. The batch is not completed yet."""
+    batch = Batch(
+        len(calls),
+        wire=SENECA,
+        kind=REQUEST if calls[0].sync else PUBLISH,
+        topic=topic,
+        message_id=[call.mid.encode() for call in calls],
+        correlation_id=[call.cid.encode() for call in calls],
+        encoding=JSON_ENCODING,
+        timeout_ms=agreed(timeouts_ms),
+    )
+    # A Seneca service is sent the call itself (`source`); the other columns are encoded after that.
+    batch.later = partial(_complete, calls, patterns)
+    # Almost no call uses these columns, so one test covers all of them.
+    if any(len(call.hops) > 1 or call.reply_to is not None or call.schema for call in calls):
+        _fill_rare_columns(batch, calls)
+    return batch
+
+
+def _complete(calls: Sequence[Call], patterns: Sequence[str | None], batch: Batch) -> None:
+    """Encode the columns that routing does not need."""
+    batch.payload = [call.payload for call in calls]
+    batch.hops = [encode_hops(call.hops) for call in calls]
+    batch.sent_ms = agreed([call.sent_ms for call in calls])
+    batch.set_if_used("attributes", [_attributes(call, pattern) for call, pattern in zip(calls, patterns, strict=True)])
+    # Unless the broker has set it from the peer already.
+    if batch.producer is None:
+        batch.producer = agreed([call.sid.encode() for call in calls])
+    for call in calls:
+        if call.echo.chain is not None:
+            # Built now, while the action runs, rather than when the response is due.
+            _ = call.echo.parents
+
+
+def _fill_rare_columns(batch: Batch, calls: Sequence[Call]) -> None:
+    """Set the columns that few calls use."""
+    batch.set_if_used("parent_id", [_maybe_encoded(call.parent_id) for call in calls])
+    batch.set_if_used("reply_to", [_maybe_encoded(call.reply_to) for call in calls])
+    for name in SCHEMA_COLUMNS:
+        batch.set_if_used(name, [call.schema.get(name) for call in calls])
+
+
+def _maybe_encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
+
+
+def _attributes(call: Call, pattern: str | None) -> bytes | None:
+    """The attributes of a call, with the matched pattern added if the call names none."""
+    # The sender's own `pat` wins over the pattern that matched here.
+    if call.pattern is not None or pattern is None:
+        return call.attributes
+    if call.attributes is None:
+        return _pattern_attribute(pattern)
+    return encode_attributes(decode_attributes(call.attributes) | {PAT: pattern})
+
+
+@lru_cache(256)
+def _pattern_attribute(pattern: str) -> bytes | None:
+    """Encode the attributes of a call that has nothing but a pattern."""
+    return encode_attributes({PAT: pattern})
+
+
+def split_id(identity: str, fresh: Fresh) -> tuple[str, str]:
+    """Split `mid/cid`; a missing or empty part becomes a new id."""
+    # npm's L listener would reuse the previous caller's `cid` here, which joins unrelated flows; parts after the second
+    # are ignored, as there.
+    parts = identity.split("/")
+    return parts[0] or fresh(), (parts[1] if len(parts) > 1 else "") or fresh()

@@ -1,0 +1,279 @@
+"""Calls to one address over one connection of lines: many in flight, responses in any order.
+
+The connection is opened by the first call, and again by the first call after it was lost. Calls in flight then fail;
+calls not yet sent wait for the new connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from math import inf
+from typing import NamedTuple, cast
+
+from raceway.errors import (
+    BusyError,
+    ConnectionLostError,
+    MalformedError,
+    RacewayError,
+    RequestTimeoutError,
+    UnreachableError,
+)
+from raceway.net.outgoing.allowed import Target
+from raceway.net.turn import Turn
+from raceway.wires.seneca.codec.hub import LineReceiver, Reply, read_answer_line
+
+Answered = Callable[[Reply | RacewayError], None]
+# Reads of this size hold one response or a few, so they are flushed promptly (`Turn.begin_read`).
+SMALL_READ = 4096
+# Interval of the deadline check. Callers have deadlines of their own, which come first, so it may be coarse.
+SWEEP_S = 0.05
+
+
+class LineLimits(NamedTuple):
+    """Limits of one link."""
+
+    waiting: int
+    waiting_bytes: int
+    answer_bytes: int
+    connect_s: float
+
+
+class _Call:
+    """A call: its line, its callback and its deadline."""
+
+    __slots__ = ("answered", "ends_s", "is_over", "key", "line")
+
+    def __init__(self, key: str, line: bytes, answered: Answered, ends_s: float) -> None:
+        self.key, self.line, self.answered, self.ends_s = key, line, answered, ends_s
+        self.is_over = False
+
+    def end(self, result: Reply | RacewayError) -> None:
+        """Report the result, once."""
+        if not self.is_over:
+            self.is_over = True
+            self.answered(result)
+
+
+class _Connection(asyncio.Protocol):
+    """The connection of a link."""
+
+    def __init__(self, link: LineLink) -> None:
+        self._link = link
+        self._receiver = LineReceiver(link.limits.answer_bytes)
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's transports do not inherit asyncio's
+        self._link.made(self)
+
+    def data_received(self, data: bytes) -> None:
+        """Handle received bytes within a turn; resulting output is flushed at its end, on an idle bus immediately."""
+        turn = self._link.turn
+        turn.begin_read(small=len(data) <= SMALL_READ)
+        try:
+            self._read(data)
+        finally:
+            turn.end_read()
+
+    def _read(self, data: bytes) -> None:
+        """Parse lines and end the calls they answer."""
+        assert self.transport is not None
+        try:
+            for line in self._receiver.receive_data(data):
+                reply = read_answer_line(line)
+                if reply is not None:
+                    self._link.take(reply)
+        # Framing is in doubt after a line that is not JSON, and after one over the limit.
+        except MalformedError:
+            self.transport.abort()
+        if self._receiver.overflow:
+            self.transport.abort()
+
+    def pause_writing(self) -> None:
+        """Note that the receiver reads slowly."""
+        self._link.is_paused = True
+
+    def resume_writing(self) -> None:
+        """Note that the receiver reads again."""
+        self._link.resume()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._link.lost(self, str(error) if error else "the connection was closed")
+
+
+class LineLink:
+    """Calls over one connection. Lines are flushed together, at the end of the turn."""
+
+    def __init__(self, target: Target, loop: asyncio.AbstractEventLoop, turn: Turn, limits: LineLimits) -> None:
+        self.target, self.limits = target, limits
+        self._loop, self.turn = loop, turn
+        self._connection: _Connection | None = None
+        self._opening: asyncio.Task[None] | None = None
+        self._unsent: deque[_Call] = deque()
+        self._unsent_bytes = 0
+        self._open: dict[str, _Call] = {}
+        self._outbox: list[bytes] = []
+        self._untold: list[Callable[[RacewayError | None], None]] = []
+        self._sweeping = self._closed = self.is_paused = False
+
+    @property
+    def open_connections(self) -> int:
+        """Number of established connections: 0 or 1."""
+        return int(self._connection is not None)
+
+    def send(self, key: str, line: bytes, timeout_s: float, answered: Answered) -> None:
+        """Send a call. `key` is its `mid/cid`. `answered` gets the reply, or UnreachableError (nothing was sent),
+        ConnectionLostError, BusyError or RequestTimeoutError; never before this returns."""
+        call = _Call(key, line, answered, self._loop.time() + timeout_s)
+        # Two calls with one id could not be told apart by their responses.
+        if key in self._open or self._is_full(len(line)):
+            self._loop.call_soon(call.end, BusyError(f"too many calls are queued for {self.target}"))
+            return
+        if self._connection is not None:
+            self._open[key] = call
+            self._write(line)
+        else:
+            self._wait(call)
+        if not self._sweeping:
+            self._sweep_later()
+
+    def tell(self, line: bytes, told: Callable[[RacewayError | None], None]) -> None:
+        """Send a line that has no response; `told` is called when it was written or could not be. While the receiver
+        does not read, `told` is held back, so that the buffer does not grow."""
+        if self._connection is not None:
+            self._write(line)
+            if self.is_paused:
+                self._untold.append(told)
+            else:
+                self._loop.call_soon(told, None)
+            return
+
+        def settle(result: Reply | RacewayError) -> None:
+            told(result if isinstance(result, RacewayError) else None)
+
+        self._wait(_Call("", line, settle, inf))
+
+    def _wait(self, call: _Call) -> None:
+        """Queue a call until a connection is open."""
+        self._unsent.append(call)
+        self._unsent_bytes += len(call.line)
+        self._connect()
+
+    def _is_full(self, size: int) -> bool:
+        """Report whether the limits are reached. Lines the receiver has not read stay in memory, so they count."""
+        held = self._unsent_bytes
+        if self._connection is not None and self._connection.transport is not None:
+            held += self._connection.transport.get_write_buffer_size()
+        too_many = len(self._open) + len(self._unsent) >= self.limits.waiting
+        return too_many or (held > 0 and held + size > self.limits.waiting_bytes)
+
+    def resume(self) -> None:
+        """Call the callbacks that were held back: the receiver reads again."""
+        self.is_paused = False
+        untold, self._untold = self._untold, []
+        for told in untold:
+            told(None)
+
+    def _write(self, line: bytes) -> None:
+        """Queue a line for the end of the turn."""
+        if not self._outbox:
+            self.turn.owe(self)
+        self._outbox.append(line)
+
+    def flush(self) -> None:
+        """Write the queued lines."""
+        outbox, self._outbox = self._outbox, []
+        if outbox and self._connection is not None and self._connection.transport is not None:
+            self._connection.transport.write(b"".join(outbox))
+
+    def take(self, reply: Reply) -> None:
+        """End the call that a reply answers; a late or unknown one is ignored."""
+        call = self._open.pop(f"{reply.mid}/{reply.cid}", None)
+        if call is not None:
+            call.end(reply)
+
+    # ---- the connection ----------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        """Begin to connect, unless that is under way."""
+        if self._opening is None and not self._closed:
+            self._opening = self._loop.create_task(self._open_connection())
+
+    async def _open_connection(self) -> None:
+        """Connect and send the queued calls, or fail them."""
+        try:
+            async with asyncio.timeout(self.limits.connect_s):
+                await self._loop.create_connection(lambda: _Connection(self), self.target.host, self.target.port)
+        except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
+            self._refuse_unsent(UnreachableError(str(self.target), str(error) or type(error).__name__))
+        else:
+            if self._connection is not None:
+                self._send_waiting()
+            else:
+                self._refuse_unsent(ConnectionLostError(str(self.target), "closed immediately after connecting"))
+        finally:
+            self._opening = None
+
+    def made(self, connection: _Connection) -> None:
+        """Adopt a new connection."""
+        self._connection = connection
+
+    def _send_waiting(self) -> None:
+        """Send the queued calls."""
+        unsent, self._unsent, self._unsent_bytes = self._unsent, deque(), 0
+        for call in unsent:
+            if call.is_over:
+                continue
+            self._write(call.line)
+            if not call.key:
+                # A line without a response is done when it was written.
+                call.end(Reply())
+            else:
+                self._open[call.key] = call
+
+    def _refuse_unsent(self, error: RacewayError) -> None:
+        """Fail the queued calls."""
+        unsent, self._unsent, self._unsent_bytes = self._unsent, deque(), 0
+        for call in unsent:
+            call.end(error)
+
+    def lost(self, connection: _Connection, reason: str) -> None:
+        """Fail the calls in flight: the connection is closed."""
+        if connection is not self._connection:
+            return
+        self._connection, self.is_paused = None, False
+        self._outbox.clear()
+        untold, self._untold = self._untold, []
+        for told in untold:
+            told(ConnectionLostError(str(self.target), reason))
+        lost, self._open = self._open, {}
+        for call in lost.values():
+            call.end(ConnectionLostError(str(self.target), reason))
+
+    # ---- deadlines ---------------------------------------------------------------------------------------------------
+
+    def _sweep_later(self) -> None:
+        """Schedule the next deadline check."""
+        self._sweeping = True
+        self._loop.call_later(SWEEP_S, self._sweep)
+
+    def _sweep(self) -> None:
+        """Time out due calls."""
+        self._sweeping = False
+        # A scan instead of a timer per call: few calls wait at a time, but thousands come and go between two sweeps.
+        now = self._loop.time()
+        for call in [call for call in (*self._open.values(), *self._unsent) if call.ends_s <= now]:
+            self._open.pop(call.key, None)
+            call.end(RequestTimeoutError("", str(self.target)))
+        if (self._open or self._unsent) and not self._closed:
+            self._sweep_later()
+
+    def close(self) -> None:
+        """Close the connection; open calls end with ConnectionLostError."""
+        self._closed = True
+        if self._opening is not None:
+            self._opening.cancel()
+        if self._connection is not None and self._connection.transport is not None:
+            self._connection.transport.abort()

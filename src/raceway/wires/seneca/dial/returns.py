@@ -1,0 +1,133 @@
+"""Delivery of responses to the addresses that callers name (`rtn.urn`).
+
+Callers choose these addresses, so only those on the allow-list are used, and never the bus itself. A response that is
+not accepted is sent again a few times if that may help (no connection, or a 5xx), and is parked then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+import structlog
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.errors import MalformedError
+from raceway.model.envelope import RESPONSE, SENECA, Batch
+from raceway.net.outgoing.allowed import AllowList, Target
+from raceway.net.outgoing.courier import Courier, Parcel, Tried
+from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
+from raceway.wires.seneca.codec.hub import HttpRequest, http_request_bytes
+from raceway.wires.seneca.dial.address import Address, parse_address
+from raceway.wires.seneca.dial.service import maybe_not_taken
+
+log = structlog.get_logger("raceway.dial")
+
+# Connections per return path. There are many paths, each rarely used.
+CONNECTIONS = 4
+LINES = b"content-type: application/json\r\n"
+# Return paths whose connections are kept; beyond that the oldest pool is closed, since callers choose the addresses.
+KEPT_POOLS = 256
+
+
+class _Pool(NamedTuple):
+    """The connections to one return path."""
+
+    pool: HttpPool
+    address: Address
+
+
+class Returns:
+    """Delivery to return paths. `is_own` tells whether an address is the bus itself."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: config.Seneca,
+        loop: asyncio.AbstractEventLoop,
+        allowed: AllowList,
+        is_own: Callable[[Target], bool],
+    ) -> None:
+        self._broker, self._settings, self._loop = broker, settings, loop
+        self._allowed, self._is_own = allowed, is_own
+        self._pools: dict[str, _Pool] = {}
+        limits = (settings.observer_messages, settings.observer_bytes)
+        self._courier = Courier(loop, settings.retries_ms, limits, self._hand, self._park)
+        self._sent = 0
+
+    def allows(self, urn: str) -> bool:
+        """Report whether a return path may be used."""
+        return self._maybe_refusal(urn) is None
+
+    def note_refusal(self, urn: str) -> None:
+        """Count and log a return path that may not be used."""
+        self._broker.meter.counts["bus.return_refused"] += 1
+        log.warning("return path refused", urn=urn, reason=self._maybe_refusal(urn))
+
+    def _maybe_refusal(self, urn: str) -> str | None:
+        """The reason a return path may not be used."""
+        try:
+            address = parse_address(urn)
+        except MalformedError as error:
+            return str(error)
+        if not address.is_http:
+            return "not an http or https address"
+        if self._is_own(address.target):
+            return "the address is the bus itself"
+        if not self._allowed.allows(address.target):
+            return "the address is not in dial.allow"
+        return None
+
+    def send(self, urn: str, document: bytes, call_id: str) -> None:
+        """Queue a response for delivery; check with `allows` first. Each has its own lane: none waits for another."""
+        mid, _, cid = call_id.partition("/")
+        row = Batch(
+            1, wire=SENECA, kind=RESPONSE, payload=[document], message_id=[mid.encode()],
+            correlation_id=[cid.encode()], reply_to=[urn.encode()],
+        )  # fmt: skip
+        self._sent += 1
+        self._courier.take(str(self._sent), Parcel(row, 0, urn.encode()))
+
+    def _hand(self, parcel: Parcel, tried: Tried) -> None:
+        """POST the response once."""
+        pool, address = self._pool(parcel.data.decode())
+        request = HttpRequest(LINES, parcel.batch.item("payload", parcel.row))
+        data = http_request_bytes(request, address.host, address.path)
+        pool.send(data, self._settings.return_ms / 1000, lambda response: tried(maybe_not_taken(response)))
+
+    def _pool(self, urn: str) -> _Pool:
+        """Return the connections to a return path, opening a pool if there is none."""
+        found = self._pools.get(urn)
+        if found is None:
+            address = parse_address(urn)
+            settings = self._settings
+            limits = PoolLimits(
+                connections=CONNECTIONS,
+                waiting=settings.waiting,
+                waiting_bytes=settings.waiting_bytes,
+                answer_bytes=settings.return_limit,
+                connect_s=settings.connect_ms / 1000,
+                idle_s=settings.idle_ms / 1000,
+            )
+            pool = HttpPool(address.target, self._loop, self._broker.turn, limits, address.maybe_tls())
+            found = self._pools[urn] = _Pool(pool, address)
+            if len(self._pools) > KEPT_POOLS:
+                self._pools.pop(next(iter(self._pools))).pool.close()
+        return found
+
+    def _park(self, parcel: Parcel, reason: str) -> None:
+        """Log and park a response that was not accepted."""
+        log.warning("return path delivery failed", urn=parcel.data.decode(), reason=reason)
+        self._broker.parking.park(parcel.batch, parcel.row, parcel.data.decode(), reason)
+
+    async def drain(self, limit_s: float) -> None:
+        """Wait until every response is delivered or parked, at most `limit_s` seconds."""
+        await self._courier.drain(limit_s)
+
+    def close(self) -> None:
+        """Park what has not been delivered, and close all connections."""
+        self._courier.give_up("the bus stops")
+        for pool, _ in self._pools.values():
+            pool.close()

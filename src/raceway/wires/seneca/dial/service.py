@@ -1,0 +1,302 @@
+"""The link to one Seneca service: its transport, its dialect, and whether it is up.
+
+An unknown dialect is found out by a probe that every listener answers, if only with an error. A service that cannot be
+connected to counts as down: it is skipped, and probed again after a pause that doubles each time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Literal, Protocol
+
+import msgspec
+import structlog
+
+from raceway import config
+from raceway.errors import MalformedError, RacewayError, UnreachableError
+from raceway.net.codec.http_stream import Response
+from raceway.net.outgoing.courier import NotTaken, Tried
+from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
+from raceway.net.turn import Turn
+from raceway.wires.seneca.codec.hub import (
+    Dialect,
+    Outgoing,
+    Reply,
+    call_http,
+    call_line,
+    http_request_bytes,
+    raw_members,
+    read_http_answer,
+)
+from raceway.wires.seneca.dial.address import Address
+from raceway.wires.seneca.dial.line_link import LineLimits, LineLink
+
+log = structlog.get_logger("raceway.dial")
+
+Answered = Callable[[Reply | RacewayError], None]
+State = Literal["up", "down", "unknown"]
+# Shortest interval between two log events about failed calls of one service.
+LOG_S = 1.0
+
+# Every npm `seneca` instance answers this action; one that does not expose it responds with an error, in its dialect.
+PROBE = Outgoing("probe", "probe", "raceway", raw_members({"role": "seneca", "cmd": "ping"}))
+
+
+class Transport(Protocol):
+    """Calls over HTTP or over lines."""
+
+    @property
+    def open_connections(self) -> int: ...
+
+    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None: ...
+    def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None: ...
+    def close(self) -> None: ...
+
+
+class OverHttp:
+    """Calls over HTTP."""
+
+    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+        limits = PoolLimits(
+            connections=settings.connections,
+            waiting=settings.waiting,
+            waiting_bytes=settings.waiting_bytes,
+            answer_bytes=settings.answer_limit,
+            connect_s=settings.connect_ms / 1000,
+            idle_s=settings.idle_ms / 1000,
+        )
+        self._address = address
+        self.pool = HttpPool(address.target, loop, turn, limits, address.maybe_tls())
+
+    @property
+    def open_connections(self) -> int:
+        """Number of established connections."""
+        return self.pool.open_connections
+
+    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+        """Send a request; `answered` gets the reply."""
+
+        def read(response: Response | RacewayError) -> None:
+            answered(response if isinstance(response, RacewayError) else read_response(dialect, response))
+
+        self.pool.send(self._request(dialect, outgoing), timeout_s, read)
+
+    def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
+        """Send a message without a reply; any 2xx accepts it."""
+
+        def read(response: Response | RacewayError) -> None:
+            tried(maybe_not_taken(response))
+
+        self.pool.send(self._request(dialect, outgoing), timeout_s, read)
+
+    def _request(self, dialect: Dialect, outgoing: Outgoing) -> bytes:
+        return http_request_bytes(call_http(dialect, outgoing), self._address.host, self._address.path)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self.pool.close()
+
+
+class OverLines:
+    """Calls over lines of TCP."""
+
+    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+        limits = LineLimits(settings.waiting, settings.waiting_bytes, settings.answer_limit, settings.connect_ms / 1000)
+        self._link = LineLink(address.target, loop, turn, limits)
+
+    @property
+    def open_connections(self) -> int:
+        """Number of established connections."""
+        return self._link.open_connections
+
+    def call(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+        """Send a request; `answered` gets the reply."""
+        self._link.send(outgoing.id, call_line(dialect, outgoing), timeout_s, answered)
+
+    def tell(self, dialect: Dialect, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
+        """Send a message without a reply; a written line counts as accepted, since T and S lines have no
+        acknowledgement."""
+
+        def told(error: RacewayError | None) -> None:
+            tried(None if error is None else NotTaken(str(error), reached=False))
+
+        self._link.tell(call_line(dialect, outgoing), told)
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._link.close()
+
+
+def read_response(dialect: Dialect, response: Response) -> Reply | RacewayError:
+    """Read an HTTP response as a reply."""
+    # Following it would connect to an address that is not on the allow-list.
+    if 300 <= response.status < 400:
+        return MalformedError(f"the service responded with a redirect ({response.status}); redirects are not followed")
+    try:
+        return read_http_answer(dialect, response.status, response.headers, response.body)
+    except MalformedError as error:
+        return error
+
+
+def maybe_not_taken(response: Response | RacewayError) -> NotTaken | None:
+    """Return why a message was not accepted; None for any 2xx. A 4xx is not tried again: the receiver faults the
+    message."""
+    if isinstance(response, RacewayError):
+        return NotTaken(str(response), reached=not isinstance(response, UnreachableError))
+    if 200 <= response.status < 300:
+        return None
+    return NotTaken(f"answered with status {response.status}", again=response.status >= 500)
+
+
+class ServiceLine:
+    """The link to one service. `state` is `unknown` until the first probe; it can be called when its `dialect` is
+    known."""
+
+    def __init__(self, address: Address, settings: config.Seneca, loop: asyncio.AbstractEventLoop, turn: Turn) -> None:
+        self.address, self.dialect = address, address.dialect
+        self.state: State = "unknown"
+        self.reason = ""
+        self.calls = self.failures = 0
+        self._logged_s = float("-inf")
+        self._settings, self._loop = settings, loop
+        over = OverHttp if address.is_http else OverLines
+        self._transport: Transport = over(address, settings, loop, turn)
+        self._pause_ms = settings.retry_ms
+        self._retry: asyncio.TimerHandle | None = None
+        self._looking: asyncio.Task[None] | None = None
+        self._curious: list[Callable[[], None]] = []
+
+    @property
+    def open_connections(self) -> int:
+        """Number of established connections."""
+        return self._transport.open_connections
+
+    def after_look(self, callback: Callable[[], None]) -> None:
+        """Call back after the first probe. Only for a service whose state is `unknown`."""
+        self._curious.append(callback)
+
+    def call(self, outgoing: Outgoing, timeout_s: float, answered: Answered) -> None:
+        """Send a request. `answered` gets the reply, or the error (UnreachableError if nothing was sent), and passes it
+        to `note`."""
+        assert self.dialect is not None
+        self.calls += 1
+        self._transport.call(self.dialect, outgoing, timeout_s, answered)
+
+    def note(self, reply: Reply | RacewayError) -> None:
+        """Update the state from the result of a call."""
+        if isinstance(reply, UnreachableError):
+            self._went_down(str(reply))
+        elif self.state != "up":
+            self._is_up()
+        if isinstance(reply, RacewayError):
+            self._note_failure(reply)
+
+    def _note_failure(self, error: RacewayError) -> None:
+        """Count a failed call and log it, at most once a second: a service may fail thousands at once."""
+        self.failures += 1
+        if self._loop.time() - self._logged_s >= LOG_S:
+            self._logged_s = self._loop.time()
+            log.warning("service call failed", url=self.address.url, reason=str(error), failures=self.failures)
+
+    def tell(self, outgoing: Outgoing, timeout_s: float, tried: Tried) -> None:
+        """Send a message without a reply."""
+        if self.dialect is None:
+            self._loop.call_soon(tried, NotTaken(self.reason or "the service has not been reached yet", reached=False))
+            return
+        self.calls += 1
+
+        def note(failure: NotTaken | None) -> None:
+            if failure is not None and not failure.reached:
+                self._went_down(failure.reason)
+            self.failures += failure is not None
+            tried(failure)
+
+        self._transport.tell(self.dialect, outgoing, timeout_s, note)
+
+    # ---- is it there? ------------------------------------------------------------------------------------------------
+
+    async def look(self) -> None:
+        """Probe the service: connect, and find out an unknown dialect. Never raises: `state` and `reason` tell the
+        result."""
+        try:
+            async with asyncio.timeout(self._settings.connect_ms / 1000):
+                if self.address.dialect is None:
+                    self.dialect = await self._ask_dialect()
+                else:
+                    await self._connect()
+        except (OSError, UnicodeError, RacewayError) as error:  # UnicodeError: a host name that IDNA cannot encode
+            self._went_down(str(error) or "no response in time")
+        else:
+            self._is_up()
+        curious, self._curious = self._curious, []
+        for callback in curious:
+            callback()
+
+    async def _connect(self) -> None:
+        """Connect and close again: the dialect is known, only reachability is not."""
+        target = self.address.target
+        transport, _ = await self._loop.create_connection(asyncio.Protocol, target.host, target.port)
+        transport.close()
+
+    async def _ask_dialect(self) -> Dialect:
+        """Send the probe with headers and `meta$`, and infer the dialect from the response."""
+        transport = self._transport
+        assert isinstance(transport, OverHttp)
+        heard: asyncio.Future[Response | RacewayError] = self._loop.create_future()
+
+        def hear(response: Response | RacewayError) -> None:
+            if not heard.done():
+                heard.set_result(response)
+
+        data = http_request_bytes(call_http(Dialect.ANY, PROBE), self.address.host, self.address.path)
+        transport.pool.send(data, self._settings.connect_ms / 1000, hear)
+        response = await heard
+        if isinstance(response, RacewayError):
+            raise response
+        return dialect_of(response)
+
+    def _is_up(self) -> None:
+        """Set the state to up and cancel the next probe."""
+        if self.state != "up":
+            log.info("service is up", url=self.address.url, dialect=self.dialect.value if self.dialect else None)
+        self.state, self.reason, self._pause_ms = "up", "", self._settings.retry_ms
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def _went_down(self, reason: str) -> None:
+        """Set the state to down and schedule the next probe."""
+        if self.state != "down":
+            log.warning("service is down", url=self.address.url, reason=reason)
+        self.state, self.reason = "down", reason
+        if self._retry is None:
+            self._retry = self._loop.call_later(self._pause_ms / 1000, self._look_again)
+            self._pause_ms = min(2 * self._pause_ms, self._settings.retry_max_ms)
+
+    def _look_again(self) -> None:
+        """Probe the service again."""
+        self._retry = None
+        self._looking = self._loop.create_task(self.look())
+
+    def close(self) -> None:
+        """Cancel probes and close the connections."""
+        if self._retry is not None:
+            self._retry.cancel()
+        if self._looking is not None:
+            self._looking.cancel()
+        self._transport.close()
+
+
+def dialect_of(response: Response) -> Dialect:
+    """Infer the dialect from the response to a probe that had headers and `meta$`. Raises MalformedError if it is not
+    JSON."""
+    try:
+        document = msgspec.json.decode(response.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise MalformedError(f"not a Seneca listener: its response (status {response.status}) is not JSON") from error
+    meta = document.get("meta$") if isinstance(document, dict) else None
+    if isinstance(meta, dict):
+        # S names `mid` and `rid`, W `id` and `instance`; an L listener responds without `meta$`.
+        return Dialect.SEED if "mid" in meta or "rid" in meta else Dialect.WEB
+    return Dialect.LEGACY

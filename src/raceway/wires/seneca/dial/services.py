@@ -1,0 +1,301 @@
+"""Table of the services attached to the bus: by settings at each start, or by command until they are detached.
+
+Services attached by command are kept in the journal's state, so a restart finds them again. A service is identified by
+its pin and its address.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import msgspec
+import structlog
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.errors import ConfigError, ForbiddenError, NameInvalidError, RacewayError
+from raceway.net.outgoing.allowed import AllowList, Target
+from raceway.wires.seneca.codec.hub import parse_pins
+from raceway.wires.seneca.codec.patterns import MISSING, Pattern, Pin, PinTable, canonical_text, is_internal
+from raceway.wires.seneca.dial.address import Address, parse_address
+from raceway.wires.seneca.dial.pins import PinGroup, Service
+from raceway.wires.seneca.dial.service import ServiceLine
+
+SECTION = "seneca.services"
+
+log = structlog.get_logger("raceway.dial")
+
+
+class Attachment(msgspec.Struct, frozen=True):
+    """The stored form of a service attached by command. `found` is the dialect of the last probe, used after a restart
+    until the next probe. `name` is the topic that the command gave the pin."""
+
+    pin: str
+    url: str
+    dialect: str = "auto"
+    found: str = ""
+    name: str = ""
+
+
+class ServiceRow(msgspec.Struct, frozen=True):
+    """A service as it is listed."""
+
+    pin: str
+    topic: str
+    url: str
+    dialect: str
+    state: str
+    reason: str
+    origin: str
+    calls: int
+    failures: int
+    waiting: int
+    connections: int
+
+
+class ServiceTable:
+    """The attached services. `is_own` tells whether an address is the bus itself, which cannot be attached."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        settings: config.Seneca,
+        timeout_ms: int,
+        loop: asyncio.AbstractEventLoop,
+        allowed: AllowList,
+        is_own: Callable[[Target], bool],
+    ) -> None:
+        self.pins: PinTable[PinGroup] = PinTable()
+        self._broker, self._settings, self._timeout_ms, self._loop = broker, settings, timeout_ms, loop
+        self._allowed, self._is_own = allowed, is_own
+        self._names: dict[str, str] = {}
+        self._configured: set[str] = set()
+        self._looking: set[asyncio.Task[None]] = set()
+
+    def open(self) -> None:
+        """Attach the services of settings and journal. Raises ConfigError for invalid settings."""
+        for text, name in self._settings.names.items():
+            try:
+                self._names |= {canonical_text(pattern): name for pattern in parse_pins(text)}
+            except RacewayError as error:
+                raise ConfigError("seneca.names", str(error)) from error
+        for wanted in self._settings.services:
+            try:
+                services = self._add_all(wanted.pin, wanted.url, wanted.dialect, wanted.name)
+            except RacewayError as error:
+                raise ConfigError("seneca.services", f"{wanted.pin} at {wanted.url}: {error}") from error
+            self._configured.update(map(_key, services))
+        for kept in list(self._broker.journal.state.section(SECTION).values()):
+            self._restore(msgspec.convert(kept, Attachment))
+        for service in self:
+            self._look_at(service.line)
+
+    async def looked(self, limit_s: float) -> None:
+        """Wait until every service was probed once, at most `limit_s` seconds: a caller right after the start must not
+        be told that no service is there."""
+        if self._looking:
+            await asyncio.wait(self._looking, timeout=limit_s)
+
+    def _restore(self, kept: Attachment) -> None:
+        """Attach a service from the journal; one that settings no longer allow is logged and skipped."""
+        try:
+            for service in self._add_all(kept.pin, kept.url, kept.dialect, kept.name):
+                if kept.found:
+                    service.line.dialect = parse_address(kept.url, kept.found).dialect
+        except RacewayError as error:  # settings have changed since
+            log.error("service not restored", pin=kept.pin, url=kept.url, reason=str(error))
+
+    async def attach(self, pins: str, url: str, dialect: str = "auto", name: str = "") -> list[ServiceRow]:
+        """Attach a service durably, for all of the pins or none. Attaching one again may change its dialect. `name`
+        replaces the topic name derived from a single pin's values.
+
+        Raises the errors of pins, names and addresses, ForbiddenError for an address that is not allowed, and
+        UnavailableError if the change could not be stored. The rows tell whether the service is up.
+        """
+        self._broker.journal.check_writable()
+        before = {_key(service) for service in self}
+        services = self._add_all(pins, url, dialect, name)
+        await asyncio.gather(*(service.line.look() for service in services))
+        for service in services:
+            if service in self:  # it may have been detached during the probe
+                self._broker.set_state(SECTION, _key(service), msgspec.to_builtins(self._kept(service, dialect)))
+        try:
+            await self._committed()
+        except RacewayError:
+            # The commit failed, so a restart would not know these services: detach them again.
+            for service in services:
+                if _key(service) not in before and service in self:
+                    self._take_out(service)
+            raise
+        return [self._row(service) for service in services]
+
+    def _kept(self, service: Service, dialect: str) -> Attachment:
+        """The stored form of a service."""
+        pin, line = service.pin, service.line
+        name = pin.topic if pin.is_named and self._names.get(pin.text) != pin.topic else ""
+        found = line.dialect.value[0] if line.dialect is not None else ""
+        return Attachment(pin.text, line.address.url, dialect, found, name)
+
+    async def detach(self, pins: str, url: str) -> int:
+        """Detach services and return their number. One from the settings comes back at the next start. Raises
+        UnavailableError."""
+        self._broker.journal.check_writable()
+        address = parse_address(url)
+        gone = 0
+        for pattern in parse_pins(pins):
+            group = self._maybe_group(pattern)
+            service = None if group is None else _maybe_service(group, address.url)
+            if service is not None:
+                self._remove(service)
+                gone += 1
+        await self._committed()
+        return gone
+
+    def rows(self) -> list[ServiceRow]:
+        """List the services."""
+        return [self._row(service) for service in self]
+
+    def __iter__(self) -> Iterator[Service]:
+        return (service for _, group in self.pins for service in group.services)
+
+    async def drain(self, limit_s: float) -> None:
+        """Wait until publishes have reached their observers, at most `limit_s` seconds."""
+        await asyncio.gather(*(service.courier.drain(limit_s) for service in self))
+
+    def close(self) -> None:
+        """Park what has not reached its observer, and close all connections."""
+        for task in self._looking:
+            task.cancel()
+        for service in self:
+            service.close("the bus stops")
+
+    # ---- adding and removing -----------------------------------------------------------------------------------------
+
+    def _add_all(self, pins: str, url: str, dialect: str, name: str) -> list[Service]:
+        """Attach all of the pins or none."""
+        address = parse_address(url, dialect)
+        if self._is_own(address.target):
+            raise ForbiddenError("the bus", "be attached to itself")
+        if not self._allowed.allows(address.target):
+            raise ForbiddenError("the bus", f"connect to {address.target}: the address is not in dial.allow")
+        patterns = parse_pins(pins)
+        if name and len(patterns) > 1:
+            raise NameInvalidError(name, "a topic name is for one pin, but several pins are given")
+        wanted = [self._pin(pattern, name) for pattern in patterns]
+        # All pins are checked before the first is added: the operation is atomic.
+        self.pins.check(wanted)
+        return [self._add(pin, address) for pin in wanted]
+
+    def _pin(self, pattern: Pattern, name: str) -> Pin:
+        """Return the pin under the given name, otherwise under the one it already has."""
+        text = canonical_text(pattern)
+        if is_internal(lambda key: pattern.get(key, MISSING)):
+            raise NameInvalidError(text, "reserved by Seneca and never exposed")
+        attached = None if name else self.pins.maybe_attached(pattern)
+        return attached or Pin.of(pattern, name or self._names.get(text))
+
+    def _add(self, pin: Pin, address: Address) -> Service:
+        """Attach a service to one pin, or return it if it is attached already."""
+        group = self.pins.maybe_get(pin) or self._new_group(pin)
+        known = _maybe_service(group, address.url)
+        if known is not None:
+            if address.dialect is None or address.dialect is known.line.dialect:
+                return known
+            # Another dialect: the old link is replaced.
+            self._drop(group, known)
+        line = ServiceLine(address, self._settings, self._loop, self._broker.turn)
+        service = Service(self._broker, pin, self._timeout_ms, line, self._settings)
+        group.services.append(service)
+        self._broker.routing.subscribe(service, "publish", pin.topic, 0)
+        self._broker.note_subscriptions()
+        return service
+
+    def _new_group(self, pin: Pin) -> PinGroup:
+        """Create the group of a new pin."""
+        group = PinGroup(self._broker, pin, self._timeout_ms, self._settings.message_limit, self.pins)
+        self.pins.add(pin, group)
+        self._broker.peers.add(group)
+        self._broker.routing.subscribe(group, "request", pin.topic, 0)
+        # Cached routes may name another pin whose topic this one covers.
+        self._broker.routing.forget_routes()
+        return group
+
+    def _remove(self, service: Service) -> None:
+        """Detach a service and delete its stored form."""
+        key = _key(service)
+        if self._broker.journal.state.get(SECTION, key) is not None:
+            self._broker.set_state(SECTION, key, None)
+        self._configured.discard(key)
+        self._take_out(service)
+
+    def _take_out(self, service: Service) -> None:
+        """Detach a service, and remove its pin if it was the last."""
+        group = self.pins.maybe_get(service.pin)
+        assert group is not None
+        self._drop(group, service)
+        if not group.services:
+            self.pins.remove(group.pin)
+            self._broker.peers.remove(group)
+            self._broker.routing.remove(group)
+            # Names that this pin had claimed may mean another one now.
+            self._broker.routing.forget_routes()
+        self._broker.note_subscriptions()
+
+    def _drop(self, group: PinGroup, service: Service) -> None:
+        """Remove a service from its group and close it."""
+        group.services.remove(service)
+        self._broker.routing.remove(service)
+        service.close("the service was detached")
+
+    def _maybe_group(self, pattern: Pattern) -> PinGroup | None:
+        """The group of an attached pin."""
+        pin = self.pins.maybe_attached(pattern)
+        return None if pin is None else self.pins.maybe_get(pin)
+
+    # ---- looking -----------------------------------------------------------------------------------------------------
+
+    def _look_at(self, line: ServiceLine) -> None:
+        """Probe a service in the background."""
+        task = self._loop.create_task(line.look())
+        self._looking.add(task)
+        task.add_done_callback(self._looking.discard)
+
+    async def _committed(self) -> None:
+        """Wait until the journal has stored the change. Raises UnavailableError."""
+        done: asyncio.Future[RacewayError | None] = self._loop.create_future()
+
+        def tell(error: RacewayError | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        self._broker.journal.after_commit(tell)
+        if (error := await done) is not None:
+            raise error
+
+    def _row(self, service: Service) -> ServiceRow:
+        """List one service."""
+        line = service.line
+        return ServiceRow(
+            pin=service.pin.text,
+            topic=service.pin.topic,
+            url=line.address.url,
+            dialect=line.dialect.value[0] if line.dialect is not None else "unknown",
+            state=line.state,
+            reason=line.reason,
+            origin="settings" if _key(service) in self._configured else "command",
+            calls=line.calls,
+            failures=line.failures,
+            waiting=service.courier.waiting,
+            connections=line.open_connections,
+        )
+
+
+def _key(service: Service) -> str:
+    """The key of a service in the journal's state."""
+    return f"{service.pin.text} {service.line.address.url}"
+
+
+def _maybe_service(group: PinGroup, url: str) -> Service | None:
+    """The service of a group at an address."""
+    return next((service for service in group.services if service.line.address.url == url), None)

@@ -1,0 +1,209 @@
+"""The Seneca wire: received documents become requests or publishes of the bus.
+
+If the pin of an attached service matches, that service answers the call; otherwise a responder on another wire does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+from raceway import config
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Pending
+from raceway.errors import NoRouteError, RacewayError
+from raceway.model.envelope import SENECA, Batch
+from raceway.model.intents import AskAll, Asked, Outcome, Publish, Request, Taken
+from raceway.net.gate import Gate
+from raceway.net.session import Session
+from raceway.wires.seneca.codec.call import LEGACY, SEED
+from raceway.wires.seneca.codec.hub import Call, batch_of, batch_of_all
+from raceway.wires.seneca.codec.patterns import PinTable
+from raceway.wires.seneca.listen.calls import ReturnPath, SenecaCall, no_copies
+from raceway.wires.seneca.listen.names import Named, Names
+from raceway.wires.seneca.listen.repeats import Repeats
+
+# Largest batch of calls: services can start on it while the next calls are read.
+AT_ONCE = 24
+ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
+ID_LENGTH = 12
+
+
+def fresh_id() -> str:
+    """Return a random id like Seneca's own: twelve letters and digits."""
+    number = secrets.randbits(63)  # 36 ** 12 is a little over 2 ** 62
+    letters = []
+    for _ in range(ID_LENGTH):
+        number, letter = divmod(number, len(ID_LETTERS))
+        letters.append(ID_LETTERS[letter])
+    return "".join(letters)
+
+
+def instance_id(address: str) -> str:
+    """Return the id of this bus in hops: random letters, start time in ms, address, process id, tag."""
+    return f"{fresh_id()}/{time.time_ns() // 1_000_000}/{address}/{os.getpid()}/raceway"
+
+
+class NoReturns:
+    """Return path of a bus that makes no outgoing connections: allows no address."""
+
+    def allows(self, urn: str) -> bool:
+        return False
+
+    def note_refusal(self, urn: str) -> None:
+        """Do nothing: every address is refused, so it is not worth a log line."""
+
+    def send(self, urn: str, document: bytes, call_id: str) -> None:
+        raise AssertionError("no return path is allowed")
+
+
+class SenecaSession(Session):
+    """A connection. Its calls are the peers of the broker; the connection only carries them."""
+
+    wire: ClassVar[bytes] = SENECA
+
+    def __init__(self, gate: SenecaGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
+        super().__init__(gate, transport, no_copies, pending)
+        self.gate = gate
+
+    @abstractmethod
+    def is_waited_for(self) -> bool:
+        """Return whether answers are outstanding."""
+
+    def close(self, reason: str) -> None:
+        self.stop(reason)
+        self.transport.close()
+
+    def sweep(self, now: float) -> None:
+        idle_ms = self.gate.settings.idle_ms
+        if self.cut_stuck(now):
+            return
+        if self.is_stalled(now):
+            self.cut("message not completed in time", "bus.stalled_closed")
+        elif idle_ms and not self.is_waited_for() and self.silence_ms(now) >= idle_ms:
+            self.broker.meter.counts["bus.silent_closed"] += 1
+            self.flush()
+            self.close("idle")
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        raise AssertionError("a Seneca connection makes no requests; its calls do")
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        raise AssertionError("a Seneca connection makes no requests; its calls do")
+
+
+class SenecaGate(Gate[SenecaSession]):
+    """All Seneca connections. `pins` are those of attached services; `returns` sends late answers to their callers."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        listen: config.Listen,
+        loop: asyncio.AbstractEventLoop,
+        port: int,
+        pins: PinTable[Any],
+        returns: ReturnPath,
+    ) -> None:
+        super().__init__(broker, listen, loop.time, listen.seneca.max_connections)
+        self.settings = settings = listen.seneca
+        self.instance = instance_id(f"{config.plain_host(listen)}:{port}")
+        self.returns = returns
+        self.repeats = Repeats(
+            settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: loop.time() * 1000
+        )
+        self._names = Names(pins)
+        # Calls of this turn by topic and responder: pins may share a topic.
+        self._asking: dict[tuple[bytes, Any], list[SenecaCall]] = {}
+        self._call_later = loop.call_later
+
+    def now_ms(self) -> int:
+        return self.broker.clock_us() // 1000
+
+    def count_error(self, call: SenecaCall) -> None:
+        self.broker.count_error(call)
+
+    def take(self, call: SenecaCall) -> None:
+        """Handle a received call; its answer or error is written to the call."""
+        if self.repeats.is_repeat(call):
+            self.broker.meter.counts["bus.repeated"] += 1
+            return
+        try:
+            named = self._names.of(call.sent)
+            call.pattern, call.pattern_keys = named.pattern, named.keys
+            self._perform(call, named)
+        except RacewayError as error:
+            call.refuse(error)
+
+    def _perform(self, call: SenecaCall, named: Named) -> None:
+        sent = call.sent
+        if not sent.sync:
+            batch = batch_of(sent, named.topic, call.pattern)
+            batch.source = [sent]
+            # A topic without subscribers is no error: the message is stored.
+            _check(self.broker.perform(call, Publish(batch), call.committed), NoRouteError)
+            batch.source = None  # no longer needed; subscribers may keep the batch
+        elif sent.multiple:
+            self._ask_all(call, named)
+        else:
+            self._gather(call, named)
+            if _returns(sent):
+                self._call_later(self.settings.hold_ms / 1000, call.let_go)
+
+    def _gather(self, call: SenecaCall, named: Named) -> None:
+        if not self._asking:
+            self.broker.turn.gather(self._ask)
+        calls = self._asking.setdefault((named.topic, named.group), [])
+        calls.append(call)
+        if len(calls) == AT_ONCE:
+            self.broker.turn.advance()
+
+    def _ask_all(self, call: SenecaCall, named: Named) -> None:
+        rows, limit = self._rows([call], named.topic), self.settings.several_limit
+        asked = self.broker.perform(call, AskAll(rows, limit, responder=named.group, by_name=named.group is None))
+        assert isinstance(asked, Asked)
+        call.expect(asked.count)
+        if _returns(call.sent):
+            call.let_go()
+
+    def _ask(self) -> None:
+        """Send the gathered calls to the broker: one batch per topic and pin."""
+        asking, self._asking = self._asking, {}
+        for (topic, group), calls in asking.items():
+            try:
+                rows = self._rows(calls, topic)
+                _check(self.broker.perform(calls[0], Request(rows, False, calls, group, group is None)))
+            except RacewayError as error:
+                for call in calls:
+                    call.refuse(error)
+
+    def _rows(self, calls: list[SenecaCall], topic: bytes) -> Batch:
+        sent, patterns = [call.sent for call in calls], [call.pattern for call in calls]
+        batch = batch_of_all(sent, topic, patterns, [self._timeout_ms(each) for each in sent])
+        batch.source = calls
+        return batch
+
+    def _timeout_ms(self, sent: Call) -> int:
+        if sent.dialect is LEGACY:
+            return self.settings.legacy_timeout_ms
+        if _returns(sent) and self.returns.allows(sent.reply_to or ""):
+            return self.settings.return_timeout_ms
+        limit_ms = self.settings.request_timeout_ms
+        return min(sent.timeout_ms or limit_ms, limit_ms)
+
+
+def _returns(sent: Call) -> bool:
+    """Return whether the call names a return path."""
+    return sent.reply_to is not None and sent.dialect is SEED
+
+
+def _check(outcome: Outcome, but: type[RacewayError] | None = None) -> None:
+    """Raise the error for which rows of a batch were refused, unless it is a `but`."""
+    assert isinstance(outcome, Taken)
+    for _, _, error in outcome.refused:
+        if but is None or not isinstance(error, but):
+            raise error

@@ -1,0 +1,134 @@
+"""Seneca over TCP: one JSON document per line in both directions, many calls in flight, answers in any order."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import NamedTuple
+
+from raceway.errors import BusyError
+from raceway.net.tcp import StreamProtocol
+from raceway.wires.seneca.codec.hub import (
+    LineReceiver,
+    LineRefused,
+    Outcome,
+    Stamp,
+    answer_line,
+    read_line,
+    refusal_line,
+    several_line,
+)
+from raceway.wires.seneca.listen.calls import SenecaCall
+from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession, fresh_id
+
+# Unanswered calls of one connection; above this it is not read from. A Node client has 1,111 at most.
+MAX_IN_FLIGHT = 4000
+
+
+class Overflow(NamedTuple):
+    """Event: a line exceeds the limit."""
+
+
+class Lines:
+    """Receiver that splits input into lines."""
+
+    def __init__(self, limit: int) -> None:
+        self._receiver = LineReceiver(limit)
+
+    @property
+    def pending(self) -> int:
+        return self._receiver.pending
+
+    def receive_data(self, data: bytes) -> list[bytes | Overflow]:
+        lines: list[bytes | Overflow] = list(self._receiver.receive_data(data))
+        if self._receiver.overflow:
+            lines.append(Overflow())
+        return lines
+
+
+class SenecaTcp(StreamProtocol):
+    _session: SenecaTcpSession | None
+
+    def __init__(self, gate: SenecaGate) -> None:
+        super().__init__(gate, Lines(gate.settings.body_limit))
+        self._seneca_gate = gate
+
+    def open_session(self, transport: asyncio.Transport) -> SenecaTcpSession:
+        return SenecaTcpSession(self._seneca_gate, transport, self.pending)
+
+    def eof_received(self) -> bool:
+        """Handle a half-close (RFC 9293, 3.6.1): close when all calls are answered."""
+        if self._session is None or self._session.is_tls:
+            return False
+        self._session.end_when_answered()
+        return True
+
+
+class SenecaTcpSession(SenecaSession):
+    def __init__(self, gate: SenecaGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
+        super().__init__(gate, transport, pending)
+        self._in_flight = 0
+        self._is_ending = False
+        self.handlers = {bytes: self._line, Overflow: self._overflow}
+
+    def is_waited_for(self) -> bool:
+        return self._in_flight > 0
+
+    def _line(self, line: bytes) -> None:
+        sent = read_line(line, fresh_id)
+        if isinstance(sent, LineRefused):
+            self._refuse(sent)
+            return
+        self._in_flight += 1
+        if self._in_flight == MAX_IN_FLIGHT:
+            self.pause()
+        self.gate.take(SenecaCall(self.gate, self, sent))
+
+    def _refuse(self, refused: LineRefused) -> None:
+        self.broker.count_error(self)
+        if refused.line is not None:
+            self.write(refused.line)
+        if refused.close:
+            self.flush()
+            self.close("not a message")
+
+    def _overflow(self, event: Overflow) -> None:
+        self.broker.count_error(self)
+        self.flush()
+        self.close("line too long")
+
+    def refuse_unfinished(self, error: BusyError) -> None:
+        self.write(refusal_line(error))
+        super().refuse_unfinished(error)
+
+    # ---- answers -----------------------------------------------------------------------------------------------------
+
+    def reply(self, call: SenecaCall, outcome: Outcome, stamp: Stamp) -> None:
+        self._put(answer_line(call.sent, outcome, stamp))
+
+    def reply_several(self, call: SenecaCall, answers: tuple[tuple[Outcome, Stamp], ...], stamp: Stamp) -> None:
+        self._put(several_line(call.sent, list(answers), stamp))
+
+    def accept(self, call: SenecaCall, stamp: Stamp) -> None:
+        """Write nothing: asynchronous messages get no answer on this transport."""
+        self._put(None)
+
+    def end_when_answered(self) -> None:
+        self._is_ending = True
+        self._maybe_end()
+
+    def _put(self, line: bytes | None) -> None:
+        if not self.open:
+            return
+        self._in_flight -= 1
+        self.hear()  # the idle time starts with the last answer
+        if line is not None:
+            self.write(line)
+        if self._in_flight == MAX_IN_FLIGHT - 1:
+            self.resume()
+        self._maybe_end()
+
+    def _maybe_end(self) -> None:
+        if self._is_ending and not self._in_flight:
+            self.flush()
+            self.close("closed by peer")

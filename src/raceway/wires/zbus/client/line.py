@@ -1,0 +1,59 @@
+"""A persistent connection to a zbus broker that sends heartbeats."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from raceway.errors import ConnectionLostError
+from raceway.net.client.address import Address
+from raceway.net.client.keeper import Keeper
+from raceway.net.client.link import Link
+from raceway.net.client.options import Options
+from raceway.wires.zbus.codec import client as codec
+
+
+class Line:
+    """A Keeper (which see, for the callbacks) with the heartbeat of the zbus wire."""
+
+    def __init__(
+        self,
+        address: Address,
+        options: Options,
+        received: Callable[[list[Any]], None],
+        restore: Callable[[Link], Awaitable[None]],
+        gone: Callable[[ConnectionLostError, bool], None],
+    ) -> None:
+        self.address = address
+        self._heartbeat_s = options.heartbeat_s
+        self._keeper = Keeper(address, options, received, restore, gone)
+        self._beating: asyncio.TimerHandle | None = None
+        self.link, self.maybe_link = self._keeper.link, self._keeper.maybe_link
+
+    @property
+    def reconnects(self) -> int:
+        """Number of times the connection was lost and reestablished."""
+        return self._keeper.reconnects
+
+    async def open(self) -> None:
+        """Connect. Raises ConnectionLostError if that fails; there is no second attempt."""
+        await self._keeper.open()
+        self._schedule()
+
+    async def close(self) -> None:
+        """Close the connection and stop reconnecting. Idempotent."""
+        if self._beating is not None:
+            self._beating.cancel()
+        await self._keeper.close()
+
+    def _schedule(self) -> None:
+        self._beating = asyncio.get_running_loop().call_later(self._heartbeat_s, self._beat)
+
+    def _beat(self) -> None:
+        """Send a heartbeat. Brokers do not answer it: it makes the kernel notice a dead peer (TCP_USER_TIMEOUT, see
+        `link`)."""
+        link = self.maybe_link()
+        if link is not None:
+            link.send(codec.heartbeat())
+        self._schedule()

@@ -1,0 +1,314 @@
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import pytest
+
+from raceway import config
+from raceway.broker.peers import LivePeer, Pending
+from raceway.broker.runs import Run
+from raceway.errors import RacewayError
+from raceway.model.envelope import Batch
+from raceway.model.intents import WatchLog
+from raceway.net.gate import Gate
+from raceway.net.session import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, Session
+from tests.doubles import Bench, RecordingTransport, encode_copies
+
+
+class PlainSession(Session, LivePeer):
+    """The least a wire must add: here only the bytes of publishes are written on."""
+
+    wire: ClassVar[bytes] = b"plain"
+    feeds: frozenset[Any] | set[Any] = frozenset()
+
+    def close(self, reason: str) -> None:
+        self.stop(reason)
+        self.transport.close()
+
+    def take(self, events: Iterable[Any]) -> None:
+        """Each event is written back."""
+        self.broker.credits.fed |= self.feeds
+        for event in events:
+            self.write(event)
+
+    def sweep(self, now: float) -> None:
+        """Nothing is looked for."""
+
+    def deliver(self, run: Run, data: bytes) -> None:
+        self.write(data)
+
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        self.write(batch.item("payload", row))
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        self.write(batch.item("payload", row))
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        self.write(str(error).encode())
+
+    def announce(self, topic: str, payload: bytes) -> None:
+        self.write(payload)
+
+    def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
+        self.write(message.encode())
+
+
+class Seat:
+    """A session over a recording transport."""
+
+    def __init__(self, bench: Bench, output_bytes: int = config.MIB) -> None:
+        self.transport = RecordingTransport()
+        self.fed: set[Any] = set()
+        gate: Gate[PlainSession] = Gate(bench.broker, config.Listen(output_bytes=output_bytes), bench.loop.time)
+        self.session = PlainSession(gate, self.transport, encode_copies, lambda: 0)
+        self.session.feeds = self.fed
+        self.gate = gate
+        self.session.start()
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+# ---- output ----------------------------------------------------------------------------------------------------------
+
+
+def test_everything_said_in_a_turn_is_one_write(bench: Bench) -> None:
+    seat = Seat(bench)
+    for piece in (b"a", b"b", b"c"):
+        seat.session.write(piece)
+    assert seat.transport.writes == []
+    bench.loop.settle()
+    assert seat.transport.writes == [b"abc"]
+    seat.session.write(b"d")
+    bench.loop.settle()
+    assert seat.transport.writes == [b"abc", b"d"]
+
+
+def test_a_small_read_on_a_quiet_bus_is_answered_at_once(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.read([b"a", b"b"], size=2)
+    assert seat.transport.writes == [b"ab"]
+
+
+def test_a_large_read_is_answered_at_the_end_of_the_turn(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.read([b"a"], size=SMALL_READ + 1)
+    assert seat.transport.writes == []
+    bench.loop.settle()
+    assert seat.transport.writes == [b"a"]
+
+
+def test_reads_that_follow_each_other_closely_are_answered_together(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seat = Seat(bench)
+    bench.loop.settle()  # a turn has just ended
+    monkeypatch.setattr("raceway.net.turn.QUIET_S", 3600)
+    seat.session.write(b"")
+    bench.loop.settle()
+    seat.transport.writes.clear()
+    for piece in (b"a", b"b"):
+        seat.session.read([piece], size=1)
+    assert seat.transport.writes == []
+    bench.loop.settle()
+    assert seat.transport.writes == [b"ab"]
+
+
+def test_what_was_flushed_early_is_not_written_again(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.write(b"a")
+    seat.session.flush()
+    seat.session.write(b"b")
+    bench.loop.settle()
+    assert seat.transport.writes == [b"a", b"b"]
+
+
+def test_a_peer_that_takes_nothing_of_what_waits_for_the_set_time_is_closed_and_counted(bench: Bench) -> None:
+    seat = Seat(bench, output_bytes=100)
+    seat.session.write(b"x" * 1000)  # one message may be larger than the mark
+    bench.loop.settle()
+    for left in (1000, 999):
+        seat.transport.waiting = left
+        assert not seat.session.cut_stuck(bench.loop.time())
+        bench.loop.advance(seat.gate.listen.stall_s)
+        assert seat.session.open, "a byte is enough"
+    assert not seat.session.cut_stuck(bench.loop.time())
+    bench.loop.advance(1)
+    assert seat.session.cut_stuck(bench.loop.time())
+    assert seat.transport.aborted
+    assert (bench.counted("bus.slow_closed"), len(bench.broker.peers)) == (1, 0)
+
+
+def test_a_peer_without_output_is_never_stuck(bench: Bench) -> None:
+    seat = Seat(bench)
+    for _ in range(3):
+        assert not seat.session.cut_stuck(bench.loop.time())
+        bench.loop.advance(1000)
+
+
+def test_a_peer_that_is_cut_is_told_of_in_the_log(bench: Bench) -> None:
+    watcher, seat = bench.peer(), Seat(bench)
+    bench.broker.perform(watcher, WatchLog(("warn",)))
+    seat.session.cut("takes nothing", "bus.slow_closed")
+    assert [message for _, message, _, _ in watcher.records] == [f"connection {seat.session.id} closed: takes nothing"]
+
+
+def test_a_watcher_of_the_log_may_be_cut_itself(bench: Bench) -> None:
+    seat = Seat(bench)
+    bench.broker.perform(seat.session, WatchLog(("warn",)))
+    seat.session.cut("takes nothing", "bus.slow_closed")
+    bench.loop.settle()
+    assert seat.transport.aborted
+    assert seat.transport.writes == []
+
+
+def test_a_closing_connection_gathers_nothing(bench: Bench) -> None:
+    """A peer that has sent its end but does not read keeps its connection closing for long."""
+    seat = Seat(bench)
+    seat.transport.closed = True
+    for _ in range(100):
+        seat.session.write(b"x" * 1000)
+        bench.loop.settle()
+    assert seat.session._outbox == []
+    assert seat.session.idle()
+
+
+def test_after_a_stop_nothing_is_written(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.write(b"lost")
+    seat.session.stop("gone")
+    seat.session.flush()
+    bench.loop.settle()
+    assert seat.transport.writes == []
+
+
+def test_idle_means_that_everything_has_left(bench: Bench) -> None:
+    seat = Seat(bench)
+    assert seat.session.idle()
+    seat.session.write(b"x")
+    assert not seat.session.idle()
+    bench.loop.settle()
+    assert seat.session.idle()
+    seat.transport.waiting = 1
+    assert not seat.session.idle()
+
+
+# ---- the end ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_stop_may_be_repeated(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.stop("gone")
+    seat.session.stop("gone")
+    assert bench.counted("connection.disconnected") == 1
+    assert not seat.session.open
+
+
+def test_what_waits_at_a_close_may_leave_for_a_while_only(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.transport.waiting = 1000
+    seat.session.close("done")
+    bench.loop.advance(LINGER_S - 0.1)
+    assert not seat.transport.aborted
+    bench.loop.advance(0.2)
+    assert seat.transport.aborted
+
+
+def test_a_close_with_nothing_waiting_sets_no_timer(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.close("done")
+    assert not bench.loop.waits
+
+
+# ---- input -----------------------------------------------------------------------------------------------------------
+
+
+def test_reading_goes_on_when_every_reason_to_pause_is_gone(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.pause()
+    seat.session.pause()
+    assert not seat.transport.reading
+    seat.session.resume()
+    assert not seat.transport.reading
+    seat.session.resume()
+    assert seat.transport.reading
+    seat.session.pause()
+    assert not seat.transport.reading
+
+
+def test_a_closing_transport_is_neither_paused_nor_resumed(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.pause()
+    seat.transport.closed = True
+    seat.session.resume()
+    assert not seat.transport.reading
+
+
+def test_a_yielded_turn_is_one_turn_without_reading(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.yield_turn()
+    assert not seat.transport.reading
+    bench.loop.turn()
+    assert seat.transport.reading
+
+
+def test_a_publisher_waits_until_the_subscriber_it_feeds_has_drained(bench: Bench) -> None:
+    feeding, full = Seat(bench), Seat(bench)
+    bench.broker.credits.fill(full.session)
+    bench.broker.credits.fed.add(full.session)
+    feeding.session.read([b"x"], size=1)
+    assert feeding.transport.reading, "what others fed before is no business of it"
+    feeding.fed.add(full.session)
+    feeding.session.read([b"x"], size=1)
+    assert not feeding.transport.reading
+    bench.broker.credits.drain(full.session)
+    assert feeding.transport.reading
+
+
+def test_nobody_waits_for_a_peer_that_was_closed(bench: Bench) -> None:
+    feeding, full = Seat(bench), Seat(bench)
+    bench.broker.credits.fill(full.session)
+    feeding.fed.add(full.session)
+    feeding.session.read([b"x"], size=1)
+    full.session.stop("gone")
+    assert feeding.transport.reading
+
+
+def test_a_peer_that_lets_its_own_answers_wait_is_not_read_from(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.crowd()
+    assert not seat.transport.reading
+    bench.loop.advance(30)
+    assert not seat.transport.reading, "it has no other way to get them"
+    seat.session.relieve()
+    assert seat.transport.reading
+
+
+def test_a_session_that_stopped_yields_nothing(bench: Bench) -> None:
+    seat = Seat(bench)
+    seat.session.stop("gone")
+    seat.session.yield_turn()
+    assert seat.transport.reading
+
+
+def test_a_session_knows_its_address_and_its_transports_limits(bench: Bench) -> None:
+    seat = Seat(bench)
+    assert seat.session.address == "127.0.0.1:4711"
+    assert seat.transport.limits == (HIGH_WATER, LOW_WATER)
+    assert not seat.session.is_tls
+    gate: Gate[PlainSession] = Gate(bench.broker, config.Listen(), bench.loop.time)
+    nameless = PlainSession(gate, RecordingTransport(peername=None), encode_copies, lambda: 0)
+    assert nameless.address == "unknown"
+
+
+def test_a_read_that_fails_does_not_keep_others_waiting(bench: Bench) -> None:
+    """The loop ends that connection; the bus goes on."""
+    seat, other = Seat(bench), Seat(bench)
+    with pytest.raises(TypeError):
+        seat.session.read(None, size=1)  # type: ignore[arg-type]
+    other.session.write(b"x")
+    bench.loop.settle()
+    assert other.transport.writes == [b"x"]
