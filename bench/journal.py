@@ -32,11 +32,11 @@ from rich.table import Table
 from bench.machine import describe
 from raceway import config
 from raceway.journal import open_journal, wall_clock_us
-from raceway.journal.block import OpenBlock
 from raceway.journal.contract import Journal
-from raceway.journal.intake import Intake
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.journal.state import State
+from raceway.journal.write.block import OpenBlock
+from raceway.journal.write.intake import Intake
 from raceway.model.envelope import MB, PUBLISH, Batch
 
 ROWS, PAYLOAD = 900, 200

@@ -25,8 +25,8 @@ from rich.table import Table
 from bench import machine
 from raceway.config import Journal
 from raceway.journal import open_journal
-from raceway.journal.checksum import STRIPE, crc, maybe_mend
-from raceway.journal.sealer import Outcome
+from raceway.journal.integrity.checksum import STRIPE, crc, maybe_mend
+from raceway.journal.write.sealer import Outcome
 from raceway.model.envelope import MB, PUBLISH, Batch
 
 BATCH_ROWS = 1000
@@ -71,8 +71,8 @@ READ = (
     HIGHEST
     + """
 import sys, time
-from raceway.journal.reader import Reader
-import raceway.journal.sealed
+from raceway.journal.read.reader import Reader
+import raceway.journal.read.sealed
 reader = Reader(sys.argv[1])
 before, begin, rows = highest(), time.monotonic(), 0
 {work}
@@ -83,7 +83,7 @@ SEAL = (
     HIGHEST
     + """
 import sys
-from raceway.journal.seal import main
+from raceway.journal.write.seal import main
 before = highest()
 status = main(sys.argv[1:])
 print(highest() - before, file=sys.stderr)
@@ -100,7 +100,7 @@ while found := list(reader.read_topic("sensors.floor3", offset)):
 """
 BY_VERIFYING = """
 from pathlib import Path
-from raceway.journal.verify import verify
+from raceway.journal.integrity.verify import verify
 verdict = verify(Path(sys.argv[1]))
 rows = verdict.rows
 assert verdict.status != "lost", verdict

@@ -40,7 +40,7 @@ console = Console(width=None if sys.stdout.isatty() else 130)
 READER = """
 import re, sys, time
 from pathlib import Path
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 
 def peak():
     return int(re.search("VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) * 1024
@@ -157,7 +157,7 @@ def _fill_topics(folder: Path) -> None:
 def _seal(folder: Path) -> None:
     """Convert all segments except the active one to Parquet and remove their blocks, as the bus does."""
     for blocks in track(sorted(folder.glob("*.blocks"))[:-1], "sealing", console=console, transient=True):
-        command = [sys.executable, "-m", "raceway.journal.seal", str(folder), blocks.stem]
+        command = [sys.executable, "-m", "raceway.journal.write.seal", str(folder), blocks.stem]
         subprocess.run(command, check=True, capture_output=True)
         blocks.unlink()
 

@@ -5,7 +5,7 @@ python examples/read_journal.py [DATA_FOLDER]
 
 import sys
 
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 
 
 def main(folder: str) -> None:

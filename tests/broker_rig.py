@@ -9,7 +9,7 @@ from typing import Any
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal.contract import Journal
-from raceway.journal.journal import LocalJournal
+from raceway.journal.local import LocalJournal
 from raceway.model.intents import Subscribe
 from tests.doubles import FaultyJournal, ManualLoop, RecordingPeer
 from tests.journal_folder import UNSYNCED

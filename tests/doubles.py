@@ -17,8 +17,8 @@ from raceway.broker.peers import LivePeer, Peer, Pending
 from raceway.broker.runs import Run
 from raceway.errors import DiskFullError, RacewayError
 from raceway.journal.contract import Done
-from raceway.journal.intake import Status
 from raceway.journal.memory import MemoryJournal
+from raceway.journal.write.intake import Status
 from raceway.model.envelope import Batch
 from raceway.model.intents import Publish, Request, Respond, Subscribe, SubscriptionKind, Taken
 

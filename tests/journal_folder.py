@@ -8,13 +8,13 @@ from pathlib import Path
 from struct import pack
 from typing import Any
 
-from raceway.journal.catalogue import segment_path
-from raceway.journal.checksum import sums
-from raceway.journal.columns import lay_out, word_sum
 from raceway.journal.files import Files
 from raceway.journal.format import HAS_CONTROL_ROWS, Meta, encode_head
 from raceway.journal.identity import new_identity, write_identity
-from raceway.journal.mark import encode_mark
+from raceway.journal.integrity.checksum import sums
+from raceway.journal.read.catalogue import segment_path
+from raceway.journal.write.columns import lay_out, word_sum
+from raceway.journal.write.mark import encode_mark
 from raceway.model.envelope import TEXT_COLUMNS, Hop, encode_attributes, encode_hops
 from tests.journal_rows import Row
 

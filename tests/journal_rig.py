@@ -17,7 +17,7 @@ from raceway import config
 from raceway.errors import RacewayError
 from raceway.journal.contract import Journal
 from raceway.journal.files import Files
-from raceway.journal.journal import LocalJournal
+from raceway.journal.local import LocalJournal
 from raceway.journal.memory import MemoryJournal
 from raceway.model.envelope import MB, PUBLISH, Batch
 

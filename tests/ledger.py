@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from tests.mb_wire import DEADLINE_S, TcpPeer, compose, connect_socket
 from tests.wire.mb import frame
 

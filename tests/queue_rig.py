@@ -6,10 +6,10 @@ from typing import Any
 
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer, Responder
-from raceway.broker.pubsub import Copy, PubSubQueue
-from raceway.broker.queue_table import QueueResponder
-from raceway.broker.queues import Entry, Queue
-from raceway.broker.replies import Answer
+from raceway.broker.queues.pubsub import Copy, PubSubQueue
+from raceway.broker.queues.queue import Entry, Queue
+from raceway.broker.queues.table import QueueResponder
+from raceway.broker.requests.replies import Answer
 from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, REQUEST, RESPONSE, ZBUS, Batch

@@ -19,7 +19,7 @@ import uvloop
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.queues import batch_of
+from raceway.broker.queues.queue import batch_of
 from raceway.journal import wall_clock_us
 from raceway.model.envelope import Batch, Envelope
 from raceway.model.intents import Request, Respond, Subscribe, Taken

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from raceway import config
-from raceway.broker.consumers import Delivery
-from raceway.broker.subscription_table import Stream
+from raceway.broker.subscriptions.consumers import Delivery
+from raceway.broker.subscriptions.table import Stream
 from raceway.errors import RacewayError
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes
 from raceway.model.intents import Acknowledge, Publish, Request, Return, Send, Sent, Taken

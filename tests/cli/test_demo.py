@@ -20,7 +20,7 @@ from raceway.demo.mishaps import BAD_ANNOUNCEMENTS
 from raceway.demo.report import Report, differences
 from raceway.demo.story import MOVED, Size
 from raceway.demo.tally import ASKING, WIRES, Tally
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.opening import open_files
 from raceway.pipeline.query import open_tables

@@ -15,13 +15,13 @@ from typer.testing import CliRunner, Result
 from raceway.cli import journal as cli
 from raceway.cli.app import app
 from raceway.errors import LockedError, TrimmedError
-from raceway.journal.catalogue import segment_path
 from raceway.journal.files import Files
 from raceway.journal.format import SCHEMA
+from raceway.journal.integrity.verify import verify
 from raceway.journal.lock import FolderLock
-from raceway.journal.retention import remove_segment
-from raceway.journal.seal import seal_segment
-from raceway.journal.verify import verify
+from raceway.journal.read.catalogue import segment_path
+from raceway.journal.write.retention import remove_segment
+from raceway.journal.write.seal import seal_segment
 from tests.journal_folder import write_folder
 from tests.journal_rows import TOPICS, rows
 

@@ -17,7 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
-from raceway.broker import queues
+from raceway.broker.queues import queue as queues
 from tests.queue_rig import QueueBench, QueuePeer
 from tests.rounds import rounds
 

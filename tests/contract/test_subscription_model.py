@@ -17,7 +17,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_as_test
 
-from raceway.broker import keyed, recent
+from raceway.broker.delivery import recent
+from raceway.broker.subscriptions import keyed
 from raceway.model.subscriptions import FailurePolicy, SubscriptionType
 from tests.rounds import rounds
 from tests.subscribing import NAME, PLENTY, TOPIC, Member, RecordingSink, SubscribingBench

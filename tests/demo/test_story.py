@@ -15,7 +15,7 @@ from raceway.cli import bus
 from raceway.demo.mishaps import BAD_ANNOUNCEMENTS, Mishaps
 from raceway.demo.story import MOVED, Size, play
 from raceway.demo.tally import ASKING, NOBODY, WIRES, Advance, Tally
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from tests.rigs.server import running_server
 
 SIZE = Size(check_ins=12, bags=30, boardings=10, questions=12)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from raceway.client.sync import connect
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from tests.danube_tokens import ISSUER, SECRET, token
 from tests.http_door import call, get, post, raw
 from tests.rigs.server import Server, running_server, wait_until

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from tests.mb_wire import SUCCESS, Peer, PeerClosed, Transport, compose, connect, fresh_topic, new_id
 from tests.rigs.server import Server, running_server, wait_until
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from tests.mb_wire import SUCCESS, Peer, connect, fresh_topic
 from tests.mb_wire import new_id as new_uuid
 from tests.rigs.server import Server, running_server, wait_until

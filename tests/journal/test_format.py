@@ -5,10 +5,6 @@ from __future__ import annotations
 import pytest
 
 from raceway.errors import FormatVersionError
-from raceway.journal.block import Frame, OpenBlock, size_of
-from raceway.journal.blocks import check_version, maybe_read_block
-from raceway.journal.checksum import crc
-from raceway.journal.damage import DamageLog
 from raceway.journal.format import (
     PREFIX_SIZE,
     SCHEMA,
@@ -17,6 +13,10 @@ from raceway.journal.format import (
     maybe_parse_meta,
     maybe_parse_prefix,
 )
+from raceway.journal.integrity.checksum import crc
+from raceway.journal.integrity.damage import DamageLog
+from raceway.journal.read.blocks import check_version, maybe_read_block
+from raceway.journal.write.block import Frame, OpenBlock, size_of
 from raceway.model.envelope import COLUMNS, MB, PUBLISH, REQUEST, Batch, Envelope
 from tests.journal_rig import BytesSource, rows
 

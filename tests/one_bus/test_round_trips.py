@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway import config
-from raceway.broker.queues import batch_of as batch_of_rows
+from raceway.broker.queues.queue import batch_of as batch_of_rows
 from raceway.journal.memory import MemoryJournal
 from raceway.model.envelope import ZBUS, Batch, Envelope
 from raceway.model.intents import Publish, Request

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import pyarrow.compute as pc
 
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.model.envelope import MB, REQUEST, RESPONSE, Batch
 from tests.journal_rig import Rig, numbered
 

@@ -12,9 +12,9 @@ from pyspark.sql import SparkSession
 
 from raceway import config
 from raceway.errors import LockedError, PipelineError, RacewayError
-from raceway.journal.catalogue import segment_path
 from raceway.journal.identity import maybe_read_identity, new_identity, write_identity
 from raceway.journal.lock import FolderLock
+from raceway.journal.read.catalogue import segment_path
 from raceway.pipeline import progress, resetting
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.jobs import Job, Order, check_version

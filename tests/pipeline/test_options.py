@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from raceway.errors import ConfigError
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.pipeline.options import parse
 from tests.journal_folder import write_folder
 from tests.journal_rows import rows

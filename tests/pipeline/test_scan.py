@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.errors import MissingRowsError, TrimmedError
-from raceway.journal.catalogue import segment_path
-from raceway.journal.reader import Reader
+from raceway.journal.read.catalogue import segment_path
+from raceway.journal.read.reader import Reader
 from raceway.pipeline.scan import Gap, Selection, Span, first_at, gathered, read_span, within_bytes
 from raceway.wires.captures.columns import BRONZE
 from tests.journal_folder import write_folder

@@ -11,8 +11,8 @@ import pytest
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal.files import Files
-from raceway.journal.mark import write_trimmed
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
+from raceway.journal.write.mark import write_trimmed
 from raceway.model.schemas import SchemaVersion
 from raceway.pipeline.schema_book import SchemaBook
 from tests.doubles import ManualLoop

@@ -12,9 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import raceway.pipeline
-from raceway.journal.catalogue import segment_path
 from raceway.journal.files import Files
-from raceway.journal.mark import write_trimmed
+from raceway.journal.read.catalogue import segment_path
+from raceway.journal.write.mark import write_trimmed
 from raceway.pipeline.spark import said_by_us
 from tests.ledger import Ledger, Publisher, Sink
 from tests.pipeline.drivers import environment

@@ -12,8 +12,8 @@ import pytest
 
 from raceway.journal.files import Files
 from raceway.journal.identity import maybe_read_identity
-from raceway.journal.reader import Reader
-from raceway.journal.segment import BlockSegment
+from raceway.journal.read.reader import Reader
+from raceway.journal.read.segment import BlockSegment
 from raceway.model.envelope import MB, PUBLISH, Batch
 from tests.journal.faults import FaultyFiles
 from tests.journal_rig import Rig, column, quick_folder, rows

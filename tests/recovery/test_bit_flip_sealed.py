@@ -13,9 +13,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from raceway.journal.checksum import STRIPE
-from raceway.journal.sealed import SealedSegment
-from raceway.journal.staging import files_of, seal_batches
+from raceway.journal.integrity.checksum import STRIPE
+from raceway.journal.read.sealed import SealedSegment
+from raceway.journal.write.staging import files_of, seal_batches
 from tests.journal_folder import UNSYNCED
 from tests.journal_rows import TOPICS, batch, rows, table
 

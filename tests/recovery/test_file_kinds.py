@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import pytest
 
-from raceway.journal.seal import hold_rows, seal_segment
+from raceway.journal.write.seal import hold_rows, seal_segment
 from tests.journal.faults import FaultyFiles
 from tests.journal_rig import Rig, quick_folder
 from tests.rounds import rounds, seeded

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from raceway.errors import LockedError, ReadOnlyError
-from raceway.journal.inspect import survey
-from raceway.journal.verify import verify
+from raceway.journal.integrity.verify import verify
+from raceway.journal.query.inspect import survey
 from tests.http_door import get, post
 from tests.journal_rig import Rig
 from tests.mb_wire import TcpPeer, connect_socket

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from raceway.errors import FormatVersionError, LockedError
-from raceway.journal.checksum import crc
 from raceway.journal.files import Files
 from raceway.journal.format import VERSION
 from raceway.journal.identity import new_identity, write_identity
-from raceway.journal.mark import encode_mark
+from raceway.journal.integrity.checksum import crc
+from raceway.journal.write.mark import encode_mark
 from tests.journal.faults import FaultyFiles
 from tests.journal_rig import Rig, column, numbered, payloads, topic_payloads
 

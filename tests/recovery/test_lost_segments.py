@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from tests.http_door import event_stream, get, post
 from tests.rigs.server import Server, running_server, wait_until
 from tests.zbus_wire import dial_server

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from tests.node_peers import DIALECTS, NodePeers, node_peers
 from tests.ports import free_port_base
 from tests.rigs.server import Server, running_server, wait_until

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from raceway.errors import DiskFullError
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from tests.http_door import get, post
 from tests.journal.faults import FaultyFiles
 from tests.journal_rig import Rig

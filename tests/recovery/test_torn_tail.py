@@ -13,8 +13,8 @@ import pytest
 
 from raceway.journal.files import Files, FileSource
 from raceway.journal.format import PREFIX_SIZE
-from raceway.journal.mark import encode_mark
-from raceway.journal.scan import Found, walk
+from raceway.journal.integrity.scan import Found, walk
+from raceway.journal.write.mark import encode_mark
 from tests.journal.faults import FaultyFiles
 from tests.journal_rig import Rig, column, numbered, payloads, quick_folder, topic_payloads
 from tests.rounds import SOAKING

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from tests.recovery.test_kill import ROLLING
 from tests.rigs.server import Server, running_server, wait_until
 from tests.rounds import rounds, seeded

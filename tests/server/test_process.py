@@ -18,7 +18,7 @@ from raceway import config
 from raceway.cli.bus import maybe_running
 from raceway.errors import ConfigError, LockedError
 from raceway.journal import open_journal
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.server import process
 from raceway.server.process import Console, _announced, _repeat, _urls
 from tests.doubles import Bench

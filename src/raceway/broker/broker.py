@@ -14,20 +14,20 @@ import structlog
 
 from raceway import config
 from raceway.broker.bus import NO_SECURITY, Bus, Clock
-from raceway.broker.catch_up import CatchUps
 from raceway.broker.danube import Danube
 from raceway.broker.danube_admin import DanubeAdmin
-from raceway.broker.exchanges import Exchanges
-from raceway.broker.letters import Letters
+from raceway.broker.delivery.catch_up import CatchUps
 from raceway.broker.peers import LivePeer, Peer
 from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
-from raceway.broker.queue_table import QueueTable
+from raceway.broker.queues.table import QueueTable
+from raceway.broker.registry.schemas import Schemas
+from raceway.broker.requests.exchanges import Exchanges
 from raceway.broker.routing import patterns
-from raceway.broker.schemas import Schemas
-from raceway.broker.subscription_table import SubscriptionTable
+from raceway.broker.subscriptions.table import SubscriptionTable
 from raceway.broker.topic_records import TopicRecords
-from raceway.broker.undeliverable import Parking
+from raceway.broker.undelivered.dead_letters import Letters
+from raceway.broker.undelivered.undeliverable import Parking
 from raceway.errors import ForbiddenError, NoRouteError
 from raceway.journal.contract import Done as CommitDone
 from raceway.journal.contract import Journal

@@ -6,16 +6,16 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from raceway import config
-from raceway.broker.credits import Credits
+from raceway.broker.delivery.credits import Credits
+from raceway.broker.delivery.unfinished import InputBudget
 from raceway.broker.logs import LogWatch
 from raceway.broker.metrics import Meter
 from raceway.broker.peers import LivePeer, Peer, PeerTable
 from raceway.broker.readers import Readers
 from raceway.broker.routing import Routing
-from raceway.broker.security import Security
+from raceway.broker.security.security import Security
 from raceway.broker.topics import TopicTable
 from raceway.broker.tracing import Chains
-from raceway.broker.unfinished import InputBudget
 from raceway.errors import DrainingError
 from raceway.journal.contract import Done, Journal
 from raceway.model.buckets import Buckets

@@ -7,13 +7,13 @@ promise durability answer after the commit (`Bus.after_commit`).
 from __future__ import annotations
 
 from raceway.broker.bus import Bus
-from raceway.broker.consumers import Sink
-from raceway.broker.letters import Letters
 from raceway.broker.places import Place
 from raceway.broker.producers import Producers
-from raceway.broker.schemas import Schemas
-from raceway.broker.subscription_table import Stream, SubscriptionTable
+from raceway.broker.registry.schemas import Schemas
+from raceway.broker.subscriptions.consumers import Sink
+from raceway.broker.subscriptions.table import Stream, SubscriptionTable
 from raceway.broker.topic_records import TopicRecords
+from raceway.broker.undelivered.dead_letters import Letters
 from raceway.errors import RacewayError, UnknownTopicError
 from raceway.model.subscriptions import ConsumerRow, ConsumerWanted, ProducerRow, ProducerWanted
 

@@ -6,10 +6,10 @@ from typing import Literal
 
 from raceway.broker.bus import Bus
 from raceway.broker.producers import Producers
-from raceway.broker.queue_table import QueueTable
-from raceway.broker.schemas import Schemas
-from raceway.broker.subscription import Subscription
-from raceway.broker.subscription_table import SubscriptionTable, check_name
+from raceway.broker.queues.table import QueueTable
+from raceway.broker.registry.schemas import Schemas
+from raceway.broker.subscriptions.subscription import Subscription
+from raceway.broker.subscriptions.table import SubscriptionTable, check_name
 from raceway.broker.topic_records import MAX_PARTITIONS, TopicRecords, partition_of
 from raceway.broker.topics import Topic
 from raceway.errors import InUseError, InvalidValueError, TopicKindError, UnknownNamespaceError, UnknownTopicError

@@ -10,6 +10,7 @@ from raceway.broker.bus import Bus
 from raceway.broker.dedup import Deduplication
 from raceway.broker.peers import Peer
 from raceway.broker.rates import PublishLimits
+from raceway.broker.registry.schemas import SchemaDoor
 from raceway.broker.runs import (
     Refused,
     Run,
@@ -21,7 +22,6 @@ from raceway.broker.runs import (
     refused_rows,
     without,
 )
-from raceway.broker.schemas import SchemaDoor
 from raceway.broker.topic_records import TopicRecords
 from raceway.broker.tracing import mint_batch
 from raceway.errors import NoRouteError, RacewayError

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from raceway.broker.contracts import Contract
+from raceway.broker.registry.contracts import Contract
 from raceway.errors import BusyError, NameTakenError
 from raceway.model.topics import canonical_name, fold, refuse_reserved
 

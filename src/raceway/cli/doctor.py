@@ -158,7 +158,7 @@ def _figures(metrics: dict[str, float]) -> Iterator[Finding]:
 
 
 def _journal(folder: Path) -> Iterator[Finding]:
-    from raceway.journal.inspect import survey
+    from raceway.journal.query.inspect import survey
 
     if not any((folder / name).exists() for name in ("identity", "committed")) and not any(folder.glob("segment-*")):
         yield Finding("ok", "journal", "empty")

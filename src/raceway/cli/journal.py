@@ -23,9 +23,9 @@ from raceway.errors import FormatVersionError, JournalError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from raceway.journal.inspect import Survey
-    from raceway.journal.reader import Reader
-    from raceway.journal.verify import Verdict
+    from raceway.journal.integrity.verify import Verdict
+    from raceway.journal.query.inspect import Survey
+    from raceway.journal.read.reader import Reader
 
 # Default number of rows of a table on the screen; --limit changes it.
 TABLE_ROWS = 50
@@ -58,7 +58,7 @@ def info(
     as_json: options.Json = False,
 ) -> None:
     """Show the contents of a data folder: positions, segments, topics, snapshots, and damage that was found."""
-    from raceway.journal.inspect import survey
+    from raceway.journal.query.inspect import survey
 
     folder = bus.data_folder(data)
     _open(folder).close()
@@ -137,8 +137,8 @@ def verify(
     Ends with status 0 if all is well, 1 if damage was found but nothing is lost, 2 if rows are lost. Runs at low
     priority and can run beside a bus.
     """
-    from raceway.journal.verify import folder_size
-    from raceway.journal.verify import verify as verify_folder
+    from raceway.journal.integrity.verify import folder_size
+    from raceway.journal.integrity.verify import verify as verify_folder
 
     os.nice(19)
     folder = bus.data_folder(data)
@@ -202,7 +202,7 @@ def dump(
     as_json: options.Json = False,
 ) -> None:
     """Print rows or write them to a file: all, a range of positions, or those of one topic. Runs at low priority."""
-    from raceway.journal.inspect import select_rows
+    from raceway.journal.query.inspect import select_rows
 
     form = Format.JSON if as_json else form
     if form is Format.PARQUET and target is None:
@@ -239,7 +239,7 @@ def _write_rows(rows: Iterable[pa.RecordBatch], form: Format, target: Path | Non
     if form is Format.PARQUET:
         assert target is not None
         return _write_parquet(rows, target, reached)
-    from raceway.journal.inspect import document
+    from raceway.journal.query.inspect import document
 
     count = 0
     file = target.open("x", encoding="utf-8") if target is not None else None
@@ -314,7 +314,7 @@ def read(
     as_json: options.Json = False,
 ) -> None:
     """Show one row with its payload, by position or by topic and offset."""
-    from raceway.journal.inspect import document, row_at, row_of_topic
+    from raceway.journal.query.inspect import document, row_at, row_of_topic
 
     if (position is None) == (topic is None):
         fail("name a row: a position, or --topic NAME (and --offset NUMBER)", ExitCode.USAGE)
@@ -329,7 +329,7 @@ def read(
 
 
 def _print_row(row: dict[str, Any], full: bool) -> None:
-    from raceway.journal.inspect import document
+    from raceway.journal.query.inspect import document
 
     shown = document(row)
     payload = row["payload"] or b""
@@ -376,7 +376,7 @@ def _hex_lines(payload: bytes) -> list[str]:
 
 def _open(folder: Path) -> Reader:
     """Open the journal in the folder. Ends the command if there is none."""
-    from raceway.journal.reader import Reader
+    from raceway.journal.read.reader import Reader
 
     try:
         return Reader(folder)

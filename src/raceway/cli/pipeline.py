@@ -96,7 +96,7 @@ def run(
 
 
 def _check_journal(chosen: Chosen) -> None:
-    from raceway.journal.reader import Reader
+    from raceway.journal.read.reader import Reader
 
     try:
         Reader(chosen.folders.data).close()
@@ -189,7 +189,7 @@ def status(
 
 def _maybe_progress(chosen: Chosen) -> Progress | None:
     """The progress written by the last run, with the current end of the journal."""
-    from raceway.journal.reader import Reader
+    from raceway.journal.read.reader import Reader
     from raceway.pipeline.progress import maybe_read
 
     found = maybe_read(chosen.folders.progress)

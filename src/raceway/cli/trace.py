@@ -70,9 +70,9 @@ def maybe_in_files(
     folder: Path, wanted: str, topic: str | None = None, since_us: int | None = None, rows: int = USUAL_ROWS
 ) -> Trace | None:
     """Find the conversation of this id in the files of a data folder."""
-    from raceway.journal.inspect import next_offset
-    from raceway.journal.reader import Reader
-    from raceway.journal.traces import Search, maybe_trace
+    from raceway.journal.query.inspect import next_offset
+    from raceway.journal.query.traces import Search, maybe_trace
+    from raceway.journal.read.reader import Reader
 
     reader = Reader(folder)
     known = None if topic is None else (topic, next_offset(reader, topic))

@@ -28,6 +28,6 @@ def open_journal(settings: config.Journal, post: Post, clock: Callable[[], int] 
         from raceway.journal.memory import MemoryJournal
 
         return MemoryJournal(settings, post, clock)
-    from raceway.journal.journal import LocalJournal
+    from raceway.journal.local import LocalJournal
 
     return LocalJournal(settings, post, clock)

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from raceway.config import MIB
 from raceway.errors import RacewayError
-from raceway.journal.index import Index
+from raceway.journal.read.index import Index
 from raceway.journal.state import State
 from raceway.model.envelope import Batch
 

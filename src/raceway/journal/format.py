@@ -24,7 +24,7 @@ from typing import NamedTuple
 import msgspec
 import pyarrow as pa
 
-from raceway.journal.checksum import crc, maybe_mend
+from raceway.journal.integrity.checksum import crc, maybe_mend
 
 VERSION = 1
 MARKER_SIZE = 8

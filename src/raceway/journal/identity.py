@@ -14,9 +14,9 @@ from pathlib import Path
 import msgspec
 
 from raceway.errors import FormatVersionError
-from raceway.journal.checksum import crc
 from raceway.journal.files import Files, FileSource, maybe_read_file, write_file
 from raceway.journal.format import MARKER_SIZE, PREFIX_SIZE, VERSION, maybe_parse_prefix
+from raceway.journal.integrity.checksum import crc
 
 NAME = "identity"
 

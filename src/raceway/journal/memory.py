@@ -12,16 +12,16 @@ from pathlib import Path
 
 from raceway import config
 from raceway.errors import JournalError
-from raceway.journal.block import Frame, OpenBlock
-from raceway.journal.catalogue import Catalogue, segment_path
 from raceway.journal.contract import Health, Post
-from raceway.journal.damage import DamageLog
 from raceway.journal.format import MARKER_SIZE
-from raceway.journal.index import Index
-from raceway.journal.intake import Intake
-from raceway.journal.reading import CatalogueReading
-from raceway.journal.segment import BlockSegment
+from raceway.journal.integrity.damage import DamageLog
+from raceway.journal.read.catalogue import Catalogue, segment_path
+from raceway.journal.read.index import Index
+from raceway.journal.read.reading import CatalogueReading
+from raceway.journal.read.segment import BlockSegment
 from raceway.journal.state import State
+from raceway.journal.write.block import Frame, OpenBlock
+from raceway.journal.write.intake import Intake
 
 # Nothing is ever searched by it: memory does not lose prefixes.
 _MARKER = bytes(MARKER_SIZE)

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 from raceway.config import MIB
 from raceway.errors import JournalError
 from raceway.journal.format import SCHEMA
-from raceway.journal.index import Index
-from raceway.journal.stripes import PARQUET_MAGIC, CheckedFile
+from raceway.journal.integrity.stripes import PARQUET_MAGIC, CheckedFile
+from raceway.journal.read.index import Index
 
 # Arrow bytes of a row group. Reading one costs about three times as much for a moment (compressed, decompressed,
 # decoded), which keeps a reader that lags far behind well under 64 MiB.

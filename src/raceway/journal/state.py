@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from raceway.journal import checksum
+from raceway.journal.integrity import checksum
 
 VERSION = 1
 _encode = msgspec.json.Encoder().encode

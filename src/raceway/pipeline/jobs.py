@@ -28,7 +28,7 @@ from raceway.errors import PipelineError, RacewayError
 from raceway.journal.files import Files, maybe_read_file, write_file
 from raceway.journal.identity import maybe_read_identity
 from raceway.journal.lock import FolderLock
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.pipeline import checkpoint, compaction, progress, registry
 from raceway.pipeline.lake import Lake, Staged, maybe_positions, range_name
 from raceway.pipeline.notes import Note

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from raceway.errors import ConfigError
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.pipeline.scan import Selection, first_at
 
 EARLIEST, LATEST = "earliest", "latest"

@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Sequence
 
 from raceway.errors import ConfigError, PipelineError
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.pipeline import checkpoint, registry
 from raceway.pipeline.folders import Folders
 from raceway.pipeline.lake import Lake, maybe_positions

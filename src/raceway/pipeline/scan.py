@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from raceway.config import MIB
 from raceway.errors import MissingRowsError
 from raceway.journal.contract import Damage
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.model.topics import matches
 from raceway.wires.captures.columns import as_bronze, journal_columns
 

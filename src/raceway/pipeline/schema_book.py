@@ -18,10 +18,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway.errors import JournalError
-from raceway.journal.active import SNAPSHOT, snapshot_paths
 from raceway.journal.files import Files, maybe_read_file, write_file
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.journal.state import State, decode_row, maybe_decode_snapshot
+from raceway.journal.write.active import SNAPSHOT, snapshot_paths
 from raceway.model.envelope import CONTROL
 from raceway.model.schemas import SchemaVersion
 

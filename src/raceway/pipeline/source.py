@@ -45,7 +45,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from raceway.errors import ConfigError, JournalError, MissingRowsError, TrimmedError
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.pipeline.options import Options, parse
 from raceway.pipeline.scan import Gap, Selection, Span, first_at, missing, read_span, within_bytes
 from raceway.pipeline.staged import STAGED, write_staged

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from raceway.journal.reader import Reader
+from raceway.journal.read.reader import Reader
 from raceway.pipeline import registry
 from raceway.pipeline.jobs import lost_rows
 from raceway.pipeline.lake import Lake, ParquetLake, maybe_positions

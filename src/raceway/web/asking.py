@@ -29,8 +29,8 @@ from starlette.responses import Response
 
 from raceway.errors import BusyError, MalformedError
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Journal
-from raceway.journal.reader import Reader
-from raceway.journal.search import Rows
+from raceway.journal.query.search import Rows
+from raceway.journal.read.reader import Reader
 from raceway.model.envelope import encode_json
 
 Q = TypeVar("Q", bound=msgspec.Struct)

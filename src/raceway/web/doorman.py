@@ -13,8 +13,8 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
-from raceway.broker.security import Security
-from raceway.broker.tokens import is_signed
+from raceway.broker.security.security import Security
+from raceway.broker.security.tokens import is_signed
 from raceway.errors import ForbiddenError, RacewayError, UnauthenticatedError
 from raceway.model.envelope import HTTP
 from raceway.model.security import OWNER, Principal

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from raceway.broker.broker import Broker
 from raceway.errors import UnknownTableError
-from raceway.journal.flows import Flows, recent_flows
+from raceway.journal.query.flows import Flows, recent_flows
 from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered, read_query
 from raceway.web.graph_table import TABLE, flows_of_table, maybe_folder

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from raceway.journal.flows import Exchange, Flows
+from raceway.journal.query.flows import Exchange, Flows
 from raceway.web.pipeline import table_folders, table_parts
 
 TABLE = "gold.service_graph"

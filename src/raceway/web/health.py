@@ -11,7 +11,7 @@ from starlette.responses import Response
 from raceway.broker.broker import Broker
 from raceway.errors import JournalError
 from raceway.journal.contract import Health
-from raceway.journal.inspect import SegmentFacts, survey
+from raceway.journal.query.inspect import SegmentFacts, survey
 from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered
 from raceway.web.routing import LOOKUP, Route

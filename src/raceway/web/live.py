@@ -18,8 +18,8 @@ from starlette.responses import Response, StreamingResponse
 
 from raceway import __version__
 from raceway.broker.broker import Broker
-from raceway.broker.durable import DurableSubscription
-from raceway.broker.security import Security
+from raceway.broker.security.security import Security
+from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.errors import BusyError, ForbiddenError
 from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
 from raceway.web.answers import principal_of, refusing

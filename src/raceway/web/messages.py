@@ -18,7 +18,7 @@ from starlette.responses import Response
 
 from raceway.broker.broker import Broker
 from raceway.errors import MalformedError, TrimmedError, UnknownMessageError, UnknownTopicError
-from raceway.journal.search import LARGEST, Criteria, Rows, search
+from raceway.journal.query.search import LARGEST, Criteria, Rows, search
 from raceway.web.answers import refusing
 from raceway.web.asking import Desk, answered, read_query
 from raceway.web.doorman import Doorman

@@ -15,8 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
-from raceway.broker.pubsub import PubSubQueue
-from raceway.broker.queues import Queue
+from raceway.broker.queues.pubsub import PubSubQueue
+from raceway.broker.queues.queue import Queue
 from raceway.errors import MalformedError, QueueKindError
 from raceway.model.subscriptions import parse_start
 from raceway.web.answers import committed, number_of, principal_of, read_json, refusing, token_of

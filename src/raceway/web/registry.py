@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from raceway import __version__
 from raceway.broker.broker import Broker
-from raceway.broker.registry import CONTEXT, References
+from raceway.broker.registry.registry import CONTEXT, References
 from raceway.errors import RacewayError, SchemaInvalidError
 from raceway.model.schemas import Access as SubjectAccess
 from raceway.model.schemas import SchemaVersion

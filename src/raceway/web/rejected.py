@@ -17,9 +17,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
-from raceway.broker.redrive import KINDS, Redrive, UnknownRejectedError, facts_of
+from raceway.broker.undelivered.redrive import KINDS, Redrive, UnknownRejectedError, facts_of
 from raceway.errors import MalformedError
-from raceway.journal.inspect import document
+from raceway.journal.query.inspect import document
 from raceway.model.intents import Publish
 from raceway.model.security import Principal
 from raceway.web.answers import number_of, principal_of, read_json, refusing

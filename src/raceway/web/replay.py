@@ -18,8 +18,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
-from raceway.broker.durable import DurableSubscription
 from raceway.broker.places import count_requests
+from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.broker.topics import Topic
 from raceway.errors import InvalidValueError, MalformedError, TrimmedError
 from raceway.journal.contract import Journal

@@ -15,7 +15,7 @@ from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, UnknownTopicError
 from raceway.journal.contract import Journal
-from raceway.journal.inspect import document
+from raceway.journal.query.inspect import document
 from raceway.model.security import Principal
 from raceway.model.topics import canonical_name, parse_danube_topic
 from raceway.net.codec.cloudevents import event_of

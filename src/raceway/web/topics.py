@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from raceway.broker.broker import Broker
-from raceway.broker.queues import Queue
+from raceway.broker.queues.queue import Queue
 from raceway.broker.topics import Topic
 from raceway.errors import UnknownTopicError
 from raceway.model.subscriptions import SubscriptionStatus

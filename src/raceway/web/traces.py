@@ -14,8 +14,8 @@ from starlette.responses import Response
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.errors import UnknownError
-from raceway.journal.search import Rows
-from raceway.journal.traces import maybe_trace, search_of
+from raceway.journal.query.search import Rows
+from raceway.journal.query.traces import maybe_trace, search_of
 from raceway.model.security import Principal
 from raceway.model.traces import Trace
 from raceway.web.answers import number_of, principal_of, refusing

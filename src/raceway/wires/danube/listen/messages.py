@@ -13,8 +13,8 @@ from typing import Generic, NamedTuple, TypeVar
 
 from google.protobuf.message import DecodeError
 
-from raceway.broker.consumers import Delivery
-from raceway.broker.subscription_table import Stream
+from raceway.broker.subscriptions.consumers import Delivery
+from raceway.broker.subscriptions.table import Stream
 from raceway.errors import ForbiddenError, MalformedError, RacewayError, UnknownConsumerError
 from raceway.model.intents import Acknowledge, Return, Send, Sent, Taken
 from raceway.model.security import Principal

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.catch_up import CatchUp
+from raceway.broker.delivery.catch_up import CatchUp
 from raceway.broker.peers import Encoder, LivePeer, Pending
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic

@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.pubsub import PubSubQueue
-from raceway.broker.queue_table import QueueRecord
-from raceway.broker.queues import Queue
+from raceway.broker.queues.pubsub import PubSubQueue
+from raceway.broker.queues.queue import Queue
+from raceway.broker.queues.table import QueueRecord
 from raceway.errors import QueueKindError, RacewayError
 from raceway.model.security import OWNER, Permission, Principal
 from raceway.model.subscriptions import parse_start

@@ -18,12 +18,12 @@ from typing import Any, ClassVar, TypeVar
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Pending, Responder, no_copies
-from raceway.broker.pubsub import Copy, PubSubQueue
-from raceway.broker.queue_table import QueueResponder
-from raceway.broker.queues import Entry, Queue
-from raceway.broker.replies import Answer
+from raceway.broker.queues.pubsub import Copy, PubSubQueue
+from raceway.broker.queues.queue import Entry, Queue
+from raceway.broker.queues.table import QueueResponder
+from raceway.broker.requests.replies import Answer
 from raceway.broker.runs import stretches
-from raceway.broker.tokens import is_signed
+from raceway.broker.security.tokens import is_signed
 from raceway.broker.tracing import random_id
 from raceway.errors import (
     BusyError,

@@ -1,0 +1,309 @@
+"""All queues: creation, lookup, consumers, and their stored cursors.
+
+Kinds, by the bits of the mode: 2 is publish/subscribe, whatever bit 1 is; everything else is an ordinary queue. 4 is
+temporary: removed with the connection that created it. Mode, token and creator of a queue are stored in the journal's
+state and never change.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import hmac
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Protocol
+
+import msgspec
+
+from raceway.broker.bus import Bus
+from raceway.broker.delivery.catch_up import CatchUps
+from raceway.broker.delivery.gaps import tell_gap
+from raceway.broker.peers import Peer, Pending
+from raceway.broker.places import find_offset
+from raceway.broker.queues.pubsub import PubSubConsumer, PubSubQueue
+from raceway.broker.queues.queue import CURSORS, Consumer, Queue
+from raceway.broker.topics import Topic
+from raceway.broker.tracing import random_id
+from raceway.errors import (
+    ForbiddenError,
+    NameInvalidError,
+    QueueKindError,
+    TopicKindError,
+    UnavailableError,
+    UnknownQueueError,
+)
+from raceway.model.envelope import Batch
+from raceway.model.intents import SubscriptionKind
+from raceway.model.security import Principal
+from raceway.model.subscriptions import LAST, Start
+from raceway.model.topics import canonical_name
+
+QUEUES = "queues"
+PUBSUB, TEMPORARY = 2, 4
+
+
+class QueueConsumer(Consumer, PubSubConsumer, Protocol):
+    """A connection that consumes from queues of both kinds. `principal` is that of its last call."""
+
+    principal: Principal
+
+    def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
+        """Refuse the pending ticket: the consumer has lost its permission on this queue."""
+
+
+class QueueRecord(msgspec.Struct, frozen=True, gc=False):
+    """Stored properties of a queue. `token` is a digest; an open queue has none."""
+
+    mode: int
+    token: str = ""
+    maker: str = ""
+    made_ms: int = 0
+
+    @property
+    def is_pubsub(self) -> bool:
+        return bool(self.mode & PUBSUB)
+
+
+class QueueResponder:
+    """Represents a queue among the responders of its topic while it has consumers."""
+
+    reads_source: ClassVar[bool] = False
+    by_content: ClassVar[bool] = False
+
+    def __init__(self, queue: Queue) -> None:
+        self.id = random_id().decode()
+        self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
+        self.queue = queue
+
+    def spells(self, name: str) -> bool:
+        return True
+
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        self.queue.expect(request)
+
+    def members(self) -> Sequence[QueueResponder]:
+        return (self,)
+
+
+class QueueTable:
+    def __init__(self, bus: Bus, catch_ups: CatchUps) -> None:
+        self._bus, self._catch_ups = bus, catch_ups
+        self._records: dict[str, QueueRecord] = {}
+        self._queues: dict[str, Queue] = {}
+        self._pubsubs: dict[str, PubSubQueue] = {}
+        self._by_topic: dict[Topic, QueueResponder] = {}
+        self._temporary: dict[Peer, list[str]] = {}
+        self._gone: set[str] = set()
+        # Queues of each consumer, with the principal of its consume.
+        self._consuming: dict[QueueConsumer, dict[Queue | PubSubQueue, Principal]] = {}
+        self._moved: dict[Queue, None] = {}
+        for name, value in bus.journal.state.section(QUEUES).items():
+            self._join(bus.topics.own(name), msgspec.convert(value, QueueRecord))
+
+    # ---- queues ------------------------------------------------------------------------------------------------------
+
+    def create(self, peer: Peer | None, maker: str, name: str, mode: int, token: str, start: Start = LAST) -> None:
+        """Create a queue that starts at `start`; a no-op if one of the same kind exists. A temporary queue is removed
+        with its peer and starts at the end.
+
+        Raises QueueKindError, TopicKindError, UnavailableError, errors of names.
+        """
+        if canonical_name(name) != name:  # names are looked up exactly, so it would not be found
+            raise NameInvalidError(name, "not in Unicode normal form C")
+        topic = self._bus.topics.spelled(
+            name.encode(), folds_case=False, maker=peer.network if peer is not None else ""
+        )
+        known = self._records.get(_called(topic))
+        if known is not None:
+            if known.is_pubsub != bool(mode & PUBSUB):
+                raise QueueKindError(name)
+            return
+        if topic.partitions and not mode & PUBSUB:  # a queue has one cursor; each partition may have a queue
+            raise TopicKindError(name, topic.partitions[0].name)
+        record = QueueRecord(mode, _digest(token), maker, self._bus.clock_us() // 1000)
+        if mode & TEMPORARY and peer is not None:
+            self._temporary.setdefault(peer, []).append(_called(topic))
+        else:
+            self._bus.journal.check_writable()
+            self._bus.set_state(QUEUES, topic.name, msgspec.to_builtins(record))
+            if not record.is_pubsub:  # in the same commit: later rows of this turn belong to the queue
+                self._keep_cursor(topic.name, find_offset(self._bus.journal, topic.name, start))
+        self._join(topic, record)
+
+    def find(self, name: str, token: str | None) -> QueueRecord:
+        """Return a queue's record. Raises UnknownQueueError, or ForbiddenError if the token is wrong.
+
+        A token of None skips the check: the caller is authenticated and its permissions are checked elsewhere.
+        """
+        record = self._records.get(name)
+        if record is None:
+            raise UnknownQueueError(name)
+        if record.token and token is not None and not hmac.compare_digest(record.token, _digest(token)):
+            raise ForbiddenError("the token", f"use the queue {name}")
+        return record
+
+    def exists(self, name: str) -> bool:
+        return name in self._records
+
+    def is_gone(self, name: str) -> bool:
+        """Return whether this was a temporary queue that has been removed."""
+        return name in self._gone
+
+    def drop(self, name: str) -> None:
+        """Remove a queue. Its topic and rows stay."""
+        if self._records.pop(name).mode & TEMPORARY:
+            self._gone.add(name)
+        pubsub, queue = self._pubsubs.pop(name, None), self._queues.pop(name, None)
+        if pubsub is not None:
+            self._bus.routing.remove(pubsub)
+        if queue is not None:
+            self._bus.routing.remove(self._by_topic.pop(queue.topic))
+            self._bus.readers.remove(queue.topic, queue)
+
+    def move(self, name: str, offset: int) -> None:
+        """Set the cursor of a queue. Raises QueueKindError, UnavailableError."""
+        queue = self._queues.get(name)
+        if queue is None:
+            raise QueueKindError(name)
+        queue.move(offset)
+        self._keep_cursor(queue.topic.name, queue.cursor)
+
+    def __iter__(self) -> Iterator[tuple[str, QueueRecord, Queue | PubSubQueue]]:
+        for name, record in self._records.items():
+            yield name, record, self._pubsubs[name] if record.is_pubsub else self._queues[name]
+
+    def _join(self, topic: Topic, record: QueueRecord) -> None:
+        name = _called(topic)
+        self._records[name] = record
+        self._gone.discard(name)
+        if record.is_pubsub:
+            self._pubsubs[name] = PubSubQueue(topic, self._bus, self._catch_ups)
+            return
+        end = self._bus.journal.offsets(topic.name)[1]
+        kept = self._maybe_kept_cursor(topic.name)
+        queue = Queue(
+            topic, end if kept is None else min(kept, end), end, self._bus.journal, self._note_move, self._note_gap
+        )
+        self._queues[name] = queue
+        self._by_topic[topic] = QueueResponder(queue)
+        self._bus.readers.add(topic, queue)
+
+    # ---- consumers ---------------------------------------------------------------------------------------------------
+
+    def arm(self, consumer: QueueConsumer, name: str, ticket: bytes, topics: tuple[str, ...], window: int) -> None:
+        """Ask for messages of a queue, which must exist. Raises ForbiddenError; TooLargeError for too many topics."""
+        queue = self._pubsubs.get(name) or self._queues[name]
+        self._bus.security.check(consumer.principal, "Consume", queue.topic.name)
+        if isinstance(queue, PubSubQueue):
+            queue.check_topics(consumer, topics)
+        self._consuming.setdefault(consumer, {})[queue] = consumer.principal
+        if not queue.consumers:
+            self._subscribe(queue)
+        if isinstance(queue, PubSubQueue):
+            queue.arm(consumer, ticket, topics, window)
+        else:
+            queue.arm(consumer, ticket, window)
+
+    def pump(self, consumer: QueueConsumer) -> None:
+        """Deliver buffered copies to a connection that has room again."""
+        for queue in list(self._consuming.get(consumer, ())):
+            if isinstance(queue, PubSubQueue):
+                queue.pump(consumer)
+
+    def subscribes(self, consumer: QueueConsumer) -> bool:
+        """Return whether it consumes from any publish/subscribe queue."""
+        return any(isinstance(queue, PubSubQueue) for queue in self._consuming.get(consumer, ()))
+
+    def is_behind(self, consumer: QueueConsumer) -> bool:
+        """Return whether one of its publish/subscribe queues is catching up from the journal."""
+        queues = self._consuming.get(consumer, ())
+        return any(isinstance(queue, PubSubQueue) and queue.is_behind(consumer) for queue in queues)
+
+    def leave(self, consumer: QueueConsumer, peer: Peer) -> None:
+        """Remove a closed connection and its temporary queues. Messages it did not take return to their queues."""
+        for queue in self._consuming.pop(consumer, ()):
+            queue.leave(consumer)
+            if not queue.consumers:
+                self._unsubscribe(queue)
+        for name in self._temporary.pop(peer, ()):
+            self.drop(name)
+
+    def end_forbidden(self) -> None:
+        """Stop delivering to consumers without permission. Messages already handed out stay with them."""
+        for consumer, queues in self._consuming.items():
+            for queue, principal in queues.items():
+                allowed = self._bus.security.allows(principal, "Consume", queue.topic.name)
+                if not allowed and consumer in queue.consumers:
+                    self._dismiss(consumer, queue, ForbiddenError(str(principal), f"Consume on {queue.topic.name}"))
+
+    def _dismiss(self, consumer: QueueConsumer, queue: Queue | PubSubQueue, error: ForbiddenError) -> None:
+        ticket = queue.dismiss(consumer)
+        if not queue.consumers:
+            self._unsubscribe(queue)
+        if ticket:
+            consumer.dismiss(_called(queue.topic), ticket, error)
+
+    def _subscribe(self, queue: Queue | PubSubQueue) -> None:
+        """Add the queue to the routes when its first consumer joins."""
+        if isinstance(queue, PubSubQueue):
+            self._bus.routing.subscribe(queue, "publish", _called(queue.topic), 0)
+        else:
+            self._bus.routing.subscribe(self._by_topic[queue.topic], "request", _called(queue.topic), 0)
+
+    def _unsubscribe(self, queue: Queue | PubSubQueue) -> None:
+        """Remove the queue from the routes when its last consumer leaves. A dropped queue is removed already."""
+        if isinstance(queue, PubSubQueue):
+            self._bus.routing.remove(queue)
+        elif self._queues.get(_called(queue.topic)) is queue:
+            self._bus.routing.remove(self._by_topic[queue.topic])
+
+    # ---- rows --------------------------------------------------------------------------------------------------------
+
+    def maybe_responder(self, topic: Topic) -> QueueResponder | None:
+        """Return the queue in which a request may wait, also without consumers."""
+        return self._by_topic.get(topic)
+
+    def _note_gap(self, queue: Queue, first: int, following: int) -> None:
+        tell_gap(self._bus.meter.counts, queue.topic.name, "queue", first, following)
+
+    def _note_move(self, queue: Queue) -> None:
+        if not self._moved:
+            self._bus.turn.owe(self)
+        self._moved[queue] = None
+
+    def pause(self) -> None:
+        """Stop delivering, for the shutdown."""
+        for queue in self._queues.values():
+            queue.paused = True
+
+    def flush(self) -> None:
+        """Store the cursors that moved in this turn. Errors of an unwritable journal are ignored."""
+        moved, self._moved = self._moved, {}
+        for queue in moved:
+            queue.pump()
+            name = _called(queue.topic)
+            if self._queues.get(name) is queue and not self._records[name].mode & TEMPORARY:
+                with contextlib.suppress(UnavailableError):
+                    self._keep_cursor(queue.topic.name, queue.cursor)
+
+    def _keep_cursor(self, name: str, cursor: int) -> None:
+        if self._maybe_kept_cursor(name) != cursor:
+            self._bus.set_state(CURSORS, _cursor_key(name), {"topic": name, "offset": cursor})
+
+    def _maybe_kept_cursor(self, name: str) -> int | None:
+        kept = self._bus.journal.state.get(CURSORS, _cursor_key(name))
+        return None if kept is None else kept["offset"]
+
+
+def _called(topic: Topic) -> str:
+    """Return the queue's name: the topic's name on zbus."""
+    return topic.spoken.decode()
+
+
+def _cursor_key(name: str) -> str:
+    return f"queue:{name}"
+
+
+def _digest(token: str) -> str:
+    """Return the digest under which a token is stored and compared; "" for an open queue."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).hexdigest() if token else ""

@@ -1,0 +1,442 @@
+"""Requests and their answers: to exactly one responder, and back to exactly one requester.
+
+A request is forwarded under a masked id and waits in the correlation table. Its answer is stored under the request's
+topic, with the request's id and position (`answers`) and the hop: requester, responder, times.
+
+Both are sent before their rows are committed, so on an idle bus they are sent first and appended afterwards, while the
+other side works. Whether the journal is writable is checked before.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from raceway.broker.bus import Bus
+from raceway.broker.peers import Peer, Pending, Responder
+from raceway.broker.queues.table import QueueResponder, QueueTable
+from raceway.broker.registry.schemas import SchemaDoor
+from raceway.broker.requests.correlation import Correlation
+from raceway.broker.requests.refusals import evicted_rows, unserved_rows
+from raceway.broker.requests.replies import Answer, Replies
+from raceway.broker.runs import Refused, Span, keep_named, name_rows
+from raceway.broker.topics import Topic
+from raceway.broker.tracing import answer_hop, random_id
+from raceway.errors import (
+    BusyError,
+    NoRouteError,
+    RacewayError,
+    RequestTimeoutError,
+    UnavailableError,
+    UnknownQueueError,
+    UnmatchedAnswerError,
+)
+from raceway.journal.contract import Done
+from raceway.model.envelope import LATE, RESPONSE, Batch, agreed
+from raceway.model.intents import AskAll, Asked, Reply, Request, Respond, Taken
+
+
+class Opened(NamedTuple):
+    """A request with a responder: its row, its entry in the correlation table, and its timeout in milliseconds."""
+
+    row: int
+    request: Pending
+    timeout_ms: int | None
+
+
+# Row of an answer, its request, and `late` or `duplicate` if the request was closed already.
+Matched = tuple[int, Pending, bytes | None]
+
+
+class _Facts:
+    """Columns of a batch of requests that are needed per row, taken once."""
+
+    __slots__ = ("message_ids", "reply_tos", "roots", "time_us", "timeouts_ms", "versions")
+
+    def __init__(self, batch: Batch) -> None:
+        column = batch.column
+        self.message_ids, self.timeouts_ms, self.versions = (
+            column("message_id"),
+            column("timeout_ms"),
+            column("version"),
+        )
+        self.roots, self.reply_tos = column("correlation_id"), column("reply_to")
+        self.time_us: int = batch.time_us  # type: ignore[assignment]  # one value
+
+
+class Exchanges:
+    def __init__(self, bus: Bus, queues: QueueTable, schema_door: SchemaDoor) -> None:
+        self._bus = bus
+        self._queues = queues
+        self._schema_door = schema_door
+        self.replies = Replies()
+        # Requests that were just evicted, with the wires of their requesters.
+        self._evicted: list[tuple[bytes, Pending]] = []
+        self.correlation = Correlation(
+            bus.settings.max_outstanding, self._fail, lambda: bus.loop.time() * 1000, bus.loop.call_later
+        )
+
+    # ---- requests ----------------------------------------------------------------------------------------------------
+
+    def request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
+        self._bus.check_open()
+        try:
+            return self._request(peer, intent, done)
+        finally:  # counted last: no peer waits for it
+            self._bus.count("request", peer, intent.batch)
+
+    def _request(self, peer: Peer, intent: Request, done: Done | None) -> Taken:
+        bus, batch = self._bus, intent.batch
+        spans, refused = name_rows(batch, bus.topics, peer.folds_case, peer.network)
+        spans = bus.security.admit(peer.principal, "Produce", spans, refused)
+        spans = self._schema_door.admit(peer, batch, spans, refused)
+        chosen: list[Responder | None] = []
+        for span in spans:
+            responders = self._responders(span.topic, intent)
+            count = span.stop - span.start
+            if not responders:
+                refused.append((span.start, span.stop, NoRouteError(span.sent.decode())))
+                bus.meter.counts["router.request.error"] += count
+            chosen += _choose(responders, count)
+        batch, spans = keep_named(batch, spans, peer.wire)
+        if batch.count:
+            askers: Sequence[Peer] = intent.askers or (peer,) * batch.count
+            batch.producer = peer.producer if intent.askers is None else [asker.producer for asker in askers]
+            bus.chains.unmask_parents(batch)
+            masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]
+            batch.forwarded_id = _without_queued(masked, chosen) if intent.waits else masked
+            bus.journal.check_writable()
+            opened = list(self._open(askers, batch, spans, chosen, masked))
+            _name_deadlines(batch, opened)
+            self._forward(opened, batch)
+            first = self._keep(batch, spans, opened, done)
+            if len(opened) < batch.count:
+                rows = [row for row, responder in enumerate(chosen) if responder is None]
+                bus.append(unserved_rows(batch, rows, first), None)
+        return Taken(tuple(refused))
+
+    def ask_all(self, peer: Peer, intent: AskAll, done: Done | None) -> Asked:
+        """Send a request to several responders. Raises NoRouteError without responders, after it was stored."""
+        bus, batch = self._bus, intent.batch
+        bus.admit("request", peer, batch)
+        spans, refused = name_rows(batch, bus.topics, peer.folds_case, peer.network)
+        spans = bus.security.admit(peer.principal, "Produce", spans, refused)
+        spans = self._schema_door.admit(peer, batch, spans, refused)
+        if refused:
+            raise refused[0][2]
+        topic = spans[0].topic
+        found = [one for responder in self._all_responders(topic, intent) for one in responder.members()]
+        asked = list(dict.fromkeys(found))[: intent.limit]
+        batch, spans = keep_named(batch, spans, peer.wire)
+        batch.producer = peer.producer
+        bus.chains.unmask_parents(batch)
+        bus.journal.check_writable()
+        batch.time_us = self._now_us()
+        facts = _Facts(batch)
+        opened = [self._opened(peer, facts, spans[0], 0, responder, random_id()) for responder in asked]
+        _name_deadlines(batch, opened)
+        self._forward(opened, batch)
+        first = self._keep(batch, spans, opened, done)
+        if not asked:
+            bus.append(unserved_rows(batch, [0], first), None)
+            bus.meter.counts["router.request.error"] += 1
+            raise NoRouteError(spans[0].sent.decode())
+        return Asked(len(asked))
+
+    def _responders(self, topic: Topic, intent: Request) -> tuple[Responder, ...]:
+        """Return the responders of highest priority; failing those, a queue without consumers."""
+        if intent.responder is not None:
+            return (intent.responder,)
+        route = self._bus.routing.route(topic)
+        responders = route.by_name if intent.by_name else route.responders
+        if not responders and intent.waits and (queue := self._queues.maybe_responder(topic)) is not None:
+            return (queue,)
+        return responders
+
+    def _all_responders(self, topic: Topic, intent: AskAll) -> Iterable[Responder]:
+        if intent.responder is not None:
+            return (intent.responder,)
+        found = self._bus.routing.all_responders(topic.name)
+        return [responder for responder in found if not (intent.by_name and responder.by_content)]
+
+    def _open(
+        self,
+        askers: Sequence[Peer],
+        batch: Batch,
+        spans: list[Span],
+        chosen: list[Responder | None],
+        masked: list[bytes | None],
+    ) -> Iterator[Opened]:
+        """Yield the requests that have a responder. They have no journal position yet."""
+        batch.time_us = self._now_us()
+        facts = _Facts(batch)
+        for span in spans:
+            for row in range(span.start, span.stop):
+                responder, masked_id = chosen[row], masked[row]
+                if responder is not None and masked_id is not None:
+                    yield self._opened(askers[row], facts, span, row, responder, masked_id)
+
+    def _opened(
+        self, peer: Peer, facts: _Facts, span: Span, row: int, responder: Responder, masked_id: bytes
+    ) -> Opened:
+        message_id, timeout_ms = facts.message_ids[row], facts.timeouts_ms[row]
+        if timeout_ms is None:
+            timeout_ms = peer.timeout_ms(responder, self._bus.settings.request_timeout_ms)
+        request = Pending(
+            peer, responder, span.topic, span.sent, facts.versions[row], message_id, masked_id,
+            facts.roots[row] or message_id, facts.time_us, facts.reply_tos[row],
+        )  # fmt: skip
+        return Opened(row, request, timeout_ms)
+
+    def _forward(self, opened: list[Opened], batch: Batch) -> None:
+        """Forward requests to peers immediately. Queues deliver after the commit."""
+        for row, request, _ in opened:
+            self._bus.chains.remember(request.forwarded_id, request.message_id, request.correlation_id)
+            responder = request.responder
+            if not isinstance(responder, QueueResponder):
+                if not responder.reads_source:
+                    batch.complete()
+                responder.forward(request, batch, row)
+                request.handed_us = max(self._bus.clock_us(), request.accepted_us)
+        self._bus.turn.hasten()
+
+    def _keep(self, batch: Batch, spans: list[Span], opened: list[Opened], done: Done | None) -> int:
+        """Append the requests and start their deadlines. Return the position of the first row."""
+        bus, settle = self._bus, partial(self._settle, opened, done)
+        told = bus.readers.watch(batch, spans, settle)
+        # A queue delivers after the commit, so the commit is awaited.
+        first = bus.append(batch, told, awaited=done is not None or told is not settle)
+        offsets = batch.offset
+        for row, request, _ in opened:
+            request.sequence, request.offset = first + row, offsets[row]  # type: ignore[index]  # just given
+            if isinstance(request.responder, QueueResponder):
+                request.responder.forward(request, batch, row)
+        self.correlation.add([(request, timeout_ms) for _, request, timeout_ms in opened])
+        if self._evicted:
+            evicted, self._evicted = self._evicted, []
+            bus.append(evicted_rows(evicted), None)
+        return first
+
+    def _now_us(self) -> int:
+        """Return the current time, never before the journal's: the times of a hop must not go back."""
+        return max(self._bus.clock_us(), self._bus.journal.state.time_us)
+
+    # ---- answers -----------------------------------------------------------------------------------------------------
+
+    def respond(self, peer: Peer, intent: Respond, done: Done | None) -> Taken:
+        """Pass answers to their requesters. Late and duplicate ones are stored and refused, unknown ones refused."""
+        try:
+            return self._respond(peer, intent, done)
+        finally:
+            self._bus.count("response", peer, intent.batch)
+
+    def _respond(self, peer: Peer, intent: Respond, done: Done | None) -> Taken:
+        bus, batch = self._bus, intent.batch
+        refused: Refused = []
+        rows: list[Matched] = []
+        for row, message_id in enumerate(batch.column("message_id")):
+            request, verdict = self._match(peer, batch, row, message_id)
+            if request is not None:
+                rows.append((row, request, verdict))
+            if request is None or verdict is not None:
+                refused.append((row, row + 1, UnmatchedAnswerError(message_id and message_id.decode())))
+                bus.meter.counts[f"bus.answer.{(verdict or b'unknown').decode()}"] += 1
+        answered = [(row, request) for row, request, verdict in rows if verdict is None]
+        if rows:
+            self._finish(peer, batch, rows, answered, done, intent.refusal)
+        return Taken(tuple(refused))
+
+    def reply(self, peer: Peer, intent: Reply, done: Done | None) -> Taken:
+        """Pass on an answer addressed to a reply queue.
+
+        Late and duplicate answers are stored; they are refused if there is no reply queue to keep them in. Raises
+        UnknownQueueError if there is neither a request nor a reply queue.
+        """
+        batch, reply_to, message_id = intent.batch, intent.reply_to, intent.batch.item("message_id", 0)
+        self._bus.admit("response", peer, batch)
+        request = self.replies.maybe_take(reply_to, message_id)
+        if request is not None:
+            answered = [(0, request)]
+            self.correlation.take(request.responder, request.forwarded_id)
+            self._finish(peer, batch, [(0, request, None)], answered, done)
+            return Taken()
+        return self._keep_unawaited(peer, reply_to, batch, done)
+
+    def _keep_unawaited(self, peer: Peer, reply_to: bytes, batch: Batch, done: Done | None) -> Taken:
+        message_id, unknown = batch.item("message_id", 0), UnknownQueueError(reply_to.decode("utf-8", "replace"))
+        box = self.replies.maybe_box(reply_to)
+        request = None if self._queues.exists(unknown.name) else self.replies.maybe_ended(reply_to, message_id)
+        if request is None and box is None:
+            raise unknown
+        if request is not None:
+            verdict = self._verdict(request)
+            self._bus.append(self._answer_rows(peer, batch, [(0, request, verdict)]), done if box is not None else None)
+        else:
+            self._bus.meter.counts["bus.answer.unknown"] += 1
+            if done is not None:
+                self._bus.journal.after_commit(done)
+        if box is None:
+            return Taken(((0, 1, unknown),))
+        box.put(Answer(message_id, batch))
+        return Taken()
+
+    def _verdict(self, request: Pending) -> bytes:
+        """Return what a further answer to a finished request is, `late` or `duplicate`, and count it."""
+        verdict = self.correlation.maybe_verdict(request) or LATE
+        self._bus.meter.counts[f"bus.answer.{verdict.decode()}"] += 1
+        return verdict
+
+    def _hand_back(self, batch: Batch, answered: list[tuple[int, Pending]], refusal: RacewayError | None) -> None:
+        if batch.error is not None:
+            failures = [batch.item("error", row) for row, _ in answered]
+            self._bus.meter.counts["router.response.error"] += len(failures) - failures.count(None)
+        for row, request in answered:
+            if not request.requester.open:
+                continue
+            if not request.requester.reads_source:
+                batch.complete()
+            if refusal is None:
+                request.requester.answer(request, batch, row)
+            else:
+                request.requester.fail(request, refusal)
+
+    def _match(
+        self, peer: Peer, batch: Batch, row: int, message_id: bytes | None
+    ) -> tuple[Pending | None, bytes | None]:
+        """Return the request of an answer, by its id or by its parent; and `late` or `duplicate` if it was closed."""
+        if message_id is not None and (request := self.correlation.take(peer, message_id)) is not None:
+            return request, None
+        parent_id = batch.item("parent_id", row)
+        if parent_id is not None and (request := self.correlation.take(peer, parent_id)) is not None:
+            return request, None
+        names = [name for name in (message_id, parent_id) if name is not None]
+        for name in names:
+            if (finished := self.correlation.finished(peer, name)) is not None:
+                return finished
+        return None, None
+
+    def _finish(
+        self,
+        peer: Peer,
+        batch: Batch,
+        rows: list[Matched],
+        answered: list[tuple[int, Pending]],
+        done: Done | None,
+        refusal: RacewayError | None = None,
+    ) -> None:
+        """Pass on and store answers. If the journal is not writable, requesters and responder get the error."""
+        try:
+            self._bus.journal.check_writable()
+        except UnavailableError as error:
+            for _, request in answered:
+                self._fail(request, error)
+            raise
+        self._hand_back(batch, answered, refusal)
+        self._bus.turn.hasten()
+        self._bus.append(self._answer_rows(peer, batch, rows), done)
+        for _, request in answered:
+            request.release()
+
+    def _answer_rows(self, peer: Peer, batch: Batch, rows: list[Matched]) -> Batch:
+        batch.complete()
+        if len(rows) < batch.count:
+            batch = batch.keep([row for row, _, _ in rows])
+        requests = [request for _, request, _ in rows]
+        verdicts = [verdict for _, _, verdict in rows]
+        ids = [request.message_id for request in requests]
+        return Batch(
+            len(rows),
+            wire=peer.wire,
+            kind=RESPONSE,
+            producer=batch.producer or peer.producer,
+            topic=agreed([request.topic.encoded for request in requests]),
+            version=batch.version,
+            message_id=ids,
+            parent_id=ids,
+            correlation_id=[request.correlation_id for request in requests],
+            answers=[request.sequence for request in requests],
+            hops=self._hops(peer, batch, requests),
+            error=[verdict or batch.item("error", row) for row, verdict in enumerate(verdicts)]
+            if any(verdicts)
+            else batch.error,
+            encoding=batch.encoding,
+            attributes=batch.attributes,
+            payload=batch.payload,
+        )
+
+    def _hops(self, peer: Peer, batch: Batch, requests: list[Pending]) -> list[bytes]:
+        """Return the hops of each answer, made here if the responder sent none."""
+        told: list[bytes | None] = batch.hops if type(batch.hops) is list else [batch.hops] * batch.count  # type: ignore[list-item]
+        if None not in told:
+            return told  # type: ignore[return-value]
+        now = self._now_us()
+        return [
+            hops or answer_hop(r.sid, peer.sid, r.message_id, (r.accepted_us, r.handed_us, max(now, r.handed_us)))
+            for hops, r in zip(told, requests, strict=True)
+        ]
+
+    def _fail(self, request: Pending, error: RacewayError) -> None:
+        """End a request without an answer: deadline, eviction, or a journal that is not writable."""
+        reason = "timeout" if isinstance(error, RequestTimeoutError) else "dropped"
+        self._bus.meter.counts[f"router.request.{reason}"] += 1
+        self._forget(request)
+        if isinstance(error, BusyError) and request.sequence is not None:
+            self._evicted.append((request.requester.wire, request))
+        if request.requester.open:
+            request.requester.fail(request, error)
+        request.release()
+
+    def _forget(self, request: Pending) -> None:
+        """Remove a finished request from reply queues and queues."""
+        self.replies.forget(request)
+        if isinstance(request.responder, QueueResponder):
+            request.responder.queue.withdraw(request)
+
+    def leave(self, peer: Peer) -> None:
+        """Remove the reply queues and open requests without deadline of a peer that has disconnected."""
+        self.replies.close_boxes(peer)
+        for request in self.correlation.abandon(peer):
+            self._forget(request)
+
+    def _settle(self, opened: list[Opened], done: Done | None, error: RacewayError | None) -> None:
+        """Handle the commit of requests. After a failure their positions belong to other rows, so answers must not
+        name them.
+
+        Peers have received their requests already; queues will not, so theirs fail.
+        """
+        if error is not None:
+            for _, request, _ in opened:
+                request.sequence = None
+                if request.open and isinstance(request.responder, QueueResponder):
+                    self.correlation.take(request.responder, request.forwarded_id)
+                    self._fail(request, error)
+        if done is not None:
+            done(error)
+
+
+def _choose(responders: tuple[Responder, ...], count: int) -> list[Responder | None]:
+    """Choose a random responder for each request; None if there are none."""
+    if len(responders) > 1:
+        return random.choices(responders, k=count)  # noqa: S311 - a choice, not a secret
+    return [responders[0] if responders else None] * count
+
+
+def _name_deadlines(batch: Batch, opened: list[Opened]) -> None:
+    """Write the effective timeout into each row, for readers that do not know the settings of this bus.
+
+    A row without a responder or without a deadline keeps the timeout of its sender.
+    """
+    timeouts_ms = list(batch.column("timeout_ms"))
+    for row, _, timeout_ms in opened:
+        timeouts_ms[row] = timeout_ms
+    batch.timeout_ms = agreed(timeouts_ms)
+
+
+def _without_queued(masked: list[bytes | None], chosen: list[Responder | None]) -> list[bytes | None]:
+    """Return the masked ids without those of requests in queues, which are delivered under their own id."""
+    return [
+        None if isinstance(responder, QueueResponder) else masked_id
+        for masked_id, responder in zip(masked, chosen, strict=True)
+    ]

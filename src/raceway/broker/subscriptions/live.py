@@ -1,0 +1,210 @@
+"""Live subscriptions: publishes that arrive while a consumer is connected, delivered at most once.
+
+There are no acknowledgements, and no cursor without consumers. While no stream has room the subscription is *behind*:
+it remembers the next offset and continues from the rows in memory or from the journal when there is room. Publishers
+wait for one that is far behind, as for any full subscriber (`credits.py`). In key-shared subscriptions each consumer
+has its own pending offsets, so that one that does not read delays no other. Messages published while no consumer is
+connected are not delivered later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import ClassVar
+
+from raceway.broker.delivery.recent import Piece
+from raceway.broker.subscriptions.consumers import Consumer
+from raceway.broker.subscriptions.keyed import key_of
+from raceway.broker.subscriptions.keys import KeyRing
+from raceway.broker.subscriptions.subscription import Feed, Handout, Host, Subscription, maybe_oversize, message_size
+from raceway.model.envelope import PUBLISH, Batch
+from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
+
+# Pending offsets of one key-shared consumer; further messages are dropped and counted.
+MAX_OFFSETS = 100_000
+
+
+class LiveSubscription(Subscription):
+    reliable: ClassVar[bool] = False
+    _ring: KeyRing[Consumer] | None = None
+    # The first offset that was not delivered; None at the end of the topic.
+    _next: int | None = None
+    _behind_bytes = _given_bytes = 0
+    _is_detached = False
+
+    def __init__(self, feed: Feed, name: str, kind: SubscriptionType, host: Host, release_ms: float) -> None:
+        super().__init__(feed, name, kind, host, release_ms)
+        # Pending offsets by consumer, if key-shared.
+        self._offsets: dict[Consumer, deque[int]] = {}
+
+    def grown(self, piece: Piece | None) -> None:
+        if piece is None or self.paused:
+            return
+        if self._next is None:
+            self._give(piece, 0, self.rooms())
+        if self._next is not None or self._offsets:
+            self._behind_bytes += piece.size
+            self._look()
+
+    def _give(self, piece: Piece, begin: int, rooms: dict[Consumer, int]) -> None:
+        """Deliver rows from `begin` on until there is no room; then the subscription is behind."""
+        batch, before = piece.batch, self.delivered
+        handout = Handout(self.topic, self.encoded)
+        self._next = None
+        for row in range(begin, min(batch.count, self.feed.end - piece.first)):
+            if batch.item("kind", row) == PUBLISH and not self._hand_out(handout, piece, row, rooms):
+                self._next = piece.first + row
+                break
+        handout.send()
+        self._host.counts["bus.delivered"] += self.delivered - before
+
+    def _hand_out(self, handout: Handout, piece: Piece, row: int, rooms: dict[Consumer, int]) -> bool:
+        if self._ring is not None:
+            self._hand_by_key(handout, piece, row, rooms, self._ring)
+            return True
+        if not rooms:
+            return False
+        self._hand_to(self.next_in_turn(rooms), handout, piece.batch, row, rooms)
+        return True
+
+    def _hand_by_key(
+        self, handout: Handout, piece: Piece, row: int, rooms: dict[Consumer, int], ring: KeyRing[Consumer]
+    ) -> None:
+        owner = ring.maybe_owner(key_of(piece.batch, row))
+        if owner is None:
+            self._drop()
+        elif owner in rooms and owner not in self._offsets:
+            self._hand_to(owner, handout, piece.batch, row, rooms)
+        elif len(offsets := self._offsets.setdefault(owner, deque())) < MAX_OFFSETS:
+            offsets.append(piece.first + row)
+        else:
+            self._drop()
+
+    def _hand_to(
+        self, consumer: Consumer, handout: Handout, batch: Batch, row: int, rooms: dict[Consumer, int]
+    ) -> None:
+        assert consumer.sink is not None
+        size, largest = message_size(batch, row), consumer.sink.largest
+        oversize = maybe_oversize(batch, row, size, largest)
+        if oversize is not None:
+            self.undeliverable += 1
+            self._host.letters.note_undeliverable(self.topic, self.name, batch, row, oversize, largest)
+            return
+        handout.add(consumer, batch, row)
+        self.delivered += 1
+        self._given_bytes += size
+        rooms[consumer] -= size
+        if rooms[consumer] <= 0:
+            del rooms[consumer]
+
+    def _drop(self) -> None:
+        self.dropped += 1
+        self._host.counts["bus.live_dropped"] += 1
+
+    # ---- behind ------------------------------------------------------------------------------------------------------
+
+    def pump(self) -> None:
+        """Deliver one piece of what is pending; schedule the next, so that others get their turn."""
+        if self.paused or (self._next is None and not self._offsets):
+            return
+        rooms = self.rooms()
+        if not rooms:
+            return
+        if self._next is not None:
+            self._pump_next(self._next, rooms)
+        more = self._pump_offsets(rooms)
+        if self._next is None and not self._offsets:
+            self._caught_up()
+        elif more or (self._next is not None and rooms):
+            self._host.pump_later(self)
+
+    def _pump_next(self, offset: int, rooms: dict[Consumer, int]) -> None:
+        piece = self._host.recent.find(self.topic, offset)
+        if piece is None:
+            self._next = self._host.recent.first_from(self.topic, offset + 1, self.feed.end)
+            self._note_gap(self._next - offset)
+        else:
+            self._give(piece, offset - piece.first, rooms)
+            if self._next is None:
+                self._next = piece.stop
+        if self._next >= self.feed.end:
+            self._next = None
+
+    def _pump_offsets(self, rooms: dict[Consumer, int]) -> bool:
+        """Deliver pending offsets to consumers with room. Return whether one of them still has room and offsets."""
+        handout, before = Handout(self.topic, self.encoded), self.delivered
+        for consumer, offsets in list(self._offsets.items()):
+            piece: Piece | None = None
+            while offsets and consumer in rooms:
+                offset = offsets.popleft()
+                if piece is None or not piece.first <= offset < piece.stop:
+                    piece = self._host.recent.find(self.topic, offset)
+                if piece is None:
+                    self._note_gap(1)
+                else:
+                    self._hand_to(consumer, handout, piece.batch, offset - piece.first, rooms)
+            if not offsets:
+                del self._offsets[consumer]
+        handout.send()
+        self._host.counts["bus.delivered"] += self.delivered - before
+        return any(consumer in rooms for consumer in self._offsets)
+
+    def _note_gap(self, rows: int) -> None:
+        self._host.counts["bus.gaps"] += 1
+        self._host.counts["bus.subscription_skipped"] += rows
+
+    def _caught_up(self) -> None:
+        self._behind_bytes = 0
+        self._host.credits.drain_on(self.topic, self)
+        if self._is_detached:
+            self._is_detached = False
+            self._host.counts["bus.rejoined"] += 1
+            self._host.credits.behind.discard(self)
+
+    def _look(self) -> None:
+        """Make publishers wait if the subscription is far behind and not detached."""
+        if not self._is_detached and self._behind_bytes > self._host.behind_bytes:
+            self._host.credits.fill_on(self.topic, self)
+
+    # ---- backpressure ------------------------------------------------------------------------------------------------
+
+    def taken(self) -> int:
+        return self._given_bytes
+
+    def detach(self) -> bool:
+        """Stop publishers from waiting for it. It reads from the journal already."""
+        if not self._is_detached:
+            self._is_detached = True
+            self._host.counts["bus.detached"] += 1
+            self._host.credits.behind.add(self)
+        return True
+
+    # ---- subscription ------------------------------------------------------------------------------------------------
+
+    def regrouped(self) -> None:
+        if self.kind == "key_shared":
+            self._ring = KeyRing(self.consumers.active)
+        for consumer in [each for each in self._offsets if each not in self.consumers.active]:
+            del self._offsets[consumer]  # its pending messages are lost with it
+        if not self.consumers.active:
+            self._next = None
+            self._caught_up()
+
+    def give_back(self, consumer: Consumer) -> None:
+        """Do nothing: live messages are not delivered again."""
+
+    def rewind(self, offset: int) -> None:
+        """Go back to this offset: later rows could not be stored."""
+        if self._next is not None:
+            self._next = min(self._next, offset)
+
+    def tick(self) -> None:
+        self.settle()
+
+    def status(self) -> SubscriptionStatus:
+        return SubscriptionStatus(
+            self.topic.name, self.name, self.kind, self.reliable,
+            consumers=tuple(consumer.name for consumer in self.consumers),
+            active=tuple(consumer.name for consumer in self.consumers.active),
+            delivered=self.delivered, dropped=self.dropped, undeliverable=self.undeliverable,
+        )  # fmt: skip

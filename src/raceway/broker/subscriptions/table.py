@@ -1,0 +1,495 @@
+"""All subscriptions and their consumers: creation, lookup, restore, timers, stored cursors.
+
+Subscriptions, consumers and cursors are stored in the journal's state. A consumer's id survives a restart: common
+clients reopen their stream under the old id without subscribing again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from collections.abc import Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from raceway import config
+from raceway.broker.bus import Bus
+from raceway.broker.delivery.recent import RecentRows
+from raceway.broker.peers import Peer
+from raceway.broker.places import Place, count_requests, find_place
+from raceway.broker.queues.queue import CURSORS
+from raceway.broker.runs import Refused
+from raceway.broker.subscriptions.absences import Absences
+from raceway.broker.subscriptions.consumers import Consumer, ConsumerRecord, Sink
+from raceway.broker.subscriptions.durable import DurableSubscription
+from raceway.broker.subscriptions.feeds import TopicFeed
+from raceway.broker.subscriptions.keyed import KeySharedSubscription
+from raceway.broker.subscriptions.live import LiveSubscription
+from raceway.broker.subscriptions.settings import Given, SubscriptionSettings, checked
+from raceway.broker.subscriptions.subscription import Subscription
+from raceway.broker.topic_records import TopicRecords
+from raceway.broker.topics import Topic
+from raceway.broker.undelivered.dead_letters import Letters
+from raceway.errors import (
+    InvalidValueError,
+    LimitError,
+    MismatchError,
+    RacewayError,
+    UnavailableError,
+    UnknownConsumerError,
+    UnknownSubscriptionError,
+    UnknownTopicError,
+)
+from raceway.journal.contract import Done
+from raceway.model.intents import Acknowledge, Return, Taken
+from raceway.model.subscriptions import LAST, ConsumerRow, ConsumerWanted, FailurePolicy, SubscriptionType
+from raceway.net.timers import Alarms
+
+SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
+MAX_NAME, MAX_FILTERS = 255, 100
+REMOVED = "the subscription was removed"
+
+
+class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """Stored subscription. `policy` and `max_unacked` are from earlier releases; see `subscription_settings`."""
+
+    topic: str
+    name: str
+    type: SubscriptionType
+    reliable: bool
+    policy: FailurePolicy | None = None
+    max_unacked: int | None = None
+
+
+class Stream:
+    """An open stream of a consumer."""
+
+    def __init__(self, subscription: Subscription, consumer: Consumer, sink: Sink) -> None:
+        self._subscription, self._consumer, self._sink = subscription, consumer, sink
+
+    def resume(self) -> None:
+        """Continue delivering: the sink has room again."""
+        if self._consumer.sink is self._sink:
+            self._subscription.pump()
+
+    def close(self, *, lost: bool = False) -> None:
+        """Detach from the subscription. Idempotent. `lost`: the connection broke."""
+        self._subscription.close_stream(self._consumer, self._sink, lost=lost)
+
+
+class SubscriptionTable:
+    """The table of subscriptions: their `Host`."""
+
+    def __init__(self, bus: Bus, records: TopicRecords, letters: Letters, settings: config.Subscriptions) -> None:
+        self._bus, self._records, self._settings = bus, records, settings
+        self.letters = letters
+        self.recent = RecentRows(bus.journal, settings.recent_bytes)
+        self.counts = bus.meter.counts
+        self.settings = SubscriptionSettings(bus, settings)
+        self.credits, self.behind_bytes = bus.credits, settings.behind_bytes
+        self._alarms: Alarms[Subscription] = Alarms(self._ring, self.now_ms, bus.loop.call_later)
+        self._absences = Absences(settings, self.now_ms, bus.loop.call_later, self._forget, self.remove)
+        self._kept: dict[Subscription, SubscriptionRecord] = {}
+        self._feeds: dict[Topic, TopicFeed] = {}
+        self._by_consumer: dict[int, tuple[Subscription, Consumer]] = {}
+        self._moved: dict[Subscription, None] = {}
+        self._dones: list[Done] = []
+        self._numbers = 0
+        self._paused = False
+        self._restore()
+
+    # ---- subscriptions -----------------------------------------------------------------------------------------------
+
+    def find(self, topic: str, name: str) -> Subscription:
+        """Return a subscription. Raises UnknownTopicError, UnknownSubscriptionError."""
+        known = self._records.maybe_topic(topic)
+        if known is None:
+            raise UnknownTopicError(topic)
+        feed = self._feeds.get(known)
+        subscription = None if feed is None else feed.subscriptions.get(name)
+        if subscription is None:
+            raise UnknownSubscriptionError(name)
+        return subscription
+
+    def of_topic(self, topic: Topic) -> dict[str, Subscription]:
+        feed = self._feeds.get(topic)
+        return {} if feed is None else feed.subscriptions
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def make(self, wanted: ConsumerWanted, place: Place | None = None) -> bool:
+        """Create a subscription without consumers. Return False if it exists. Raises UnknownTopicError, LimitError,
+        InvalidValueError, UnavailableError."""
+        topic = self._records.maybe_topic(wanted.topic)
+        if topic is None:
+            raise UnknownTopicError(wanted.topic)
+        check_name("subscription", wanted.subscription)
+        if wanted.subscription in self.of_topic(topic):
+            return False
+        self._bus.journal.check_writable()
+        self._check_room(topic, None)
+        self._make(topic, wanted, place)
+        return True
+
+    def subscribe(self, wanted: ConsumerWanted, place: Place | None = None) -> ConsumerRow:
+        """Attach a consumer, and create the subscription if it is new, at `wanted.start` or at the end.
+
+        Known consumers may return while the disk is full. Raises UnknownTopicError, ForbiddenError, MismatchError,
+        LimitError, InvalidValueError.
+        """
+        topic = self._records.maybe_topic(wanted.topic)
+        if topic is None:
+            raise UnknownTopicError(wanted.topic)
+        _check_names(wanted)
+        subscription = self.of_topic(topic).get(wanted.subscription)
+        now_ms = self.now_ms()
+        if subscription is None:
+            self._bus.journal.check_writable()
+            self._check_room(topic, None)
+            subscription = self._make(topic, wanted, place)
+        elif subscription.kind != wanted.type:
+            if subscription.consumers.any_attached(now_ms):
+                raise MismatchError(f"subscription {wanted.subscription!r}", subscription.kind, wanted.type)
+            subscription = self._change_type(subscription, wanted.type)
+        subscription.consumers.admit(wanted.name, now_ms)
+        consumer = self._attach(subscription, wanted)
+        return ConsumerRow(consumer.id, consumer.name)
+
+    def _attach(self, subscription: Subscription, wanted: ConsumerWanted) -> Consumer:
+        """Reuse a consumer of this name without a stream; otherwise create one, in the seat of the live one, if any."""
+        consumers = subscription.consumers
+        live = consumers.maybe_newest(wanted.name, live=True)
+        known = consumers.maybe_newest(wanted.name, live=False)
+        if known is None:
+            self._bus.journal.check_writable()
+            self._check_room(subscription.topic, subscription)
+        self._numbers += 1
+        consumer_id = self._free_id() if known is None else known.id
+        record = ConsumerRecord(
+            subscription.topic.name, subscription.name, wanted.name, self._numbers,
+            self._numbers if live is None else live.seat, wanted.filters, wanted.in_flight,
+        )  # fmt: skip
+        self._bus.set_state(CONSUMERS, str(consumer_id), msgspec.to_builtins(record))
+        consumer = self._expect(consumer_id, record)
+        self._join(subscription, consumer)
+        return consumer
+
+    def _check_room(self, topic: Topic, subscription: Subscription | None) -> None:
+        """Check the limits for one more subscription of the topic, or one more consumer. Raises LimitError."""
+        policies, now_ms = self._records.policies(topic), self.now_ms()
+        subscriptions = self.of_topic(topic).values()
+        if subscription is None:
+            _check_limit(f"subscriptions of {topic.name!r}", len(subscriptions), policies.max_subscriptions_per_topic)
+            return
+        attached = {
+            each: sum(each.consumers.is_attached(consumer, now_ms) for consumer in each.consumers)
+            for each in subscriptions
+        }
+        _check_limit(
+            f"consumers of subscription {subscription.name!r}", attached[subscription],
+            policies.max_consumers_per_subscription,
+        )  # fmt: skip
+        _check_limit(f"consumers of {topic.name!r}", sum(attached.values()), policies.max_consumers_per_topic)
+
+    def _free_id(self) -> int:
+        while True:
+            found = secrets.randbits(63)
+            if found and found not in self._by_consumer:
+                return found
+
+    def _expect(self, consumer_id: int, record: ConsumerRecord) -> Consumer:
+        """Create a consumer whose stream is expected soon."""
+        consumer = Consumer.restored(consumer_id, record, self.now_ms())
+        consumer.expected_ms = self.now_ms() + self._settings.arrival_s * 1000
+        return consumer
+
+    def _join(self, subscription: Subscription, consumer: Consumer) -> None:
+        subscription.consumers.add(consumer)
+        subscription.joined()
+        self._by_consumer[consumer.id] = (subscription, consumer)
+        self.note_absence(subscription)
+
+    def _make(self, topic: Topic, wanted: ConsumerWanted, place: Place | None) -> Subscription:
+        record = SubscriptionRecord(
+            topic.name, wanted.subscription, wanted.type, self._records.reliable(topic) is not False
+        )
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        feed = self._feed(topic)
+        subscription = self._build(feed, record, self._beginning(feed, wanted, place))
+        self._keep_cursor(subscription)
+        return subscription
+
+    def _beginning(self, feed: TopicFeed, wanted: ConsumerWanted, place: Place | None) -> dict[str, int]:
+        """Return the start position. The end includes uncommitted rows: they were published before."""
+        journal, topic = self._bus.journal, feed.topic.name
+        if wanted.start == LAST:
+            return {"offset": journal.offsets(topic)[1]}
+        found = place or find_place(journal, topic, wanted.start)
+        later = count_requests(journal, topic, found.end, feed.end)
+        return {"offset": found.offset, "requests": feed.requests - found.requests - later}
+
+    def _feed(self, topic: Topic) -> TopicFeed:
+        feed = self._feeds.get(topic)
+        if feed is None:
+            requests = self._bus.journal.state.get(REQUESTS, topic.name) or 0
+            end = self._bus.journal.offsets(topic.name)[1]
+            feed = self._feeds[topic] = TopicFeed(topic, end, requests, self.recent, self._note_requests)
+            self._bus.readers.add(topic, feed)
+        return feed
+
+    def _build(self, feed: TopicFeed, record: SubscriptionRecord, kept: Mapping[str, Any]) -> Subscription:
+        """Build a subscription of its type with its stored progress, and register it."""
+        release_ms = self._settings.exclusive_release_s * 1000
+        common = (feed, record.name, record.type, self, release_ms)
+        subscription: Subscription
+        if not record.reliable:
+            subscription = LiveSubscription(*common)
+        else:
+            durable = partial(KeySharedSubscription, unwanted_ms=self._settings.unwanted_key_s * 1000)
+            make = durable if record.type == "key_shared" else DurableSubscription
+            place = (record.topic, record.name)
+            subscription = make(
+                *common, kept=kept, policy=self.settings.policy(*place), max_unacked=self.settings.max_unacked(*place),
+                in_flight=self.settings.maybe_in_flight(*place), first_in_flight=self.settings.first_in_flight(*place),
+            )  # fmt: skip
+        subscription.paused = self._paused
+        feed.subscriptions[record.name] = subscription
+        self._kept[subscription] = record
+        return subscription
+
+    def _change_type(self, old: Subscription, kind: SubscriptionType) -> Subscription:
+        """Change the type of a subscription without consumers. Unacknowledged messages are delivered again."""
+        record = msgspec.structs.replace(self._kept[old], type=kind)
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), msgspec.to_builtins(record))
+        del self._kept[old]
+        self._absences.dismiss(old)
+        feed = self._feeds[old.topic]
+        subscription = self._build(feed, record, old.progress() if isinstance(old, DurableSubscription) else {})
+        self._moved.pop(old, None)
+        for consumer in old.consumers:
+            self._join(subscription, consumer)
+        return subscription
+
+    # ---- changing and removing ---------------------------------------------------------------------------------------
+
+    def apply_settings(self, topic: str, name: str) -> None:
+        """Apply changed settings to the subscription, if it exists."""
+        known = self._records.maybe_topic(topic)
+        subscription = None if known is None else self.of_topic(known).get(name)
+        if isinstance(subscription, DurableSubscription):
+            subscription.set_policy(self.settings.policy(topic, name))
+            subscription.set_window(
+                self.settings.max_unacked(topic, name),
+                self.settings.first_in_flight(topic, name),
+                self.settings.maybe_in_flight(topic, name),
+            )
+
+    def move(self, subscription: DurableSubscription, offset: int, requests: int) -> None:
+        """Continue at this offset; `requests` is the number of requests before it. Raises UnavailableError."""
+        subscription.move(offset, requests)
+        self._keep_cursor(subscription)
+        self.pump_later(subscription)
+
+    def remove(self, subscription: Subscription) -> None:
+        """Remove a subscription and its consumers, and end their streams."""
+        for consumer in list(subscription.consumers):
+            self._forget(subscription, consumer)
+        record = self._kept.pop(subscription)
+        self._absences.dismiss(subscription)
+        self._moved.pop(subscription, None)
+        self._bus.set_state(SUBSCRIPTIONS, _key(record.topic, record.name), None)
+        self._bus.set_state(CURSORS, _cursor_key(record.topic, record.name), None)
+        self.settings.forget(record.topic, record.name)
+        feed = self._feeds[subscription.topic]
+        del feed.subscriptions[subscription.name]
+        if not feed.subscriptions:
+            del self._feeds[subscription.topic]
+            self._bus.readers.remove(subscription.topic, feed)
+            self._bus.set_state(REQUESTS, subscription.topic.name, None)
+            self.recent.forget(subscription.topic)
+
+    def remove_topic(self, topic: Topic) -> None:
+        for subscription in list(self.of_topic(topic).values()):
+            self.remove(subscription)
+        self.settings.forget_topic(topic.name)
+
+    def _forget(self, subscription: Subscription, consumer: Consumer) -> None:
+        subscription.consumers.remove(consumer)
+        del self._by_consumer[consumer.id]
+        self._bus.set_state(CONSUMERS, str(consumer.id), None)
+        sink, consumer.sink = consumer.sink, None
+        if sink is not None:
+            sink.end(UnknownConsumerError(str(consumer.id)))
+
+    # ---- streams and acknowledgements --------------------------------------------------------------------------------
+
+    def open_stream(self, consumer_id: int, sink: Sink) -> Stream:
+        """Open a stream of a consumer. Raises UnknownConsumerError."""
+        subscription, consumer = self.consumer(consumer_id)
+        subscription.open_stream(consumer, sink)
+        return Stream(subscription, consumer, sink)
+
+    def consumer(self, consumer_id: int) -> tuple[Subscription, Consumer]:
+        """Return a consumer and its subscription. Raises UnknownConsumerError."""
+        found = self._by_consumer.get(consumer_id)
+        if found is None:
+            raise UnknownConsumerError(str(consumer_id))
+        return found
+
+    def acknowledge(self, peer: Peer, intent: Acknowledge, done: Done | None) -> Taken:
+        """Acknowledge messages. `done` is called after the commit of the moved cursors."""
+        refused: Refused = []
+        touched: dict[DurableSubscription, None] = {}
+        for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
+            if isinstance(subscription, DurableSubscription):
+                subscription.acknowledge(intent.offsets[row])
+                touched[subscription] = None
+        return self._settle(touched, refused, done)
+
+    def refuse(self, peer: Peer, intent: Return, done: Done | None) -> Taken:
+        refused: Refused = []
+        touched: dict[DurableSubscription, None] = {}
+        for row, subscription in self._each(intent.topics, intent.subscriptions, refused):
+            if isinstance(subscription, DurableSubscription):
+                subscription.refuse(intent.offsets[row], intent.delays_ms[row] or 0, intent.reasons[row] or "")
+                touched[subscription] = None
+        return self._settle(touched, refused, done)
+
+    def _each(self, topics: list[str], names: list[str], refused: Refused) -> Iterator[tuple[int, Subscription]]:
+        found: dict[tuple[str, str], Subscription | RacewayError] = {}
+        for row, key in enumerate(zip(topics, names, strict=True)):
+            subscription = found.get(key)
+            if subscription is None:
+                try:
+                    subscription = self.find(*key)
+                except RacewayError as error:
+                    subscription = error
+                found[key] = subscription
+            if isinstance(subscription, RacewayError):
+                refused.append((row, row + 1, subscription))
+            else:
+                yield row, subscription
+
+    def _settle(self, touched: dict[DurableSubscription, None], refused: Refused, done: Done | None) -> Taken:
+        for subscription in touched:
+            subscription.pump()
+        if done is not None:
+            if not self._moved and not self._dones:
+                self._bus.turn.owe(self)
+            self._dones.append(done)
+        return Taken(tuple(refused))
+
+    # ---- host --------------------------------------------------------------------------------------------------------
+
+    def now_ms(self) -> float:
+        return self._bus.loop.time() * 1000
+
+    def wake(self, subscription: Subscription, at_ms: float) -> None:
+        self._alarms.set(subscription, at_ms)
+
+    def note_absence(self, subscription: Subscription) -> None:
+        self._absences.note(subscription)
+
+    def note_move(self, subscription: Subscription) -> None:
+        if not self._moved and not self._dones:
+            self._bus.turn.owe(self)
+        self._moved[subscription] = None
+
+    def pump_later(self, subscription: Subscription) -> None:
+        self._bus.turn.call_soon(subscription.pump)
+
+    def dispatch_rate(self, topic: Topic) -> int:
+        return self._records.policies(topic).max_subscription_dispatch_rate or 0
+
+    def pause(self) -> None:
+        """Stop delivering, for the shutdown."""
+        self._paused = True
+        for subscription in self:
+            subscription.paused = True
+
+    def flush(self) -> None:
+        """Store the cursors that moved in this turn, then notify the callers that wait for it."""
+        moved, self._moved = self._moved, {}
+        dones, self._dones = self._dones, []
+        refusal: UnavailableError | None = None
+        for subscription in moved:
+            if subscription in self._kept:
+                try:
+                    self._keep_cursor(subscription)
+                except UnavailableError as error:
+                    refusal = error
+        for done in dones:
+            self._bus.after_commit(partial(_told, done, refusal), patient=True)
+
+    def _keep_cursor(self, subscription: Subscription) -> None:
+        if not isinstance(subscription, DurableSubscription):
+            return
+        topic = subscription.topic.name
+        key = _cursor_key(topic, subscription.name)
+        value = subscription.progress()
+        if self._bus.journal.state.get(CURSORS, key) != value:
+            self._bus.set_state(CURSORS, key, value)
+
+    def _note_requests(self, feed: TopicFeed) -> None:
+        with contextlib.suppress(UnavailableError):
+            self._bus.set_state(REQUESTS, feed.topic.name, feed.requests)
+
+    def _ring(self, subscription: Subscription) -> None:
+        if subscription in self._kept:
+            subscription.tick()
+
+    # ---- after a restart ---------------------------------------------------------------------------------------------
+
+    def _restore(self) -> None:
+        state = self._bus.journal.state
+        by_name: dict[tuple[str, str], Subscription] = {}
+        for value in list(state.section(SUBSCRIPTIONS).values()):
+            record = msgspec.convert(value, SubscriptionRecord)
+            self.settings.adopt(record.topic, record.name, Given(record.policy, record.max_unacked))
+            feed = self._feed(self._bus.topics.own(record.topic))
+            kept = state.get(CURSORS, _cursor_key(record.topic, record.name)) or {"offset": feed.end}
+            subscription = self._build(feed, record, {**kept, "offset": min(kept["offset"], feed.end)})
+            by_name[record.topic, record.name] = subscription
+        for consumer_id, value in list(state.section(CONSUMERS).items()):
+            joined = msgspec.convert(value, ConsumerRecord)
+            self._numbers = max(self._numbers, joined.number)
+            self._join(by_name[joined.topic, joined.subscription], self._expect(int(consumer_id), joined))
+
+
+def _told(done: Done, refusal: RacewayError | None, error: RacewayError | None) -> None:
+    done(refusal or error)
+
+
+def _check_names(wanted: ConsumerWanted) -> None:
+    check_name("consumer_name", wanted.name)
+    check_name("subscription", wanted.subscription)
+    if wanted.in_flight is not None:
+        checked("in_flight", wanted.in_flight)
+    if len(wanted.filters) > MAX_FILTERS or any(len(glob) > MAX_NAME for glob in wanted.filters):
+        raise InvalidValueError("key_filters", f"must be at most {MAX_FILTERS} of at most {MAX_NAME} characters")
+
+
+def check_name(what: str, text: str) -> None:
+    """Check the length of a name. Raises InvalidValueError."""
+    if not 0 < len(text) <= MAX_NAME:
+        raise InvalidValueError(what, f"must have 1 to {MAX_NAME} characters")
+
+
+def _check_limit(what: str, count: int, limit: int | None) -> None:
+    if limit and count >= limit:
+        raise LimitError(what, limit)
+
+
+def _key(topic: str, name: str) -> str:
+    """Return the key of a subscription. Names of topics contain no colon."""
+    return f"{topic}:{name}"
+
+
+def _cursor_key(topic: str, name: str) -> str:
+    return f"subscription:{_key(topic, name)}"

@@ -1,0 +1,187 @@
+"""Redrive: publish rejected, undeliverable and dead-lettered messages again.
+
+They are stored on `raceway.rejected`, `raceway.undeliverable` and the dead-letter topics of subscriptions, with the
+reason as attributes. A redriven message is published on its topic again unchanged: same payload, ids, correlation,
+attributes and sender. The topic's current schema and limits apply. A note about a message that stayed in its topic (too
+large for a reader's wire) stands for that message.
+
+Which messages were redriven is stored in the journal's state, for the latest ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from raceway.broker.broker import Broker
+from raceway.broker.dedup import DEDUP_ID
+from raceway.broker.registry.schemas import REJECTED
+from raceway.broker.undelivered.dead_letters import LETTER_ATTRIBUTES, ORIGINAL_TOPIC
+from raceway.broker.undelivered.undeliverable import OWN_ATTRIBUTES, UNDELIVERABLE
+from raceway.errors import InvalidValueError, TrimmedError, UnknownError
+from raceway.model.envelope import PUBLISH, Batch, decode_attributes, encode_attributes
+from raceway.model.topics import DEFAULT_NAMESPACE
+
+SOURCES = {"rejected": REJECTED, "undeliverable": UNDELIVERABLE}
+DEAD_LETTER = "dead_letter"
+KINDS = (*SOURCES, DEAD_LETTER)
+REDRIVEN, KEPT_REDRIVEN = "redriven", 10_000
+# Attribute of a redriven message: the position of its rejected row.
+REDRIVEN_FROM = "raceway.redriven"
+# One read; a page may need several.
+READ_ROWS, READ_BYTES = 200, 8 * 1024 * 1024
+_COPIED = ("message_id", "parent_id", "correlation_id", "routing_key", "encoding", "version")
+_COPIED_NUMBERS = ("schema_id", "schema_version", "sent_ms")
+
+
+class UnknownRejectedError(UnknownError):
+    """The row at this position is not a rejected or undelivered message."""
+
+    code, kind = "unknown", "rejected message"
+
+
+class Redrive:
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._journal = broker.journal
+
+    def topics(self, source: str | None) -> list[str]:
+        """Return the topics that store messages of this kind, or of all kinds."""
+        kept = [topic for name, topic in SOURCES.items() if source in (name, None)]
+        if source in (DEAD_LETTER, None):
+            table = self._broker.subscriptions
+            named = {table.settings.policy(each.topic.name, each.name).dead_letter_topic for each in table}
+            kept += [part for name in sorted(filter(None, named)) for part in self._partitions(name)]
+        return kept
+
+    def _partitions(self, name: str) -> list[str]:
+        topic = self._broker.topics.maybe_exact(name)
+        return [name] if topic is None or not topic.partitions else [part.name for part in topic.partitions]
+
+    def newest(self, topic: str, before: int | None, limit: int) -> list[dict[str, Any]]:
+        """Return rows of one of these topics, newest first, with positions below `before`."""
+        first, end = self._journal.offsets(topic)
+        if before is not None:
+            end = self._offset_at(topic, before, first, end)
+        found: list[dict[str, Any]] = []
+        while end > first and len(found) < limit:
+            begin = max(first, end - min(limit - len(found), READ_ROWS))
+            rows = self._read(topic, begin, end - begin)
+            found += reversed(rows)
+            end = begin
+        return found
+
+    def row(self, position: int) -> dict[str, Any]:
+        """Return the row at this position. Raises UnknownRejectedError."""
+        try:
+            rows = [row for batch in self._journal.read(position, position + 1) for row in _rows(batch)]
+        except TrimmedError as error:
+            raise UnknownRejectedError(str(position)) from error
+        if not rows or not (rows[0]["topic"] in SOURCES.values() or ORIGINAL_TOPIC in (rows[0]["attributes"] or {})):
+            raise UnknownRejectedError(str(position))
+        return rows[0]
+
+    def redriven(self, position: int) -> Any | None:
+        """Return where the message was redriven to, if it was."""
+        return self._journal.state.get(REDRIVEN, str(position))
+
+    def batch(self, row: dict[str, Any], topic: str | None) -> Batch:
+        """Build the message of a row, for its own topic or another. Raises InvalidValueError, UnknownRejectedError."""
+        target = topic or facts_of(row).get("topic", "")
+        if not target:
+            raise InvalidValueError("the topic", "the row does not contain the original topic: name one")
+        message, attributes = self._message(row)
+        attributes.pop(DEDUP_ID, None)  # otherwise it would be dropped as a repeat
+        attributes[REDRIVEN_FROM] = str(row["sequence"])
+        batch = Batch(1, wire=message["wire"].encode(), kind=PUBLISH, topic=target.encode())
+        batch.payload, batch.attributes = [message["payload"] or b""], [encode_attributes(attributes)]
+        for name in _COPIED:
+            if message[name] is not None:
+                setattr(batch, name, [message[name].encode()])
+        for name in _COPIED_NUMBERS:
+            if message[name] is not None:
+                setattr(batch, name, [message[name]])
+        return batch
+
+    def _message(self, row: dict[str, Any]) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return the original message of a row, and its own attributes."""
+        facts: dict[str, str] = row["attributes"] or {}
+        if row["topic"] not in SOURCES.values():
+            return row, {name: value for name, value in facts.items() if name not in LETTER_ATTRIBUTES}
+        if facts.get("offset", "").isdigit():
+            noted = self._noted(facts["topic"], int(facts["offset"]))
+            return noted, dict(noted["attributes"] or {})
+        return row, decode_attributes(facts.get(OWN_ATTRIBUTES, "").encode())
+
+    def note(self, position: int, topic: str, offset: int | None) -> None:
+        """Store that the message was redriven; forget the oldest such entries."""
+        known = self._journal.state.section(REDRIVEN)
+        for oldest in sorted(known, key=int)[: max(len(known) - KEPT_REDRIVEN + 1, 0)]:
+            self._broker.set_state(REDRIVEN, oldest, None)
+        facts = {"topic": topic, "offset": offset, "time_us": self._broker.clock_us()}
+        self._broker.set_state(REDRIVEN, str(position), facts)
+
+    def _noted(self, topic: str, offset: int) -> dict[str, Any]:
+        try:
+            rows = self._read(topic, offset, 1)
+        except TrimmedError:
+            rows = []
+        if not rows or rows[0]["offset"] != offset:
+            raise UnknownRejectedError(f"{topic} {offset}")
+        return rows[0]
+
+    def _read(self, topic: str, offset: int, count: int) -> list[dict[str, Any]]:
+        """Read `count` rows from an offset on, whatever their size."""
+        found: list[dict[str, Any]] = []
+        while len(found) < count:
+            following = found[-1]["offset"] + 1 if found else offset
+            batches = self._journal.read_topic(topic, following, count - len(found), READ_BYTES)
+            rows = [row for batch in batches for row in _rows(batch)]
+            if not rows:
+                break
+            found += rows
+        return [row for row in found if row["offset"] < offset + count]
+
+    def _offset_at(self, topic: str, position: int, first: int, end: int) -> int:
+        """Return the offset of the first row at or after a position, by binary search."""
+        while first < end:
+            middle = (first + end) // 2
+            rows = self._read(topic, middle, 1)
+            if rows and rows[0]["sequence"] < position:
+                first = middle + 1
+            else:
+                end = middle
+        return first
+
+
+def _rows(batch: Any) -> Iterator[dict[str, Any]]:
+    return iter(batch.to_pylist(maps_as_pydicts="strict"))
+
+
+def facts_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Describe a rejected message without its payload."""
+    attributes: dict[str, str] = row["attributes"] or {}
+    source = next((name for name, topic in SOURCES.items() if topic == row["topic"]), DEAD_LETTER)
+    told = {name: attributes[name] for name in _TOLD if attributes.get(name)}
+    if source == DEAD_LETTER:
+        told = _told_of_letter(attributes)
+    return {
+        "position": row["sequence"], "source": source, "time_us": row["time_us"], "wire": row["wire"],
+        "producer": row["producer"], "message_id": row["message_id"], "correlation_id": row["correlation_id"],
+        "bytes": len(row["payload"] or b""), **told,
+    }  # fmt: skip
+
+
+def _told_of_letter(attributes: dict[str, str]) -> dict[str, str]:
+    attempts = attributes.get("x-delivery-attempt", "?")
+    told = {
+        "topic": attributes.get(ORIGINAL_TOPIC, "").removeprefix(f"/{DEFAULT_NAMESPACE}/"),
+        "subscription": attributes.get("x-original-subscription", ""),
+        "offset": attributes.get("x-original-topic-offset", ""),
+        "code": DEAD_LETTER,
+        "reason": attributes.get("x-failure-reason", "") or f"delivered {attempts} times and not acknowledged",
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+_TOLD = ("topic", "code", "reason", "path", "subject", "version", "receiver", "subscription", "offset")

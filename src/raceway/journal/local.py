@@ -1,0 +1,246 @@
+"""Journal on files: the intake on the owner thread, the writer in its own thread, readers through the catalogue.
+
+    owner:   append, flush ──block──> writer: encode, write, sync, mark ──outcome──> owner: done, after_commit, flush
+
+The writer puts outcomes into a queue and has the owner called (`post`). `close` empties the queue itself, because an
+owner that blocks in `close` cannot be called.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+from collections.abc import Callable
+from pathlib import Path
+
+from raceway import config
+from raceway.errors import DiskFullError, RacewayError, ReadOnlyError
+from raceway.journal.contract import Damage, Health, Post
+from raceway.journal.files import Files
+from raceway.journal.integrity.damage import DamageLog
+from raceway.journal.integrity.recovery import recover
+from raceway.journal.lock import FolderLock
+from raceway.journal.log import log
+from raceway.journal.read.catalogue import FolderCatalogue
+from raceway.journal.read.reading import CatalogueReading
+from raceway.journal.read.segment import BlockSegment
+from raceway.journal.write.active import ActiveSegment
+from raceway.journal.write.block import OpenBlock
+from raceway.journal.write.intake import Intake
+from raceway.journal.write.mark import Mark, write_trimmed
+from raceway.journal.write.retention import remove_segment
+from raceway.journal.write.staging import remove_unfinished
+from raceway.journal.write.upkeep import MOVED, Upkeep
+from raceway.journal.write.watch import Watch
+from raceway.journal.write.writer import Committed, Failed, LowSpace, Outcome, Resumed, Rolled, Writer
+
+
+class LocalJournal(Intake, CatalogueReading):
+    """Rows in the files of one folder. Raises LockedError if another process holds it."""
+
+    _catalogue: FolderCatalogue
+
+    def __init__(
+        self,
+        settings: config.Journal,
+        post: Post,
+        clock: Callable[[], int],
+        files: Files | None = None,
+    ) -> None:
+        self._folder, self._files, self._post = Path(settings.folder), files or Files(), post
+        self._damage = DamageLog(_log_damage)
+        self._outcomes: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        self._snapshot_due = False
+        self._files.make_folder(self._folder)
+        # Locked before anything is read: recovery truncates files and must be alone with them.
+        self._lock = FolderLock(self._folder)
+        try:
+            # Before recovery, which would otherwise meet side files without rows.
+            remove_unfinished(self._folder)
+            self._start(settings, clock)
+        except BaseException:
+            self._lock.release()
+            raise
+
+    def _start(self, settings: config.Journal, clock: Callable[[], int]) -> None:
+        """Recover the folder, open the active segment and start the writer thread."""
+        found = recover(self._folder, self._files, self._damage)
+        super().__init__(settings, found.state, found.next_sequence, clock)
+        self._source, marker = found.identity.source, found.identity.marker_bytes
+        self._catalogue = FolderCatalogue(
+            self._folder,
+            self._damage,
+            self._files,
+            lambda path, _newest: BlockSegment(path, marker, self._damage, self._files, may_write=True),
+            may_write=True,
+        )
+        active = ActiveSegment(settings, self._folder, self._files, marker, self._damage, self._catalogue, found.index)
+        active.sync()  # blocks found after the mark count from now on, so they must be durable before they are marked
+        mark = Mark(self._files, self._folder)
+        # Synced once here; during operation the mark may lag behind after a power failure, which recovery
+        # allows for.
+        mark.write(found.next_sequence - 1, sync=True)
+        # Before the writer starts: the first read must find every segment.
+        self._catalogue.refresh()
+        self._low = ""
+        self._watch = Watch(settings, self._folder, self._files, self._lock)
+        self._writer = Writer(
+            settings, self._files, marker, active, mark, self._watch, found.next_sequence - 1, self._deliver, clock
+        )
+        self._upkeep = Upkeep(settings, self._folder, self._files, self._catalogue, self._damage, clock)
+        self._writer.start()
+
+    @property
+    def committed(self) -> int:
+        return self._writer.committed
+
+    def trim(self, before: int) -> None:
+        """Remove whole segments below `before`, oldest first; never the one being written."""
+        firsts, segments = self._catalogue.listing[:2]
+        gone = [
+            (segment, following)
+            for segment, following in zip(segments, firsts[1:], strict=False)
+            if following <= before
+        ]
+        # `trimmed` is raised and synced first: a crash in between leaves files that will be removed later,
+        # never rows that look lost.
+        if gone:
+            write_trimmed(self._files, self._folder, gone[-1][1])
+        for segment, _ in gone:
+            remove_segment(self._files, segment.path)
+        self._catalogue.refresh()
+
+    def upkeep(self) -> None:
+        """See `Journal.upkeep`. Also runs on a full disk: retention may free space."""
+        if self._status in ("read_only", "closed"):
+            return
+        self._writer.roll_if_old()
+        try:
+            self._upkeep.run(self)
+        except OSError as error:
+            log().error("journal upkeep failed", reason=str(error))
+
+    def health(self) -> Health:
+        """Return status and counters. Counters of other threads are read without a lock: each is one integer."""
+        writer, damage, watch = self._writer, self._damage, self._watch
+        full = watch.maybe_warning()
+        return Health(
+            status=self._status,
+            reason=self._refusal.reason if self._refusal else "",
+            warnings=(*damage.warnings(), *([full] if full else ())),
+            durability=self._settings.durability,
+            committed=writer.committed,
+            first_position=self.first_position(),
+            segments=len(self._catalogue.listing.segments),
+            bytes=self._catalogue.size,
+            free_bytes=watch.free_bytes,
+            disk_bytes=watch.disk_bytes,
+            unsynced_bytes=self._unsynced,
+            blocks=writer.blocks,
+            rows=writer.rows,
+            syncs=writer.syncs,
+            last_sync_us=writer.last_sync_us,
+            slowest_sync_us=writer.slowest_sync_us,
+            refusals=self._refusals,
+            repairs=damage.repairs,
+            quarantined_rows=damage.quarantined_rows,
+            missing_rows=damage.missing_rows,
+            bytes_cut=damage.bytes_cut,
+            moved_cursors=len(self.state.section(MOVED)),
+            damage=tuple(damage.reports),
+        )
+
+    def close(self) -> None:
+        """See `Journal.close`."""
+        if self._status == "closed":
+            return
+        if self._status in ("ok", "low_space"):
+            self.flush()
+            # The queue is read directly: `post` would need the loop, which is blocked here. `_committed`
+            # flushes what is left.
+            while self._in_flight is not None:
+                self._take(self._outcomes.get())
+        if self._status in ("ok", "low_space"):
+            self._writer.write_snapshot(self.committed, self.state.encode_snapshot(self.committed, self._source))
+        # The child first: it must not put a sealed file in place after the lock is released.
+        self._upkeep.stop()
+        self._writer.stop()
+        self._refuse("closed", "the journal is closed")
+        self._catalogue.close()
+        self._lock.release()
+
+    # ---- between owner and writer -----------------------------------------------------------------------------------
+
+    def _hand_over(self, block: OpenBlock) -> None:
+        """Hand a block to the writer, with a snapshot if one is due."""
+        if self._snapshot_due and not self._waiting and not self._open.rows:  # the state is that of the block's end
+            block.snapshot = self.state.encode_snapshot(block.end - 1, self._source)
+            self._snapshot_due = False
+        self._writer.write(block)
+
+    def _deliver(self, outcome: Outcome) -> None:
+        """Pass an outcome from the writer thread to the owner."""
+        self._outcomes.put(outcome)
+        with contextlib.suppress(RuntimeError):  # the owner's loop is closed: `close` takes what is left
+            self._post(self._take_outcomes)
+
+    def _take_outcomes(self) -> None:
+        """Handle all outcomes delivered so far."""
+        # Several outcomes may have been delivered before the first posted call runs.
+        while True:
+            try:
+                outcome = self._outcomes.get_nowait()
+            except queue.Empty:
+                return
+            self._take(outcome)
+
+    def _take(self, outcome: Outcome) -> None:
+        """Handle one outcome on the owner thread."""
+        match outcome:
+            case Committed(block):
+                self._committed(block)
+            case Failed(error):
+                self._take_failure(error)
+            case Resumed():
+                log().info("disk space available again")
+                self._go_on()
+                self.flush()
+            case LowSpace(reason):
+                log().warning("publishes refused: low space" if reason else "publishes accepted again", reason=reason)
+                self._low = reason
+                if self._status in ("ok", "low_space"):
+                    self._go_on()
+            case Rolled():
+                # A snapshot per segment bounds what the next start must replay. It needs a moment in which the
+                # state belongs to a committed position: now, if nothing is pending, or with the next block.
+                self._snapshot_due = True
+                if self._is_idle():
+                    self._snapshot_due = False
+                    snapshot = self.state.encode_snapshot(self.committed, self._source)
+                    self._writer.write_snapshot(self.committed, snapshot)
+
+    def _go_on(self) -> None:
+        """Accept rows again, unless only the disk's reserve is left."""
+        self._refuse("low_space" if self._low else "ok", self._low)
+
+    def _take_failure(self, error: RacewayError) -> None:
+        """Fail everything pending and set the status that the error calls for."""
+        log().error("journal commit failed", reason=str(error))
+        match error:
+            case DiskFullError():
+                self._failed(error, "disk_full", error.reason)
+            case ReadOnlyError():
+                self._failed(error, "read_only", error.reason)
+            case _:
+                # A value that no column can hold: only these rows fail, and the control rows are tried again
+                # without them.
+                self._failed(error, "ok", "")
+                self._go_on()
+                self.flush()
+
+
+def _log_damage(damage: Damage) -> None:
+    """Log one damage report: repairs as info, losses as errors."""
+    facts = {name: getattr(damage, name) for name in ("file", "position", "size", "first", "last", "rows", "reason")}
+    speak = log().info if damage.kind in ("repaired", "rebuilt") else log().error
+    speak(f"journal: {damage.kind}", **facts)

@@ -1,0 +1,129 @@
+"""Reader of a journal in another process, while the bus writes it or after it stopped.
+
+Nothing is written and no lock is taken. The commit mark is read at each call, so a reader that calls again follows the
+writer; the folder is listed again if files were sealed or removed in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from raceway.errors import JournalError
+from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Damage, Segment
+from raceway.journal.files import Files, FileSource
+from raceway.journal.format import MARKER_SIZE
+from raceway.journal.identity import maybe_find_marker, maybe_read_identity
+from raceway.journal.integrity.damage import DamageLog
+from raceway.journal.integrity.holes import report_end, report_holes
+from raceway.journal.read.catalogue import BLOCKS, SEGMENT, FolderCatalogue
+from raceway.journal.read.segment import BlockSegment, resumable_index
+from raceway.journal.write.mark import maybe_read_mark
+
+
+class Reader:
+    """Committed rows of the journal in `folder`. Raises JournalError if there is no journal."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self._folder, self._files = Path(folder), Files()
+        self._log = DamageLog()
+        self._marker = self._find_marker()
+        self._catalogue = FolderCatalogue(self._folder, self._log, self._files, self._open_blocks)
+        self._catalogue.refresh()
+
+    def committed(self) -> int:
+        """Return the sequence of the last committed row, -1 if there is none; one small read."""
+        mark = maybe_read_mark(self._files, self._folder)
+        if mark is not None:
+            return mark
+        # Without a mark every complete block counts, as it does when the bus starts.
+        self._follow(None)
+        newest = self.segments()
+        return newest[-1].last if newest else -1
+
+    def first_position(self) -> int:
+        """Return the first position that retention kept, as last listed."""
+        return self._catalogue.first_position()
+
+    def segments(self) -> Sequence[Segment]:
+        """Return the segments as last listed, oldest first."""
+        return self._catalogue.listing.segments
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        return self._log.reports
+
+    def follow(self) -> None:
+        """Read what was written since the last call; `segments` and `first_position` are then up to date."""
+        self._follow(self.committed())
+
+    def read(
+        self, start: int, stop: int | None = None, columns: Sequence[str] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield committed rows with start <= sequence < stop. Raises TrimmedError if retention has removed `start`."""
+        # The mark is read before the segments: whatever it covers is in the files by then.
+        end = self.committed() + 1
+        self._follow(end - 1)
+        return self._catalogue.read(start, end if stop is None else min(stop, end), columns)
+
+    def read_topic(
+        self,
+        topic: str,
+        offset: int,
+        max_rows: int = TOPIC_ROWS,
+        max_bytes: int = TOPIC_BYTES,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield committed rows of `topic` that have an offset, from `offset` on.
+
+        Raises TrimmedError if `offset` is below the first one left.
+        """
+        self._follow(self.committed())
+        return self._catalogue.read_topic(topic, offset, max_rows, max_bytes, columns)
+
+    def look_for_holes(self) -> None:
+        """Add missing positions to `damage`, without reading complete segments."""
+        end = self.committed() + 1
+        self._follow(end - 1)
+        report_holes(self._files, self.segments(), self.first_position(), end, self._log)
+        # `report_holes` leaves out the growing segment; here its end is known: the commit mark.
+        if self.segments() and end > self.segments()[-1].first:
+            report_end(self.segments()[-1], end, self._log)
+
+    def close(self) -> None:
+        self._catalogue.close()
+
+    def _follow(self, mark: int | None) -> None:
+        """Read the heads of blocks up to the mark; list the folder again if it lies in a file not seen yet."""
+        # Twice: the first listing may have found the next segment, which must then be followed too.
+        for _ in range(2):
+            newest = self.segments()[-1] if self.segments() else None
+            if isinstance(newest, BlockSegment) and newest.is_growing:
+                newest.grow(mark)
+                if mark is not None and newest.last >= mark:
+                    return
+            self._catalogue.refresh()
+
+    def _open_blocks(self, path: Path, newest: bool) -> BlockSegment:
+        """Open a segment of blocks; the newest one with an index that can grow."""
+        if not newest:
+            return BlockSegment(path, self._marker, self._log, self._files)
+        # Kept open: the bus may seal and remove the file while it is read, and an open file outlives its name.
+        source = FileSource(self._files, path)
+        index = resumable_index(self._files, path, source)
+        return BlockSegment(path, self._marker, self._log, self._files, index=index, source=source)
+
+    def _find_marker(self) -> bytes:
+        """Return the journal's marker. Raises JournalError if there is no journal."""
+        if not self._folder.is_dir():
+            raise JournalError(f"{self._folder} is not a data folder")
+        identity = maybe_read_identity(self._files, self._folder)
+        if identity is not None:
+            return identity.marker_bytes
+        segments = sorted(self._folder.glob(f"{SEGMENT}*"))
+        if not segments:
+            raise JournalError(f"{self._folder} contains no journal")
+        # Sealed segments need no marker, so a folder without blocks can be read with any.
+        return maybe_find_marker(self._files, (p for p in segments if p.suffix == BLOCKS)) or bytes(MARKER_SIZE)

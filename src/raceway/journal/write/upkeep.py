@@ -1,0 +1,140 @@
+"""Regular work of a journal on files: seal closed segments, remove blocks that were sealed, apply retention."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from raceway import config
+from raceway.journal.contract import Damage
+from raceway.journal.files import Files
+from raceway.journal.integrity.damage import DamageLog
+from raceway.journal.log import log
+from raceway.journal.read.catalogue import SEGMENT, FolderCatalogue
+from raceway.journal.state import State
+from raceway.journal.write.mark import write_trimmed
+from raceway.journal.write.retention import Plan, plan, remove_segment
+from raceway.journal.write.sealer import Outcome, Sealer, outlived_blocks
+
+
+class Owner(Protocol):
+    """Methods of the journal that upkeep needs."""
+
+    state: State
+
+    def set_state(self, section: str, key: str, value: Any | None) -> None: ...
+
+
+# State section with the cursors that retention had to move, and what they skipped: kept until an operator sees it.
+MOVED = "moved_cursors"
+
+
+class Upkeep:
+    """Upkeep on the owner thread; never blocks. A child process does what takes long."""
+
+    def __init__(
+        self,
+        settings: config.Journal,
+        folder: Path,
+        files: Files,
+        catalogue: FolderCatalogue,
+        damage: DamageLog,
+        clock: Callable[[], int],
+    ) -> None:
+        self._settings, self._folder, self._files = settings, folder, files
+        self._catalogue, self._damage, self._clock = catalogue, damage, clock
+        self._sealer = Sealer(folder, settings.row_group_rows)
+        self._worked_on = ""  # the segment a child reads
+
+    def run(self, owner: Owner) -> None:
+        """Do one round: collect the child's outcome, remove old blocks, apply retention, start the next child."""
+        outcome = self._sealer.maybe_outcome()
+        if outcome is not None:
+            _log_outcome(outcome)
+            for damage in _lost_with(outcome):
+                self._damage.add(damage)
+            self._catalogue.refresh()
+        # Space is freed before a new child needs some.
+        self._drop_sealed_blocks()
+        planned = self._plan(owner)
+        self._carry_out(planned, owner)
+        if not self._sealer.is_busy:
+            self._start_next(planned)
+
+    def stop(self) -> None:
+        self._sealer.stop()
+
+    def _drop_sealed_blocks(self) -> None:
+        """Remove blocks whose Parquet file is older than `seal_keep_s`."""
+        for blocks in outlived_blocks(self._folder, self._settings.seal_keep_s, time.time()):
+            if not self._is_worked_on(blocks):
+                self._files.remove(blocks)
+                self._catalogue.refresh()
+
+    def _plan(self, owner: Owner) -> Plan:
+        """Return what retention has to do; an empty plan if no limits are set."""
+        retention = self._settings.retention
+        if not retention.max_age_s and not retention.max_bytes:
+            return Plan()
+        listing = self._catalogue.listing
+        return plan(listing.segments, listing.held, owner.state.section("cursors"), self._clock(), retention)
+
+    def _carry_out(self, planned: Plan, owner: Owner) -> None:
+        """Move cursors, then remove segments and held files, oldest first."""
+        # Cursors move before their rows are removed, or a subscription would get TrimmedError in between.
+        for move in planned.moves:
+            log().error("cursor moved by retention", cursor=move.key, reason=str(move))
+            owner.set_state("cursors", move.key, {"topic": move.topic, "offset": move.first_left})
+            owner.set_state(MOVED, move.key, {"topic": move.topic, "from": move.offset, "to": move.first_left})
+        listing = self._catalogue.listing
+        gone = [segment.path for segment in listing.segments if segment.first in planned.remove]
+        if gone and not self._is_worked_on(gone[0]):
+            # The active segment always stays, so `kept` is never empty. Synced before the first file is
+            # removed.
+            kept = [first for first in listing.firsts if first not in planned.remove]
+            write_trimmed(self._files, self._folder, kept[0])
+        gone += [segment.path for segment in listing.held if segment.first in planned.remove_held]
+        for path in gone:
+            if self._is_worked_on(path):
+                break  # the child would create it again; oldest first, so the later ones wait too
+            remove_segment(self._files, path)
+            log().info("segment removed by retention", file=path.name)
+        if gone:
+            self._catalogue.refresh()
+
+    def _is_worked_on(self, path: Path) -> bool:
+        """Return whether the child is reading this segment."""
+        return self._sealer.is_busy and path.stem == self._worked_on
+
+    def _start_next(self, planned: Plan) -> None:
+        """Start the next child: held rows first, because their segments wait to be removed."""
+        for first, topics in planned.hold.items():
+            self._worked_on = f"{SEGMENT}{first:020}"
+            self._sealer.hold(self._worked_on, topics)
+            return
+        name = self._sealer.maybe_next(self._files.names(self._folder)) if self._settings.seal else None
+        if name is not None:
+            self._worked_on = name
+            self._sealer.seal(name)
+
+
+def _lost_with(outcome: Outcome) -> Iterator[Damage]:
+    """Yield reports of rows that a segment lacked when it was sealed; the Parquet file alone would not show them."""
+    reason = "lost before the segment was sealed"
+    for first, last in outcome.missing if outcome.job == "seal" else ():
+        yield Damage(
+            kind="missing", file=f"{outcome.name}.parquet", first=first, last=last, rows=last - first + 1, reason=reason
+        )
+
+
+def _log_outcome(outcome: Outcome) -> None:
+    """Log the outcome of a child."""
+    if outcome.error:
+        log().error("sealing failed", segment=outcome.name, reason=outcome.error)
+    else:
+        log().info(
+            "segment sealed" if outcome.job == "seal" else "held rows copied", segment=outcome.name, rows=outcome.rows,
+            bytes=outcome.size, bytes_before=outcome.source_size, seconds=outcome.seconds,
+        )  # fmt: skip

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from raceway.journal.query.flows import Exchange, Source, recent_flows
+from tests.journal.query.test_search import Shelf, message
+
+
+@pytest.fixture
+def shelf() -> Iterator[Shelf]:
+    found = Shelf()
+    yield found
+    found.journal.close()
+
+
+def test_an_empty_journal_has_no_flows(shelf: Shelf) -> None:
+    found = recent_flows(shelf.journal, 100, 10)
+    assert (found.exchanges, found.sources, found.unanswered) == ([], [], {})
+
+
+def test_requests_are_joined_with_their_answers(shelf: Shelf) -> None:
+    shelf.put(message(kind="request", topic="t", producer="a", wire="mb"))
+    shelf.put(message(kind="response", topic="t", producer="b", wire="zbus", answers=0))
+    shelf.put(message(kind="request", topic="t", producer="a", wire="mb"))
+    shelf.put(message(kind="response", topic="t", producer="b", wire="zbus", answers=2, error="E"))
+    shelf.put(message(kind="request", topic="u", producer=None, wire="mb"))
+    found = recent_flows(shelf.journal, 100, 10)
+    (exchange,) = found.exchanges
+    assert exchange == Exchange("a", "b", "t", "mb", "zbus", 2, 1, exchange.median_us, exchange.slowest_us)
+    assert 0 < exchange.median_us <= exchange.slowest_us
+    assert found.unanswered == {"u": 1}
+
+
+def test_what_the_bus_refused_itself_stays_unanswered(shelf: Shelf) -> None:
+    shelf.put(message(kind="request", topic="t", producer="a"), message(kind="request", topic="u", producer="a"))
+    shelf.put(message(kind="response", topic="t", producer="raceway", answers=0, error="no_route"))
+    shelf.put(message(kind="response", topic="u", producer="b", answers=1, error="no_route"))
+    found = recent_flows(shelf.journal, 100, 10)
+    assert found.unanswered == {"t": 1}
+    assert [(exchange.responder, exchange.errors) for exchange in found.exchanges] == [("b", 1)]
+
+
+def test_publishes_are_counted_by_sender_and_topic_the_busiest_first(shelf: Shelf) -> None:
+    shelf.put(message(topic="x", producer="a"), message(topic="y", producer="a"), message(topic="y", producer="a"))
+    shelf.put(message(topic="x", producer=None))
+    found = recent_flows(shelf.journal, 100, 2)
+    assert found.sources[0] == Source("a", "y", "mb", 2)
+    assert len(found.sources) == 2
+
+
+def test_only_the_newest_rows_count(shelf: Shelf) -> None:
+    for topic in "abc":
+        shelf.put(message(topic=topic))
+    found = recent_flows(shelf.journal, 2, 10)
+    assert (found.first, found.stop, sorted(source.topic for source in found.sources)) == (1, 3, ["b", "c"])
