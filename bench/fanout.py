@@ -26,7 +26,7 @@ from bench import load, options, systems
 from bench.path import is_chosen
 from bench.systems import Start, System
 from bench.wires import END, TIMEOUT_S, Publishing
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 
 SUBSCRIBERS = 50
 RECEIVE_BYTES = 64 * 1024

@@ -27,7 +27,7 @@ from rich.progress import Progress
 from bench import machine, options, report, systems
 from bench.measures import MEASURES, Measure, Sample
 from bench.systems import Start, System
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 
 GOALS: list[report.Goal] = [
     ("deliver", "rate", "Mosquitto QoS 0", 2.0, True),

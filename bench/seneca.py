@@ -25,8 +25,8 @@ from bench.measures import Measure, Sample
 from bench.path import compare, console, is_chosen
 from bench.report import OURS, Goal
 from bench.systems import Start, System
-from tests.node_peers import Dialect, NodePeers, node_peers
-from tests.seneca_wire import attach
+from tests.rigs.node_peers import Dialect, NodePeers, node_peers
+from tests.rigs.seneca_wire import attach
 
 DIRECT = "npm seneca, direct"
 DIALECTS: tuple[Dialect, ...] = ("W", "T")

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.rounds import SOAKING
+from tests.rigs.rounds import SOAKING
 
 # Few examples in `make test`, many in `make soak`.
 EXAMPLES = 200 if SOAKING else 50

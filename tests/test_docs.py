@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.manual import DEADLINE_S, PAGES, ROOT, PageRun, blocks, is_run, maybe_before, name_of
+from tests.rigs.manual import DEADLINE_S, PAGES, ROOT, PageRun, blocks, is_run, maybe_before, name_of
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#([^)\s]+))?\)|\[[^\]]*\]\(#([^)\s]+)\)")
 # What Python wants around the ten lines.

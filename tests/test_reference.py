@@ -21,7 +21,7 @@ from raceway.web.operations import OPERATIONS
 from raceway.wires.mb.codec.encode import MB_CODES
 from raceway.wires.seneca.codec.failure import SENECA_CODES
 from raceway.wires.zbus.codec.encode import ZBUS_STATUSES
-from tests.manual import PAGES, name_of
+from tests.rigs.manual import PAGES, name_of
 from tests.rigs.server import running_server
 
 OPTIONS = re.compile(r"^│[ *]+((?:-[\w-]+[ ,/]*)+)", re.MULTILINE)

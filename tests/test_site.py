@@ -14,8 +14,8 @@ import pytest
 from playwright.sync_api import Browser
 
 from docs.conf import navigation
-from tests.browser import running_browser
-from tests.manual import DOCS, ROOT
+from tests.rigs.browser import running_browser
+from tests.rigs.manual import DOCS, ROOT
 
 BUILD_S = 100
 PAGES = sorted(str(page.relative_to(DOCS).with_suffix("")) for page in DOCS.rglob("*.md"))

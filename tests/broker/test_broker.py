@@ -22,7 +22,7 @@ from raceway.model.intents import (
     UnwatchLog,
     WatchLog,
 )
-from tests.doubles import Bench, Message, RecordingPeer
+from tests.rigs.doubles import Bench, Message, RecordingPeer
 
 
 @pytest.fixture

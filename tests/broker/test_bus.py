@@ -6,7 +6,7 @@ from raceway.broker.bus import AUDIT
 from raceway.errors import DrainingError
 from raceway.model.envelope import Batch
 from raceway.model.intents import Subscribe, Unsubscribe
-from tests.doubles import Bench, Message, RecordingPeer, batch_of
+from tests.rigs.doubles import Bench, Message, RecordingPeer, batch_of
 
 
 class CountingBench(Bench):

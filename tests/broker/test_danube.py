@@ -6,7 +6,7 @@ import pytest
 
 from raceway.errors import RacewayError, ReadOnlyError
 from raceway.model.subscriptions import ConsumerWanted, ProducerWanted
-from tests.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
+from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
 
 @pytest.fixture

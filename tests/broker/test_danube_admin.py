@@ -15,8 +15,8 @@ from raceway.errors import (
     UnknownTopicError,
 )
 from raceway.model.subscriptions import FailurePolicy, TopicRow
-from tests.doubles import Message
-from tests.subscribing import NAME, TOPIC, SubscribingBench
+from tests.rigs.doubles import Message
+from tests.rigs.subscribing import NAME, TOPIC, SubscribingBench
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ from raceway.broker.dedup import MARKS
 from raceway.errors import DiskFullError, ReadOnlyError, UnavailableError
 from raceway.model.envelope import PUBLISH, Batch, encode_attributes
 from raceway.model.intents import Publish, Send
-from tests.doubles import ExactPeer
-from tests.journal_rig import quick_folder
-from tests.subscribing import TOPIC, SubscribingBench
+from tests.rigs.doubles import ExactPeer
+from tests.rigs.journal import quick_folder
+from tests.rigs.subscribing import TOPIC, SubscribingBench
 
 
 @pytest.fixture

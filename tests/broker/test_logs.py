@@ -6,7 +6,7 @@ import pytest
 
 from raceway.broker.logs import MAX_REGEX, LogWatch
 from raceway.errors import MalformedError
-from tests.doubles import RecordingPeer
+from tests.rigs.doubles import RecordingPeer
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 
 from raceway.broker.metrics import Meter
 from raceway.model.intents import Metric
-from tests.doubles import EPOCH_US, RecordingPeer
+from tests.rigs.doubles import EPOCH_US, RecordingPeer
 
 GAUGES = [
     "process.memory.bytes", "system.memory.bytes", "registry.count", "connection.active", "router.message.count",

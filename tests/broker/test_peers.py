@@ -4,7 +4,7 @@ import pytest
 
 from raceway.broker.peers import PeerTable
 from raceway.errors import UnknownPeerError
-from tests.doubles import EPOCH_US, ExactPeer, RecordingPeer
+from tests.rigs.doubles import EPOCH_US, ExactPeer, RecordingPeer
 
 
 def test_peers_are_listed_in_order_of_connection() -> None:

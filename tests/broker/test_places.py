@@ -9,7 +9,7 @@ import pytest
 from raceway.broker.places import find_offset, find_place
 from raceway.errors import InvalidValueError, UnknownTopicError
 from raceway.model.subscriptions import LAST, ConsumerWanted, Start, parse_start
-from tests.subscribing import NAME, TOPIC, Member, SubscribingBench
+from tests.rigs.subscribing import NAME, TOPIC, Member, SubscribingBench
 
 
 @pytest.fixture

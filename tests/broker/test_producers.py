@@ -20,7 +20,7 @@ from raceway.model.envelope import DANUBE, PUBLISH, Batch
 from raceway.model.hashing import sender_id
 from raceway.model.intents import Send, Sent
 from raceway.model.subscriptions import Policies, ProducerWanted
-from tests.subscribing import TOPIC, SubscribingBench
+from tests.rigs.subscribing import TOPIC, SubscribingBench
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from raceway.errors import DrainingError, NameReservedError, NameTakenError, NoRouteError, RacewayError, ReadOnlyError
 from raceway.model.intents import Register
-from tests.doubles import Bench, Message, Refusal, new_id, refusals
-from tests.queue_rig import QueueBench
+from tests.rigs.doubles import Bench, Message, Refusal, new_id, refusals
+from tests.rigs.queues import QueueBench
 
 UUID4 = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

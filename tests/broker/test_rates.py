@@ -7,8 +7,8 @@ from raceway.broker.rates import TokenBucket
 from raceway.config import TopicLimits
 from raceway.errors import LimitError, TooLargeError
 from raceway.model.subscriptions import Policies
-from tests.doubles import Message, Refusal, refusals
-from tests.subscribing import TOPIC, SubscribingBench
+from tests.rigs.doubles import Message, Refusal, refusals
+from tests.rigs.subscribing import TOPIC, SubscribingBench
 
 
 def test_a_bucket_lets_a_second_of_messages_pass_and_fills_with_time() -> None:

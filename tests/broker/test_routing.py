@@ -15,7 +15,7 @@ from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.model.intents import SubscriptionKind
 from raceway.model.topics import fold, matches
-from tests.doubles import RecordingPeer
+from tests.rigs.doubles import RecordingPeer
 
 ORDERS = Topic("orders")
 

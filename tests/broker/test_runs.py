@@ -11,7 +11,7 @@ from raceway.broker.topics import Topic, TopicTable
 from raceway.errors import NameReservedError
 from raceway.model.envelope import Batch, decode_attributes
 from raceway.model.hashing import fnv1a64
-from tests.doubles import Message, batch_of
+from tests.rigs.doubles import Message, batch_of
 
 
 def named(*topics: bytes, known: tuple[str, ...] = ()) -> tuple[Batch, list[Span], list[tuple[int, int, type]]]:

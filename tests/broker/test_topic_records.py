@@ -20,8 +20,8 @@ from raceway.model.envelope import PUBLISH, Batch
 from raceway.model.hashing import fnv1a64
 from raceway.model.intents import Publish
 from raceway.model.subscriptions import Policies, TopicRow
-from tests.doubles import Message
-from tests.subscribing import SubscribingBench
+from tests.rigs.doubles import Message
+from tests.rigs.subscribing import SubscribingBench
 
 
 @pytest.fixture

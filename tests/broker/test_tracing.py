@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from raceway.broker.tracing import PREFIX_LENGTH, Chains, answer_hop, mint_batch, random_id
 from raceway.model.envelope import Batch, Hop, decode_hops
-from tests.doubles import Message, batch_of, new_id
+from tests.rigs.doubles import Message, batch_of, new_id
 
 UUID4 = re.compile(rb"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

@@ -17,7 +17,7 @@ from raceway.cli.output import ExitCode
 from raceway.client import sync
 from raceway.errors import RemoteError
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import SubscriptionListResponse, TopicRequest
-from tests.danube_wire import danube_wire
+from tests.rigs.danube_wire import danube_wire
 from tests.rigs.server import Server, running_server, wait_until
 
 

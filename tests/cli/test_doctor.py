@@ -15,7 +15,7 @@ from raceway.client import sync
 from raceway.journal.files import Files
 from raceway.journal.lock import FolderLock
 from tests.cli.test_certificates import issue
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import running_server
 
 

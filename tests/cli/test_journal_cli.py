@@ -22,8 +22,8 @@ from raceway.journal.lock import FolderLock
 from raceway.journal.read.catalogue import segment_path
 from raceway.journal.write.retention import remove_segment
 from raceway.journal.write.seal import seal_segment
-from tests.journal_folder import write_folder
-from tests.journal_rows import TOPICS, rows
+from tests.rigs.journal_folder import write_folder
+from tests.rigs.journal_rows import TOPICS, rows
 
 HOSTILE = b'{"a":"\xc2\x9b31m"}'  # a control sequence introducer in one character
 SEALED = f"segment-{0:020}"

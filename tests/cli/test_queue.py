@@ -14,9 +14,9 @@ from raceway.cli.app import app
 from raceway.cli.output import ExitCode, exit_code_of
 from raceway.client import sync
 from raceway.errors import ConnectionLostError, RemoteError, RequestTimeoutError
-from tests import http_door
+from tests.rigs import http_door
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import zbus_port
+from tests.rigs.zbus_wire import zbus_port
 
 numbers = itertools.count()
 

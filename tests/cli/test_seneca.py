@@ -12,8 +12,8 @@ from typer.testing import CliRunner
 from raceway.cli.app import app
 from raceway.cli.output import ExitCode, exit_code_of
 from raceway.errors import RemoteError
+from tests.rigs.seneca_bus import raw_service, web
 from tests.rigs.server import Server, running_server
-from tests.seneca_bus import raw_service, web
 
 GONE = "http://127.0.0.1:1/act"
 

@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from raceway.cli.app import app
 from raceway.client.sync import connect
-from tests.http_door import call, get, post
+from tests.rigs.http_door import call, get, post
 from tests.rigs.server import Server, running_server, wait_until
 
 SCHEMA = {"type": "json_schema", "definition": '{"type":"object","required":["bag"]}'}

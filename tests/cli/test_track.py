@@ -17,9 +17,9 @@ from typer.testing import CliRunner
 from raceway import config
 from raceway.cli.app import app
 from raceway.errors import ConfigError
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import START_S, STOP_S, running_server, wait_until
-from tests.zbus_wire import Client, broker_address
+from tests.rigs.zbus_wire import Client, broker_address
 
 FAST: dict[str, Any] = {f"RACEWAY_LISTEN__ZBUS__{key}_MS": "50" for key in ("REPORT", "PROBE", "PUSH")}
 

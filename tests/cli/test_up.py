@@ -21,7 +21,7 @@ from raceway.pipeline.progress import maybe_read
 from raceway.server import beside
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
 
 START_S, TABLES_S, STOP_S = 20, 150, 60

@@ -12,7 +12,7 @@ import pytest
 from raceway.client import Message
 from raceway.client.sync import SyncClient, connect
 from raceway.errors import ConnectionLostError, RemoteError
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import running_server
 
 

@@ -15,8 +15,8 @@ import pytest
 from raceway.model.envelope import DANUBE, PUBLISH, Batch
 from raceway.model.intents import Send
 from raceway.model.subscriptions import ProducerWanted
-from tests.rounds import SOAKING
-from tests.subscribing import TOPIC, SubscribingBench
+from tests.rigs.rounds import SOAKING
+from tests.rigs.subscribing import TOPIC, SubscribingBench
 
 TOPICS, BACKLOG, OTHERS = (10_000, 200_000, 5_000_000) if SOAKING else (300, 4_000, 40_000)
 ROWS = 1000

@@ -13,7 +13,7 @@ import pytest
 from raceway.errors import DrainingError, JournalError
 from raceway.journal.format import SCHEMA
 from raceway.model.envelope import CONTROL, MB, PUBLISH, REQUEST, RESPONSE, ZBUS, Batch
-from tests.journal_rig import START_US, Rig, column, numbered, payloads, rows, topic_payloads
+from tests.rigs.journal import START_US, Rig, column, numbered, payloads, rows, topic_payloads
 
 
 @pytest.fixture(params=["sync", "os", "memory"])

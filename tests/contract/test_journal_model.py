@@ -12,9 +12,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from raceway.errors import DiskFullError
 from raceway.model.envelope import COLUMNS, CONTROL, Batch, Envelope, Hop
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, column, quick_folder, rows
-from tests.rounds import rounds
+from tests.rigs.journal import Rig, column, quick_folder, rows
+from tests.rigs.journal_faults import FaultyFiles
+from tests.rigs.rounds import rounds
 
 TOPICS = ("a", "b.c", "Größe")
 _short = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -10,8 +10,8 @@ from typing import Any
 from hypothesis import HealthCheck, event, given, settings
 from hypothesis import strategies as st
 
-from tests.live_rig import PEERS, TOPICS, LiveModel
-from tests.rounds import rounds
+from tests.rigs.live import PEERS, TOPICS, LiveModel
+from tests.rigs.rounds import rounds
 
 peers = st.integers(0, PEERS - 1)
 

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
 
 from raceway.broker.queues import queue as queues
-from tests.queue_rig import QueueBench, QueuePeer
-from tests.rounds import rounds
+from tests.rigs.queues import QueueBench, QueuePeer
+from tests.rigs.rounds import rounds
 
 HELD = 3
 NAMES = ("a", "b", "c")

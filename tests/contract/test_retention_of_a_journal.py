@@ -11,7 +11,7 @@ import pytest
 
 from raceway.config import Retention
 from raceway.errors import TrimmedError
-from tests.journal_rig import Rig, column, payloads, topic_payloads
+from tests.rigs.journal import Rig, column, payloads, topic_payloads
 
 SECOND = 1_000_000
 Open = Callable[..., Rig]

@@ -20,8 +20,8 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 from raceway.broker.delivery import recent
 from raceway.broker.subscriptions import keyed
 from raceway.model.subscriptions import FailurePolicy, SubscriptionType
-from tests.rounds import rounds
-from tests.subscribing import NAME, PLENTY, TOPIC, Member, RecordingSink, SubscribingBench
+from tests.rigs.rounds import rounds
+from tests.rigs.subscribing import NAME, PLENTY, TOPIC, Member, RecordingSink, SubscribingBench
 
 NAMES = ("a", "b", "c")
 KEYS = (b"x", b"y", b"z", None)

@@ -14,10 +14,10 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.mb_wire import Join, Peer, Transport, connect
-from tests.node_peers import NodePeers, node_peers
+from tests.rigs.mb_wire import Join, Peer, Transport, connect
+from tests.rigs.node_peers import NodePeers, node_peers
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import Client, Dial, dial_server
+from tests.rigs.zbus_wire import Client, Dial, dial_server
 
 
 @pytest.fixture(scope="module")

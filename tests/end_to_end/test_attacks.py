@@ -19,11 +19,11 @@ import pytest
 
 from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.http2_frames import frame
-from tests.codec.http2_rig import GREETING, block, data, headers, message
-from tests.mb_wire import SUCCESS, connect, fresh_topic
+from tests.rigs.http2 import GREETING, block, data, headers, message
+from tests.rigs.mb_wire import SUCCESS, connect, fresh_topic
+from tests.rigs.rounds import rounds, seeded
+from tests.rigs.schema_rest import bind, call, register
 from tests.rigs.server import Door, Server, running_server
-from tests.rounds import rounds, seeded
-from tests.schema_rest import bind, call, register
 
 MIB = 1 << 20
 GROWTH = 48 * MIB

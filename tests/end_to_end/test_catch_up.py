@@ -14,10 +14,10 @@ import pytest
 import trustme
 
 from raceway.config import KIB, MIB
-from tests.http_door import post
-from tests.mb_wire import Peer, TcpPeer, Transport, WebSocketPeer, compose, connect_socket, fresh_topic
+from tests.rigs.http_door import post
+from tests.rigs.mb_wire import Peer, TcpPeer, Transport, WebSocketPeer, compose, connect_socket, fresh_topic
 from tests.rigs.server import Server, running_server, wait_until
-from tests.wire.mb import frame
+from tests.rigs.vectors.mb import frame
 
 COUNT, PADDING = 3000, b"x" * 2000
 SLOW: dict[str, Any] = {"RACEWAY_LISTEN__OUTPUT_BYTES": 256 * KIB, "RACEWAY_BROKER__HOLD_MS": 200}

@@ -18,7 +18,7 @@ from raceway import config
 from raceway.client.sync import connect as sync_connect
 from raceway.errors import ConfigError, RemoteError
 from raceway.net.certificates import tls_context
-from tests.mb_wire import connect
+from tests.rigs.mb_wire import connect
 from tests.rigs.server import Door, Server, running_server, wait_until
 
 DOORS: list[Door] = ["tls", "wss", "danube"]

@@ -13,11 +13,11 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser import PICTURES, Visitor, running_browser, visiting
-from tests.console_rig import DEAD_LETTERS, EVIL, EVIL_SUBJECT, Airport, airport
 from tests.pipeline.drivers import finished
+from tests.rigs.browser import PICTURES, Visitor, running_browser, visiting
+from tests.rigs.console import DEAD_LETTERS, EVIL, EVIL_SUBJECT, Airport, airport
+from tests.rigs.schema_rest import bind, call, register
 from tests.rigs.server import wait_until
-from tests.schema_rest import bind, call, register
 
 PAGES = ("", "topics", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal", "api")
 

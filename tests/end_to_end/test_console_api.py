@@ -19,10 +19,10 @@ from starlette.routing import Route
 
 from raceway.client.sync import connect
 from raceway.web.app import build_app
-from tests.doubles import Bench
+from tests.rigs.doubles import Bench
+from tests.rigs.rounds import SOAKING, rounds
+from tests.rigs.schema_rest import Answer, call
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import SOAKING, rounds
-from tests.schema_rest import Answer, call
 from tests.web.test_openapi import NoServices
 
 # Bodies and parts of addresses that nobody should send.

@@ -9,12 +9,12 @@ import pytest
 from playwright.sync_api import BrowserContext, Page, expect
 
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import Binding, Role, SecurityResponse
-from tests.browser import looking, running_browser
-from tests.danube_tokens import ISSUER, SECRET, token
-from tests.danube_wire import DanubeWire, danube_wire
 from tests.end_to_end.test_console import PAGES
+from tests.rigs.browser import looking, running_browser
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.danube_wire import DanubeWire, danube_wire
+from tests.rigs.schema_rest import call
 from tests.rigs.server import Server, running_server
-from tests.schema_rest import call
 
 EMPTY = ("topics", "messages", "traces", "services", "schemas", "rejected", "peers", "pipeline", "journal")
 

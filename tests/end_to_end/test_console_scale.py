@@ -15,11 +15,11 @@ import pytest
 from playwright.sync_api import Request, expect
 
 from raceway.model.envelope import MB, PUBLISH, Batch
-from tests.browser import Visitor, running_browser, visiting
-from tests.journal_rig import Rig
+from tests.rigs.browser import Visitor, running_browser, visiting
+from tests.rigs.journal import Rig
+from tests.rigs.rounds import SOAKING
+from tests.rigs.schema_rest import call
 from tests.rigs.server import Server, running_server
-from tests.rounds import SOAKING
-from tests.schema_rest import call
 
 TOPICS, MESSAGES = (10_000, 1_000_000) if SOAKING else (1_000, 50_000)
 CHUNK = 10_000

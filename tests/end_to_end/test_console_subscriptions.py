@@ -11,9 +11,9 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from raceway.client import sync
-from tests import http_door
-from tests.browser import Visitor, running_browser, visiting
-from tests.console_rig import EVIL
+from tests.rigs import http_door
+from tests.rigs.browser import Visitor, running_browser, visiting
+from tests.rigs.console import EVIL
 from tests.rigs.server import Server, running_server, wait_until
 
 _numbers = itertools.count()

@@ -57,8 +57,8 @@ from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     TopicPartitionsResponse,
 )
 from raceway.wires.danube.codec.pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
-from tests.danube_process import RefusedError
-from tests.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server
 
 BROKER, NAMESPACE, TOPIC = "danube_admin.BrokerAdmin/", "danube_admin.NamespaceAdmin/", "danube_admin.TopicAdmin/"

@@ -19,8 +19,8 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     TopicResponse,
 )
 from raceway.wires.danube.codec.pb.danube_api_pb2 import HealthCheckRequest, HealthCheckResponse, StreamMessage
-from tests.danube_process import DanubeProcess, Received, RefusedError, danube_process
-from tests.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.danube_process import DanubeProcess, Received, RefusedError, danube_process
+from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server, wait_until
 
 RELEASE_S, REMOVAL_S, UNWANTED_S = 0.8, 1.0, 0.5

@@ -27,8 +27,8 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     SubscriptionResponse,
 )
 from raceway.wires.danube.codec.pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
-from tests.danube_process import DanubeProcess, Received, danube_process
-from tests.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.danube_process import DanubeProcess, Received, danube_process
+from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server, wait_until
 
 _numbers = itertools.count()

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from raceway.client import Producer, connect
-from tests.danube_process import danube_process
-from tests.danube_wire import danube_url
+from tests.rigs.danube_process import danube_process
+from tests.rigs.danube_wire import danube_url
+from tests.rigs.rounds import SOAKING
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import SOAKING
 
 TOPICS, BACKLOG, OTHERS = (10_000, 200_000, 5_000_000) if SOAKING else (100, 3_000, 40_000)
 MIB = 1 << 20

@@ -36,10 +36,10 @@ from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     TopicLookupRequest,
     TopicPartitionsResponse,
 )
-from tests.danube_process import DanubeProcess, RefusedError, danube_process
-from tests.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.danube_process import DanubeProcess, RefusedError, danube_process
+from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.rounds import rounds, seeded
 from tests.rigs.server import Server, running_server
-from tests.rounds import rounds, seeded
 
 MIB = 1 << 20
 SEND, ACK, NACK = "danube.ProducerService/SendMessage", "danube.ConsumerService/Ack", "danube.ConsumerService/Nack"

@@ -10,9 +10,9 @@ import pytest
 
 from raceway.wires.danube.codec.pb.danube_api_pb2 import MessageResponse, MsgID, StreamMessage
 from raceway.wires.danube.codec.pb.schema_registry_pb2 import GetSchemaRequest, GetSchemaResponse
-from tests.danube_process import DanubeProcess, RefusedError, danube_process
-from tests.danube_wire import DanubeWire, danube_url, danube_wire
-from tests.mb_wire import connect
+from tests.rigs.danube_process import DanubeProcess, RefusedError, danube_process
+from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.mb_wire import connect
 from tests.rigs.server import Server, running_server, wait_until
 
 SEND = "danube.ProducerService/SendMessage"

@@ -17,8 +17,8 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     SetPoliciesRequest,
     TopicResponse,
 )
-from tests.danube_process import DanubeProcess, RefusedError, danube_process
-from tests.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.danube_process import DanubeProcess, RefusedError, danube_process
+from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server
 
 TOPIC, NAMESPACE = "danube_admin.TopicAdmin/", "danube_admin.NamespaceAdmin/"

@@ -10,11 +10,11 @@ from collections.abc import Iterator
 import pytest
 
 from raceway.model.hashing import sender_id
-from tests.danube_process import DanubeProcess, danube_process
-from tests.danube_wire import danube_url, danube_wire
-from tests.mb_wire import Peer, connect
+from tests.rigs.danube_process import DanubeProcess, danube_process
+from tests.rigs.danube_wire import danube_url, danube_wire
+from tests.rigs.mb_wire import Peer, connect
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import Client, dial_server
+from tests.rigs.zbus_wire import Client, dial_server
 
 _numbers = itertools.count()
 

@@ -16,8 +16,8 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     SubscriptionFailurePolicy,
     SubscriptionResponse,
 )
-from tests.danube_process import DanubeProcess, Received, RefusedError, danube_process
-from tests.danube_wire import danube_url, danube_wire
+from tests.rigs.danube_process import DanubeProcess, Received, RefusedError, danube_process
+from tests.rigs.danube_wire import danube_url, danube_wire
 from tests.rigs.server import Server, running_server
 
 MIB = 1 << 20

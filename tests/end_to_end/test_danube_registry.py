@@ -22,9 +22,9 @@ from raceway.wires.danube.codec.pb.schema_registry_pb2 import (
     RegisterSchemaRequest,
     RegisterSchemaResponse,
 )
-from tests.danube_process import DanubeProcess, RefusedError, danube_process
-from tests.danube_wire import DanubeWire, danube_url, danube_wire
-from tests.mb_wire import connect, new_id
+from tests.rigs.danube_process import DanubeProcess, RefusedError, danube_process
+from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.mb_wire import connect, new_id
 from tests.rigs.server import Server, running_server
 
 REGISTRY = "danube_schema.SchemaRegistry/"

@@ -38,12 +38,12 @@ from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     TopicLookupResponse,
 )
 from raceway.wires.danube.codec.pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
-from tests.danube_process import DanubeProcess, RefusedError, danube_process
-from tests.danube_tokens import ISSUER, SECRET, token
-from tests.danube_wire import DanubeWire
-from tests.mb_wire import connect
+from tests.rigs.danube_process import DanubeProcess, RefusedError, danube_process
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.danube_wire import DanubeWire
+from tests.rigs.mb_wire import connect
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import dial_server
+from tests.rigs.zbus_wire import dial_server
 
 SECURITY = "danube_admin.SecurityAdmin/"
 LOOKUP = "danube.Discovery/TopicLookup"

@@ -38,8 +38,8 @@ from raceway.wires.danube.codec.pb.danube_api_pb2 import (
 from raceway.wires.danube.codec.pb.health_pb2 import HealthCheckRequest as ServingRequest
 from raceway.wires.danube.codec.pb.health_pb2 import HealthCheckResponse as ServingResponse
 from raceway.wires.danube.codec.pb.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
-from tests.danube_process import RefusedError
-from tests.danube_wire import DanubeWire, danube_url, danube_wire
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_wire import DanubeWire, danube_url, danube_wire
 from tests.rigs.server import Server, running_server
 
 SEND = "danube.ProducerService/SendMessage"

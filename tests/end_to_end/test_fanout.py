@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from raceway.config import KIB, MIB
-from tests.fanout import Plan, finished, start_publishers, start_subscribers
-from tests.mb_wire import TcpPeer, compose, connect_socket, fresh_topic
+from tests.rigs.fanout import Plan, finished, start_publishers, start_subscribers
+from tests.rigs.mb_wire import TcpPeer, compose, connect_socket, fresh_topic
+from tests.rigs.rounds import SOAKING, seeded
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import SOAKING, seeded
-from tests.wire.mb import frame
+from tests.rigs.vectors.mb import frame
 
 SUBSCRIBERS = 50
 COUNT = 20_000 if SOAKING else 1000

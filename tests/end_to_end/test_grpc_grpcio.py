@@ -16,7 +16,7 @@ import pytest
 import trustme
 
 from raceway.wires.danube.codec.pb.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from tests.grpc_door import Certificate, Door, running_door
+from tests.rigs.grpc_door import Certificate, Door, running_door
 from tests.rigs.server import wait_until
 
 LIMIT = 4 * 1024 * 1024 - 64 * 1024

@@ -15,7 +15,7 @@ from grpclib.const import Status
 from grpclib.encoding.base import CodecBase
 from grpclib.exceptions import GRPCError
 
-from tests.grpc_door import NO_TLS, Certificate, running_door
+from tests.rigs.grpc_door import NO_TLS, Certificate, running_door
 
 
 class Plain(CodecBase):

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 import pytest
 import trustme
 
-from tests.grpc_door import Certificate, Door, running_door
-from tests.tools import h2spec
+from tests.rigs.grpc_door import Certificate, Door, running_door
+from tests.rigs.tools import h2spec
 
 # How many cases this version of h2spec has, the stricter ones among them. Fewer would be a proof of less.
 CASES = 146

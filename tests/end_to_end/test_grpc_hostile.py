@@ -16,10 +16,10 @@ import trustme
 
 from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.http2_frames import frame
-from tests.codec.http2_rig import CALL, GREETING, Frame, block, call, data, headers, message
-from tests.grpc_door import Certificate, Door, running_door
+from tests.rigs.grpc_door import Certificate, Door, running_door
+from tests.rigs.http2 import CALL, GREETING, Frame, block, call, data, headers, message
+from tests.rigs.rounds import rounds, seeded
 from tests.rigs.server import wait_until
-from tests.rounds import rounds, seeded
 
 MIB = 1 << 20
 # What a connection may cost beside what it is allowed to keep: interpreter noise, buffers of the kernel's making.

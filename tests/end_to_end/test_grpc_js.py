@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import trustme
 
-from tests.grpc_door import NO_TLS, Certificate, running_door
-from tests.tools import HERE, INSTALL_S, grpc_js, installed
+from tests.rigs.grpc_door import NO_TLS, Certificate, running_door
+from tests.rigs.tools import HERE, INSTALL_S, grpc_js, installed
 
 RUN_S = 60
 

@@ -12,7 +12,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from tests.mb_wire import (
+from tests.rigs.mb_wire import (
     GREETING,
     LARGEST,
     SUCCESS,
@@ -29,7 +29,7 @@ from tests.mb_wire import (
     new_id,
 )
 from tests.rigs.server import Server, running_server, wait_until
-from tests.wire.mb import frame
+from tests.rigs.vectors.mb import frame
 
 MIB = 1 << 20
 BOTH: tuple[Transport, Transport] = ("tcp", "websocket")

@@ -15,11 +15,11 @@ import pytest
 
 from raceway.client.sync import connect
 from raceway.journal.read.reader import Reader
-from tests.danube_tokens import ISSUER, SECRET, token
-from tests.http_door import call, get, post, raw
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.http_door import call, get, post, raw
+from tests.rigs.schema_rest import bind, register
 from tests.rigs.server import Server, running_server, wait_until
-from tests.schema_rest import bind, register
-from tests.tools import installed
+from tests.rigs.tools import installed
 
 _numbers = itertools.count()
 EVENT = {"specversion": "1.0", "id": "e1", "source": "/shop", "type": "order.made"}

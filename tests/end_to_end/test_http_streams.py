@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from raceway.client.sync import connect
-from tests.http_door import event_stream, get, post
+from tests.rigs.http_door import event_stream, get, post
 from tests.rigs.server import Server, running_server, wait_until
 
 _numbers = itertools.count()

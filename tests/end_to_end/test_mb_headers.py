@@ -8,8 +8,19 @@ from typing import Any
 
 import pytest
 
-from tests.mb_wire import LARGEST, SUCCESS, UUID4, Join, Peer, assert_error, compose, fresh_topic, new_id, reply_header
-from tests.wire.mb import HEADERS, VECTORS, I, P
+from tests.rigs.mb_wire import (
+    LARGEST,
+    SUCCESS,
+    UUID4,
+    Join,
+    Peer,
+    assert_error,
+    compose,
+    fresh_topic,
+    new_id,
+    reply_header,
+)
+from tests.rigs.vectors.mb import HEADERS, VECTORS, I, P
 
 NO_NEWLINE = "Invalid message format: no newline separator found within the maximum header length of 367 bytes"
 MISSING = "Invalid header format: missing action, topic, or version"

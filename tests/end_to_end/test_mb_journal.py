@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from raceway.journal.read.reader import Reader
-from tests.mb_wire import SUCCESS, UUID4, Message, Peer, Transport, compose, connect, new_id
+from tests.rigs.mb_wire import SUCCESS, UUID4, Message, Peer, Transport, compose, connect, new_id
 from tests.rigs.server import Server, running_server, wait_until
 
 Row = dict[str, Any]

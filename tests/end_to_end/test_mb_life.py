@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.mb_wire import (
+from tests.rigs.mb_wire import (
     SUCCESS,
     UUID4,
     Message,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from websockets.exceptions import WebSocketException
 
-from tests.mb_wire import (
+from tests.rigs.mb_wire import (
     TIMESTAMP,
     Join,
     Peer,
@@ -24,7 +24,7 @@ from tests.mb_wire import (
     new_id,
 )
 from tests.rigs.server import Server, running_server, wait_until
-from tests.wire.mb import I
+from tests.rigs.vectors.mb import I
 
 GAUGES = {
     "process.memory.bytes", "system.memory.bytes", "router.message.count", "router.message.count.error",

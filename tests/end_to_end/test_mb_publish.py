@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mb_wire import (
+from tests.rigs.mb_wire import (
     SUCCESS,
     UUID4,
     Join,
@@ -18,7 +18,7 @@ from tests.mb_wire import (
     reply_header,
 )
 from tests.rigs.server import Server
-from tests.wire.mb import VECTORS, I, P
+from tests.rigs.vectors.mb import VECTORS, I, P
 
 
 def test_a_publish_without_subscriber_is_reported_with_or_without_an_id(peer: Peer) -> None:

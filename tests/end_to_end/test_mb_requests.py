@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mb_wire import (
+from tests.rigs.mb_wire import (
     SUCCESS,
     UUID4,
     Join,
@@ -22,7 +22,7 @@ from tests.mb_wire import (
     reply_header,
 )
 from tests.rigs.server import Server, running_server, wait_until
-from tests.wire.mb import I, P
+from tests.rigs.vectors.mb import I, P
 
 DEFAULT_TIMEOUT_MS = 400
 MAX_OUTSTANDING = 40

@@ -16,7 +16,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from raceway.journal.read.reader import Reader
-from tests.mb_wire import SUCCESS, Peer, PeerClosed, Transport, compose, connect, fresh_topic, new_id
+from tests.rigs.mb_wire import SUCCESS, Peer, PeerClosed, Transport, compose, connect, fresh_topic, new_id
 from tests.rigs.server import Server, running_server, wait_until
 
 DRAIN_S = 1.0

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mb_wire import Peer, compose, connect, fresh_topic, new_id
+from tests.rigs.mb_wire import Peer, compose, connect, fresh_topic, new_id
 from tests.rigs.server import Server, running_server, wait_until
 
 STORM = 20_000

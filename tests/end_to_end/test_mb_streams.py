@@ -7,18 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.mb_wire import (
-    SUCCESS,
-    TIMESTAMP,
-    Join,
-    Message,
-    Peer,
-    assert_error,
-    fresh_topic,
-    new_id,
-    reply_header,
-)
-from tests.wire.mb import I, P
+from tests.rigs.mb_wire import SUCCESS, TIMESTAMP, Join, Message, Peer, assert_error, fresh_topic, new_id, reply_header
+from tests.rigs.vectors.mb import I, P
 
 Record = dict[str, Any]
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.mb_wire import (
+from tests.rigs.mb_wire import (
     FAILURE,
     SUCCESS,
     TIMESTAMP,
@@ -19,7 +19,7 @@ from tests.mb_wire import (
     new_id,
     reply_header,
 )
-from tests.wire.mb import I, P
+from tests.rigs.vectors.mb import I, P
 
 REQUEST_ONLY = [
     "system.service.register",

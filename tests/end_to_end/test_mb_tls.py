@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 import trustme
 
-from tests.mb_wire import SUCCESS, Peer, Transport, connect, connect_socket, fresh_topic
+from tests.rigs.mb_wire import SUCCESS, Peer, Transport, connect, connect_socket, fresh_topic
 from tests.rigs.server import Server, running_server, wait_until
-from tests.wire.mb import I, frame
+from tests.rigs.vectors.mb import I, frame
 
 SECURE: list[Transport] = ["tls", "wss"]
 PLAIN: list[Transport] = ["tcp", "websocket"]

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import pytest
 from websockets.exceptions import InvalidStatus
 
-from tests.mb_wire import (
+from tests.rigs.mb_wire import (
     GREETING,
     LARGEST,
     SUCCESS,
@@ -27,7 +27,7 @@ from tests.mb_wire import (
     new_id,
 )
 from tests.rigs.server import Server, running_server, wait_until
-from tests.wire.mb import I, frame
+from tests.rigs.vectors.mb import I, frame
 
 HEARTBEAT = compose(f"request:system.heartbeat:1.0.0:{I}")
 ALIVE = f"response:system.heartbeat:1.0.0:{I}:{I}\n".encode() + SUCCESS

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import subprocess
 
-from tests.mb_wire import connect
+from tests.rigs.mb_wire import connect
 from tests.rigs.server import Server
-from tests.tools import installed
+from tests.rigs.tools import installed
 
 
 def test_promtool_finds_no_fault_with_the_metrics(server: Server) -> None:

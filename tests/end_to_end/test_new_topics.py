@@ -14,10 +14,10 @@ import grpc
 import pytest
 
 from raceway.wires.danube.codec.pb.danube_api_pb2 import ProducerRequest
-from tests.mb_wire import compose, connect, fresh_topic
+from tests.rigs.mb_wire import compose, connect, fresh_topic
+from tests.rigs.rounds import SOAKING
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import SOAKING
-from tests.zbus_wire import Client
+from tests.rigs.zbus_wire import Client
 
 BURST = 5
 

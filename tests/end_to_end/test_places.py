@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests import http_door
-from tests.danube_wire import DanubeWire, danube_wire
-from tests.http_door import Answer
+from tests.rigs import http_door
+from tests.rigs.danube_wire import DanubeWire, danube_wire
+from tests.rigs.http_door import Answer
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import dial_server
+from tests.rigs.zbus_wire import dial_server
 
 _numbers = itertools.count()
 

@@ -15,10 +15,10 @@ from typing import Any
 
 import pytest
 
+from tests.rigs.schema_rest import bind, call
 from tests.rigs.server import Server, running_server
-from tests.schema_rest import bind, call
-from tests.tools import HERE, INSTALL_S, confluent_js, installed
-from tests.zbus_wire import dial_server
+from tests.rigs.tools import HERE, INSTALL_S, confluent_js, installed
+from tests.rigs.zbus_wire import dial_server
 
 RUN_S = 60
 

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from raceway import __version__
+from tests.rigs.schema_rest import USER, Answer, bind, call
 from tests.rigs.server import Server, running_server
-from tests.schema_rest import USER, Answer, bind, call
-from tests.zbus_wire import dial_server
+from tests.rigs.zbus_wire import dial_server
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 RECORD = {"type": "record", "name": "Payment", "fields": [{"name": "amount", "type": "int"}]}

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.mb_wire import Peer, connect, fresh_topic
+from tests.rigs.mb_wire import Peer, connect, fresh_topic
+from tests.rigs.schema_rest import USER, bind, call, register
 from tests.rigs.server import Server, running_server, wait_until
-from tests.schema_rest import USER, bind, call, register
-from tests.zbus_wire import Client, dial_server, fresh_name
+from tests.rigs.zbus_wire import Client, dial_server, fresh_name
 
 GOOD, WRONG = b'{"id":1}', b'{"id":"x"}'
 

@@ -12,8 +12,8 @@ import pytest
 
 from raceway.client import ActionMessage, SenecaClient, SenecaService, connect
 from raceway.errors import ConnectionLostError, RemoteError
+from tests.rigs.seneca_wire import console, fresh_word, post, rows, wait_for_rows
 from tests.rigs.server import Server, running_server, wait_until
-from tests.seneca_wire import console, fresh_word, post, rows, wait_for_rows
 
 HOLD_MS = 100
 

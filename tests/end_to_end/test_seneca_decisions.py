@@ -15,8 +15,7 @@ from typing import Any
 
 import pytest
 
-from tests.rigs.server import Server, running_server, wait_until
-from tests.seneca_wire import (
+from tests.rigs.seneca_wire import (
     Answer,
     Got,
     Lines,
@@ -37,6 +36,7 @@ from tests.seneca_wire import (
     wait_for_rows,
     web,
 )
+from tests.rigs.server import Server, running_server, wait_until
 
 SEVERAL_LIMIT = 5
 # Those who answer a call with `multiple` have so long.

@@ -19,8 +19,8 @@ from typing import Any
 
 import pytest
 
+from tests.rigs.seneca_wire import DEADLINE_S, rows, wait_for_rows
 from tests.rigs.server import Server, running_server
-from tests.seneca_wire import DEADLINE_S, rows, wait_for_rows
 
 
 class Instance:
@@ -29,7 +29,9 @@ class Instance:
     def __init__(self, name: str, server: Server) -> None:
         urls = [f"seneca://127.0.0.1:{server.port('seneca')}", f"http://127.0.0.1:{server.port('console')}"]
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.seneca_instance", name, *urls], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+            [sys.executable, "-m", "tests.rigs.seneca_instance", name, *urls],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         self._said: queue.Queue[dict[str, Any]] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)

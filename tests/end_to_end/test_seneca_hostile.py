@@ -16,9 +16,8 @@ from typing import Any
 
 import pytest
 
-from tests.rigs.server import Door, Server, running_server, wait_until
-from tests.rounds import rounds, seeded
-from tests.seneca_wire import (
+from tests.rigs.rounds import rounds, seeded
+from tests.rigs.seneca_wire import (
     DEADLINE_S,
     JSON,
     Answer,
@@ -38,6 +37,7 @@ from tests.seneca_wire import (
     wait_for_rows,
     web,
 )
+from tests.rigs.server import Door, Server, running_server, wait_until
 
 MIB = 1 << 20
 BODY_LIMIT, DEPTH_LIMIT = 8 * MIB, 512

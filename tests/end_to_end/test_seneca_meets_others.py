@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
-from tests.mb_wire import SUCCESS, Peer, connect
-from tests.mb_wire import new_id as new_uuid
+from tests.rigs.mb_wire import SUCCESS, Peer, connect
+from tests.rigs.mb_wire import new_id as new_uuid
+from tests.rigs.seneca_bus import RawService, raw_service, web
+from tests.rigs.seneca_wire import Answer, attached, console, fresh_word, new_id, post, seed, wait_for_rows
 from tests.rigs.server import Server, running_server
-from tests.seneca_bus import RawService, raw_service, web
-from tests.seneca_wire import Answer, attached, console, fresh_word, new_id, post, seed, wait_for_rows
-from tests.zbus_wire import Client
+from tests.rigs.zbus_wire import Client
 
 
 @pytest.fixture(scope="module")

@@ -16,11 +16,11 @@ import pytest
 
 from raceway.client import ActionMessage
 from raceway.client.sync import connect
-from tests.node_peers import DIALECTS, PACKAGES, Dialect, NodePeers, Outcome, node_peers
-from tests.ports import free_port_base
+from tests.rigs.node_peers import DIALECTS, PACKAGES, Dialect, NodePeers, Outcome, node_peers
+from tests.rigs.ports import free_port_base
+from tests.rigs.seneca_math import math_service
+from tests.rigs.seneca_wire import attached, fresh_word, journal_end, now_ms, wait_for_rows
 from tests.rigs.server import Server, running_server, wait_until
-from tests.seneca_math import math_service
-from tests.seneca_wire import attached, fresh_word, journal_end, now_ms, wait_for_rows
 
 HOSTS = (*DIALECTS, "python")
 UNICODE = 'Größe 尺寸 \U0001f6eb \u2028 "\\'
@@ -262,7 +262,7 @@ def test_a_python_service_killed_in_the_middle_of_calls_costs_those_calls_and_no
     server: Server, clients: dict[str, str], callers: NodePeers
 ) -> None:
     role = fresh_word()
-    command = [sys.executable, "-m", "tests.seneca_math", role, bus_url(server), console_url(server)]
+    command = [sys.executable, "-m", "tests.rigs.seneca_math", role, bus_url(server), console_url(server)]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as doomed,
         connect(bus_url(server), console=console_url(server)) as bus,

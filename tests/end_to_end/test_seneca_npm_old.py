@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.node_peers import DIALECTS, OLD_PACKAGES, Dialect, NodePeers, installed, node_peers
-from tests.ports import free_port_base
+from tests.rigs.node_peers import DIALECTS, OLD_PACKAGES, Dialect, NodePeers, installed, node_peers
+from tests.rigs.ports import free_port_base
+from tests.rigs.seneca_wire import attached, fresh_word
 from tests.rigs.server import Server, running_server, wait_until
-from tests.seneca_wire import attached, fresh_word
 
 
 class Peers(NamedTuple):

@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 
-from tests.ports import free_port_base
-from tests.rigs.server import Door, Server, running_server, wait_until
-from tests.seneca_wire import (
+from tests.rigs.ports import free_port_base
+from tests.rigs.seneca_wire import (
     Got,
     Service,
     answering,
@@ -26,6 +25,7 @@ from tests.seneca_wire import (
     serving,
     wait_for_rows,
 )
+from tests.rigs.server import Door, Server, running_server, wait_until
 
 HOLD_MS, TIMEOUT_MS = 100, 500
 RETRIES_MS = (30, 60, 120)

@@ -10,10 +10,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.mb_wire import PeerClosed, TcpPeer, compose, connect_socket
+from tests.rigs.mb_wire import PeerClosed, TcpPeer, compose, connect_socket
+from tests.rigs.rounds import SOAKING
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import SOAKING
-from tests.wire.mb import frame
+from tests.rigs.vectors.mb import frame
 
 RATE, PAYLOAD_BYTES = 5000, 200
 # A tick of the publisher: short enough that a subscriber who is not held up never waits long.

@@ -12,15 +12,15 @@ import grpc
 import pytest
 
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import Binding, Role, SecurityResponse
-from tests.danube_process import RefusedError
-from tests.danube_tokens import ISSUER, SECRET, token
-from tests.danube_wire import DanubeWire
-from tests.http_door import call
-from tests.http_door import post as http_post
-from tests.mb_wire import SUCCESS, connect
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.danube_wire import DanubeWire
+from tests.rigs.http_door import call
+from tests.rigs.http_door import post as http_post
+from tests.rigs.mb_wire import SUCCESS, connect
+from tests.rigs.seneca_wire import post, seed
 from tests.rigs.server import Door, Server, running_server, wait_until
-from tests.seneca_wire import post, seed
-from tests.zbus_wire import Client, dial_server
+from tests.rigs.zbus_wire import Client, dial_server
 
 ROOT, CLERK = token("root"), token("clerk")
 OWN_TOKEN, TRACKER_TOKEN = "administrator", "among brokers"

@@ -13,10 +13,10 @@ import pytest
 from raceway.client import sync
 from raceway.wires.danube.client.consumer import DanubeMessage
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import Binding, Role, SecurityResponse
-from tests import http_door
-from tests.danube_tokens import ISSUER, SECRET, token
-from tests.danube_wire import danube_wire
-from tests.http_door import Answer
+from tests.rigs import http_door
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.danube_wire import danube_wire
+from tests.rigs.http_door import Answer
 from tests.rigs.server import Server, running_server, wait_until
 
 _numbers = itertools.count()

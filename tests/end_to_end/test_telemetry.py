@@ -9,7 +9,7 @@ import urllib.request
 from typing import Any
 
 from raceway.client.sync import connect
-from tests.otlp_receiver import attributes, otlp_receiver
+from tests.rigs.otlp_receiver import attributes, otlp_receiver
 from tests.rigs.server import Server, running_server, wait_until
 
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"

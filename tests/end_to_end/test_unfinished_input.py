@@ -11,7 +11,7 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
-from tests.codec.http2_rig import GREETING, data, headers
+from tests.rigs.http2 import GREETING, data, headers
 from tests.rigs.server import Door, Server, running_server, wait_until
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import (
+from tests.rigs.zbus_wire import (
     MQ,
     PUBSUB,
     TEMP,

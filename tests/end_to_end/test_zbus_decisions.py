@@ -13,15 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import (
-    PUBSUB,
-    UUID,
-    Client,
-    Dial,
-    compose,
-    dial_server,
-    fresh_name,
-)
+from tests.rigs.zbus_wire import PUBSUB, UUID, Client, Dial, compose, dial_server, fresh_name
 
 ADMIN_TOKEN = "let me in"
 PUBSUB_MESSAGES = 5

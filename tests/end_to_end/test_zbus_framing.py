@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from tests.zbus_wire import Client, Dial, compose
+from tests.rigs.zbus_wire import Client, Dial, compose
 
 # ---- where one message ends and the next begins ----------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.zbus_wire import Client, Dial, Message, compose
+from tests.rigs.zbus_wire import Client, Dial, Message, compose
 
 
 def produce_together(producer: Client, mq: str, name: str, values: list[str]) -> None:

@@ -12,19 +12,9 @@ from contextlib import ExitStack, suppress
 
 import pytest
 
+from tests.rigs.rounds import SOAKING, rounds
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import SOAKING, rounds
-from tests.zbus_wire import (
-    EVERY_BYTE,
-    PUBSUB,
-    Client,
-    Dial,
-    Message,
-    compose,
-    dial_server,
-    fresh_name,
-    zbus_port,
-)
+from tests.rigs.zbus_wire import EVERY_BYTE, PUBSUB, Client, Dial, Message, compose, dial_server, fresh_name, zbus_port
 
 MIB = 1 << 20
 HEAD_S, BODY_RATE = 0.5, 1024

@@ -9,9 +9,9 @@ import pytest
 
 from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.head import EchoedId
+from tests.rigs.seneca_wire import wait_for_rows
 from tests.rigs.server import Server
-from tests.seneca_wire import wait_for_rows
-from tests.zbus_wire import Client, Message
+from tests.rigs.zbus_wire import Client, Message
 
 
 def raw(client: Client, *headers: str, body: bytes = b"", line: str = "POST / HTTP/1.1") -> Message:

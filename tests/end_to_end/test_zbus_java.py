@@ -13,11 +13,11 @@ from typing import IO
 
 import pytest
 
-from tests.mb_wire import connect
+from tests.rigs.mb_wire import connect
+from tests.rigs.seneca_wire import wait_for_rows
 from tests.rigs.server import Server, wait_until
-from tests.seneca_wire import wait_for_rows
-from tests.tools import installed, maven_jars
-from tests.zbus_wire import Client, fresh_name
+from tests.rigs.tools import installed, maven_jars
+from tests.rigs.zbus_wire import Client, fresh_name
 
 pytestmark = pytest.mark.may_skip("Maven Central cannot be reached from everywhere")
 

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import pytest
 
 from raceway.journal.read.reader import Reader
-from tests.mb_wire import SUCCESS, Peer, connect, fresh_topic
-from tests.mb_wire import new_id as new_uuid
+from tests.rigs.mb_wire import SUCCESS, Peer, connect, fresh_topic
+from tests.rigs.mb_wire import new_id as new_uuid
 from tests.rigs.server import Server, running_server, wait_until
-from tests.zbus_wire import EVERY_BYTE, PUBSUB, UUID, Client, Dial, dial_server, fresh_name
+from tests.rigs.zbus_wire import EVERY_BYTE, PUBSUB, UUID, Client, Dial, dial_server, fresh_name
 
 Row = dict[str, Any]
 TIMEOUT_MS = 400

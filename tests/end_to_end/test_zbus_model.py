@@ -11,9 +11,9 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.rigs.rounds import rounds, seeded
 from tests.rigs.server import Server, wait_until
-from tests.rounds import rounds, seeded
-from tests.zbus_wire import Client, dial_server, new_id
+from tests.rigs.zbus_wire import Client, dial_server, new_id
 
 STEPS = 120
 CONNECTIONS, QUEUES = 4, 2

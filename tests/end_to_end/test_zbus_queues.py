@@ -8,18 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.server import Server, running_server, wait_until
-from tests.zbus_wire import (
-    EVERY_BYTE,
-    MQ,
-    PUBSUB,
-    TEMP,
-    Client,
-    Dial,
-    compose,
-    dial_server,
-    fresh_name,
-    zbus_port,
-)
+from tests.rigs.zbus_wire import EVERY_BYTE, MQ, PUBSUB, TEMP, Client, Dial, compose, dial_server, fresh_name, zbus_port
 
 MIB = 1 << 20
 PUBSUB_MESSAGES, PUBSUB_BYTES = 20, 1 * MIB

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from tests.rigs.server import Server, running_server, wait_until
-from tests.zbus_wire import (
+from tests.rigs.zbus_wire import (
     EVERY_BYTE,
     UUID,
     Client,

@@ -15,16 +15,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import (
-    EVERY_BYTE,
-    TIME_MS,
-    UUID,
-    Client,
-    Dial,
-    broker_address,
-    compose,
-    fresh_name,
-)
+from tests.rigs.zbus_wire import EVERY_BYTE, TIME_MS, UUID, Client, Dial, broker_address, compose, fresh_name
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import Client, Dial, compose, zbus_port
+from tests.rigs.zbus_wire import Client, Dial, compose, zbus_port
 
 # Three times what a consumer may hold and not have taken; a third of it is more than the kernel keeps for it.
 COUNT, BODY = 3000, b"b" * 500

@@ -10,13 +10,7 @@ from contextlib import ExitStack
 import pytest
 
 from tests.rigs.server import Server, running_server, wait_until
-from tests.zbus_wire import (
-    TRACKER,
-    Client,
-    Dial,
-    broker_address,
-    dial_server,
-)
+from tests.rigs.zbus_wire import TRACKER, Client, Dial, broker_address, dial_server
 
 ADMIN_TOKEN = "s3cret"
 PROBE_MS, PUSH_MS, REPORT_MS = 100, 400, 150

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tests.rigs.server import Server, wait_until
-from tests.tools import INSTALL_S, installed
-from tests.zbus_wire import EVERY_BYTE, Client, Dial, fresh_name, zbus_port
+from tests.rigs.tools import INSTALL_S, installed
+from tests.rigs.zbus_wire import EVERY_BYTE, Client, Dial, fresh_name, zbus_port
 
 CURL_S, BROWSER_S = 20, 60
 # curl asks before it sends this much.

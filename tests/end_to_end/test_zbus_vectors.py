@@ -13,8 +13,8 @@ from typing import Literal
 import pytest
 
 from tests.rigs.server import Server, running_server
-from tests.wire.zbus_vectors import VECTORS, Step, Vector
-from tests.zbus_wire import MQ, PUBSUB, UUID, Client, Message, broker_address, dial_server
+from tests.rigs.vectors.zbus_vectors import VECTORS, Step, Vector
+from tests.rigs.zbus_wire import MQ, PUBSUB, UUID, Client, Message, broker_address, dial_server
 
 Pace = Literal["whole", "byte by byte"]
 PLACEHOLDER = re.compile(r"\{(ms|uuid|broker|html|n|cid:[a-z])\}")

@@ -15,7 +15,7 @@ from raceway.net.codec.grpc import GrpcConnection, GrpcLimits
 from raceway.net.codec.http2 import Http2Connection, Http2Limits
 from raceway.net.codec.http2_frames import CANCEL
 from raceway.net.codec.http2_heads import Head
-from tests.codec.http2_rig import GREETING, METHODS, frames
+from tests.rigs.http2 import GREETING, METHODS, frames
 
 # Small, so that short inputs reach them.
 LIMITS = GrpcLimits(

@@ -29,7 +29,7 @@ from raceway.wires.zbus.codec.receiver import (
     refusal_reply,
 )
 from raceway.wires.zbus.codec.shapes import ALIKE
-from tests.codec.zbus_events import curious, flat, received_bytewise, strict
+from tests.rigs.zbus_events import curious, flat, received_bytewise, strict
 
 # Small, so that short inputs reach them.
 LIMITS = ZbusLimits(head_bytes=600, headers=16, body_bytes=300)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from raceway.journal.files import Files, FileSource, maybe_read_file, read_all, write_all, write_file
-from tests.journal.faults import FaultyFiles
+from tests.rigs.journal_faults import FaultyFiles
 
 
 class ShortReads(Files):

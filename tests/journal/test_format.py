@@ -18,7 +18,7 @@ from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.read.blocks import check_version, maybe_read_block
 from raceway.journal.write.block import Frame, OpenBlock, size_of
 from raceway.model.envelope import COLUMNS, MB, PUBLISH, REQUEST, Batch, Envelope
-from tests.journal_rig import BytesSource, rows
+from tests.rigs.journal import BytesSource, rows
 
 MARKER = b"\x01marker\xff"
 NOW_US = 1_700_000_000_000_000

@@ -13,8 +13,8 @@ from raceway.journal import open_journal
 from raceway.journal.local import LocalJournal
 from raceway.journal.memory import MemoryJournal
 from raceway.model.envelope import PUBLISH, Batch
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Clock, Rig, column, numbered, payloads, topic_payloads
+from tests.rigs.journal import Clock, Rig, column, numbered, payloads, topic_payloads
+from tests.rigs.journal_faults import FaultyFiles
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from raceway.errors import TrimmedError
-from tests.journal_rig import Rig, column, numbered, topic_payloads
+from tests.rigs.journal import Rig, column, numbered, topic_payloads
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from raceway.journal.parquet import (
     sequence_range,
     spans_of,
 )
-from tests.journal_rows import Row, any_rows, batch, batches, rows, table
+from tests.rigs.journal_rows import Row, any_rows, batch, batches, rows, table
 
 
 def footer_of(data: bytes) -> bytes:

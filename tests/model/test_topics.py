@@ -18,7 +18,7 @@ from raceway.model.topics import (
     matches,
     refuse_reserved,
 )
-from tests.wire.mb import VECTORS
+from tests.rigs.vectors.mb import VECTORS
 
 words = st.sampled_from(["a", "b", "A", "system", "raceway", "x1"])
 topics = st.lists(words, min_size=1, max_size=5).map(".".join)

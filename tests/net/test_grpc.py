@@ -8,9 +8,9 @@ from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.codec.http2_frames import frame
 from raceway.net.grpc import KEEPALIVE, Call, GrpcSession, GrpcTcp, Methods, ServerStream
 from raceway.net.session import HIGH_WATER
-from tests.codec.http2_rig import data, headers, message, with_fields
-from tests.doubles import RecordingTransport
-from tests.listen.grpc_desk import Caller, GrpcDesk
+from tests.rigs.doubles import RecordingTransport
+from tests.rigs.grpc_desk import Caller, GrpcDesk
+from tests.rigs.http2 import data, headers, message, with_fields
 
 SLOW = "/test.Echo/Slow"
 

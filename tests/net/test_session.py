@@ -13,7 +13,7 @@ from raceway.model.envelope import Batch
 from raceway.model.intents import WatchLog
 from raceway.net.gate import Gate
 from raceway.net.session import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, Session
-from tests.doubles import Bench, RecordingTransport, encode_copies
+from tests.rigs.doubles import Bench, RecordingTransport, encode_copies
 
 
 class PlainSession(Session, LivePeer):

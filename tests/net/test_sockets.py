@@ -12,8 +12,8 @@ from raceway import config
 from raceway.errors import ConfigError
 from raceway.net.certificates import tls_context
 from raceway.net.sockets import bind, set_send_buffer
-from tests.doubles import RecordingTransport
-from tests.ports import free_port_base
+from tests.rigs.doubles import RecordingTransport
+from tests.rigs.ports import free_port_base
 
 
 def test_a_bound_socket_can_be_listened_on() -> None:

@@ -8,12 +8,12 @@ import pytest
 
 from raceway import config
 from raceway.net.tcp import FULL_READ, MbTcp
-from tests.doubles import RecordingTransport
-from tests.listen.desk import MbDesk
-from tests.listen.hosted import Hosted, hosted
-from tests.mb_wire import SUCCESS, PeerClosed, TcpPeer, compose, connect_socket, reply_header
+from tests.rigs.desk import MbDesk
+from tests.rigs.doubles import RecordingTransport
+from tests.rigs.hosted import Hosted, hosted
+from tests.rigs.mb_wire import SUCCESS, PeerClosed, TcpPeer, compose, connect_socket, reply_header
 from tests.rigs.server import wait_until
-from tests.wire.mb import frame
+from tests.rigs.vectors.mb import frame
 
 ID = "550e8400-e29b-41d4-a716-446655440000"
 

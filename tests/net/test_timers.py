@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.net.timers import TICK_MS, Alarms, TimerWheel
-from tests.doubles import ManualLoop
+from tests.rigs.doubles import ManualLoop
 
 START = 123_456.0
 

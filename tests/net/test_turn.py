@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from raceway.net.turn import Turn
-from tests.doubles import ManualLoop
+from tests.rigs.doubles import ManualLoop
 
 
 class Ledger:

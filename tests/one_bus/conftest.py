@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.one_bus_rig import OneBus, Place, fresh_place, one_bus
-from tests.seneca_wire import journal_end
+from tests.rigs.one_bus import OneBus, Place, fresh_place, one_bus
+from tests.rigs.seneca_wire import journal_end
 
 TIMEOUT_MS = 700
 

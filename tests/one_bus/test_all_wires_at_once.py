@@ -18,14 +18,14 @@ import grpc
 import pytest
 
 from raceway.wires.danube.codec.pb.danube_api_pb2 import AckRequest
-from tests.danube_wire import DanubeWire, danube_wire
-from tests.mb_wire import PeerClosed, new_id
-from tests.one_bus_rig import WIRES, OneBus, Place, fresh, fresh_place
+from tests.rigs.danube_wire import DanubeWire, danube_wire
+from tests.rigs.mb_wire import PeerClosed, new_id
+from tests.rigs.one_bus import WIRES, OneBus, Place, fresh, fresh_place
+from tests.rigs.rounds import SOAKING
+from tests.rigs.seneca_bus import Received, raw_service
+from tests.rigs.seneca_wire import Http, attached, seed
 from tests.rigs.server import wait_until
-from tests.rounds import SOAKING
-from tests.seneca_bus import Received, raw_service
-from tests.seneca_wire import Http, attached, seed
-from tests.zbus_wire import ClosedByServer
+from tests.rigs.zbus_wire import ClosedByServer
 
 SECONDS = 60.0 if SOAKING else 4.0
 TOGETHER = 20

@@ -9,11 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from raceway import config
-from tests.mb_wire import new_id as new_uuid
-from tests.one_bus_rig import ASKING, OneBus, Place, answerer, asker, fresh, fresh_place
+from tests.rigs.mb_wire import new_id as new_uuid
+from tests.rigs.one_bus import ASKING, OneBus, Place, answerer, asker, fresh, fresh_place
+from tests.rigs.seneca_bus import legacy, lines, raw_service, web
+from tests.rigs.seneca_wire import answering, attached, new_id, post, seed, serving, wait_for_rows
 from tests.rigs.server import wait_until
-from tests.seneca_bus import legacy, lines, raw_service, web
-from tests.seneca_wire import answering, attached, new_id, post, seed, serving, wait_for_rows
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}")
 

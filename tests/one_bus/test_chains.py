@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.mb_wire import new_id as new_uuid
-from tests.one_bus_rig import OneBus, Place, fresh, fresh_place
-from tests.ports import free_port_base
+from tests.rigs.mb_wire import new_id as new_uuid
+from tests.rigs.one_bus import OneBus, Place, fresh, fresh_place
+from tests.rigs.ports import free_port_base
+from tests.rigs.rounds import rounds
+from tests.rigs.seneca_wire import Got, answering, attached, journal_end, new_id, post, rows, seed, serving
 from tests.rigs.server import running_server, wait_until
-from tests.rounds import rounds
-from tests.seneca_wire import Got, answering, attached, journal_end, new_id, post, rows, seed, serving
-from tests.zbus_wire import Client, ClosedByServer, dial_server
+from tests.rigs.zbus_wire import Client, ClosedByServer, dial_server
 
 CHAINS = 100
 DEADLINE_S = 60.0

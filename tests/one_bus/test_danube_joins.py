@@ -10,15 +10,15 @@ import pytest
 from typer.testing import CliRunner
 
 from raceway.cli.app import app
-from tests.danube_process import Received, danube_process
-from tests.danube_wire import danube_url
-from tests.http_door import get
-from tests.http_door import post as http_post
-from tests.mb_wire import SUCCESS, connect
-from tests.one_bus_rig import DanubeEar, OneBus, Place, fresh
+from tests.rigs.danube_process import Received, danube_process
+from tests.rigs.danube_wire import danube_url
+from tests.rigs.http_door import get
+from tests.rigs.http_door import post as http_post
+from tests.rigs.mb_wire import SUCCESS, connect
+from tests.rigs.one_bus import DanubeEar, OneBus, Place, fresh
+from tests.rigs.seneca_wire import post, seed
 from tests.rigs.server import Server, running_server, wait_until
-from tests.seneca_wire import post, seed
-from tests.zbus_wire import dial_server
+from tests.rigs.zbus_wire import dial_server
 
 KEYS = ("red", "green", "blue", "white")
 MESSAGES = 24

@@ -11,11 +11,11 @@ import pytest
 
 from raceway import config
 from raceway.errors import ConfigError
-from tests.mb_wire import RawWebSocket
-from tests.one_bus_rig import OneBus, Place
+from tests.rigs.mb_wire import RawWebSocket
+from tests.rigs.one_bus import OneBus, Place
+from tests.rigs.seneca_wire import JSON, console, post, seed
 from tests.rigs.server import Server, running_server
-from tests.seneca_wire import JSON, console, post, seed
-from tests.zbus_wire import compose, dial_server
+from tests.rigs.zbus_wire import compose, dial_server
 
 FOREIGN = [{"Origin": "http://evil.example"}, {"Sec-Fetch-Site": "cross-site"}, {"Host": "evil.example"}]
 

@@ -18,17 +18,17 @@ from raceway.wires.danube.codec.status import STATUSES
 from raceway.wires.mb.codec.encode import MB_CODES
 from raceway.wires.seneca.codec.failure import SENECA_CODES
 from raceway.wires.zbus.codec.encode import ZBUS_STATUSES
-from tests.danube_process import RefusedError
-from tests.danube_wire import danube_wire
-from tests.http_door import call as http_call
-from tests.http_door import post as http_post
-from tests.mb_wire import SUCCESS, Peer, connect
-from tests.one_bus_rig import ActionError, OneBus, Place, answerer, asker, fresh, fresh_place
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_wire import danube_wire
+from tests.rigs.http_door import call as http_call
+from tests.rigs.http_door import post as http_post
+from tests.rigs.mb_wire import SUCCESS, Peer, connect
+from tests.rigs.one_bus import ActionError, OneBus, Place, answerer, asker, fresh, fresh_place
+from tests.rigs.schema_rest import bind, register
+from tests.rigs.seneca_wire import Http, attached, line, post, seed
+from tests.rigs.seneca_wire import Lines as SenecaLines
 from tests.rigs.server import Server, running_server, wait_until
-from tests.schema_rest import bind, register
-from tests.seneca_wire import Http, attached, line, post, seed
-from tests.seneca_wire import Lines as SenecaLines
-from tests.zbus_wire import dial_server
+from tests.rigs.zbus_wire import dial_server
 
 MIB = 1 << 20
 SECRET = "a secret that nobody could ever guess"

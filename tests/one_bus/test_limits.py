@@ -13,14 +13,25 @@ from typing import Any
 import pytest
 
 from raceway import config
-from tests.danube_process import RefusedError
-from tests.danube_wire import danube_wire
-from tests.mb_wire import TcpPeer, connect
-from tests.one_bus_rig import OneBus, Place, fresh, fresh_place
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_wire import danube_wire
+from tests.rigs.mb_wire import TcpPeer, connect
+from tests.rigs.one_bus import OneBus, Place, fresh, fresh_place
+from tests.rigs.seneca_bus import lines, raw_service
+from tests.rigs.seneca_wire import (
+    Http,
+    answering,
+    attached,
+    journal_end,
+    new_id,
+    post,
+    rows,
+    seed,
+    serving,
+    wait_for_rows,
+)
 from tests.rigs.server import Server, running_server, wait_until
-from tests.seneca_bus import lines, raw_service
-from tests.seneca_wire import Http, answering, attached, journal_end, new_id, post, rows, seed, serving, wait_for_rows
-from tests.zbus_wire import Client, dial_server, zbus_port
+from tests.rigs.zbus_wire import Client, dial_server, zbus_port
 
 KIB, MIB = 1 << 10, 1 << 20
 

@@ -12,13 +12,13 @@ from typer.testing import CliRunner
 
 from raceway.cli.app import app
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import NamespaceRequest, NamespaceResponse
-from tests.danube_process import RefusedError
-from tests.danube_wire import danube_wire
-from tests.http_door import post as http_post
-from tests.mb_wire import Peer
-from tests.one_bus_rig import OneBus, Place, fresh, fresh_place
-from tests.schema_rest import bind, register
-from tests.seneca_wire import answering, attach, console, fresh_word, post, rows, seed, serving, wait_for_rows
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_wire import danube_wire
+from tests.rigs.http_door import post as http_post
+from tests.rigs.mb_wire import Peer
+from tests.rigs.one_bus import OneBus, Place, fresh, fresh_place
+from tests.rigs.schema_rest import bind, register
+from tests.rigs.seneca_wire import answering, attach, console, fresh_word, post, rows, seed, serving, wait_for_rows
 
 COMPOSED = "größe.مرحبا-尺寸_1"
 

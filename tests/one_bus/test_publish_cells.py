@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.one_bus_rig import WIRES, DanubeEar, Ear, OneBus, Place, PubSubEar, ear, mouth
+from tests.rigs.one_bus import WIRES, DanubeEar, Ear, OneBus, Place, PubSubEar, ear, mouth
 
 MESSAGES = 12
 # Spaces, an exponent and letters that a careless copy would change.

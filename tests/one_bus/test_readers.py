@@ -15,15 +15,15 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     SubscriptionFailurePolicy,
     SubscriptionResponse,
 )
-from tests.danube_wire import danube_wire
-from tests.http_door import event_stream
-from tests.mb_wire import SUCCESS
-from tests.mb_wire import new_id as new_uuid
-from tests.one_bus_rig import WIRES, DanubeEar, OneBus, Place, fresh, mouth
+from tests.rigs.danube_wire import danube_wire
+from tests.rigs.http_door import event_stream
+from tests.rigs.mb_wire import SUCCESS
+from tests.rigs.mb_wire import new_id as new_uuid
+from tests.rigs.one_bus import WIRES, DanubeEar, OneBus, Place, fresh, mouth
+from tests.rigs.schema_rest import bind, register
+from tests.rigs.seneca_bus import raw_service
+from tests.rigs.seneca_wire import answering, attached, journal_end, post, rows, seed, serving, wait_for_rows
 from tests.rigs.server import wait_until
-from tests.schema_rest import bind, register
-from tests.seneca_bus import raw_service
-from tests.seneca_wire import answering, attached, journal_end, post, rows, seed, serving, wait_for_rows
 
 EVERY_BYTE = bytes(range(256))
 

@@ -7,9 +7,9 @@ import time
 import pytest
 
 from tests.one_bus.conftest import TIMEOUT_MS
-from tests.one_bus_rig import ASKING, OneBus, Place, answerer, asker, fresh_place
+from tests.rigs.one_bus import ASKING, OneBus, Place, answerer, asker, fresh_place
+from tests.rigs.seneca_wire import wait_for_rows
 from tests.rigs.server import wait_until
-from tests.seneca_wire import wait_for_rows
 
 CELLS = [(asking, answering) for asking in ASKING for answering in ASKING]
 EACH_CELL = pytest.mark.parametrize(("asking", "answering"), CELLS, ids=[f"{a}-{b}" for a, b in CELLS])

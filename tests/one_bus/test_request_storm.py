@@ -19,12 +19,12 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.mb_wire import Peer, PeerClosed, connect, new_id
+from tests.rigs.mb_wire import Peer, PeerClosed, connect, new_id
+from tests.rigs.rounds import SOAKING, seeded
+from tests.rigs.seneca_bus import Received, raw_service
+from tests.rigs.seneca_wire import Lines, attached, fresh_word, line
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import SOAKING, seeded
-from tests.seneca_bus import Received, raw_service
-from tests.seneca_wire import Lines, attached, fresh_word, line
-from tests.zbus_wire import Client, ClosedByServer, dial_server
+from tests.rigs.zbus_wire import Client, ClosedByServer, dial_server
 
 REQUESTS = 20_000 if SOAKING else 2_400
 TIMEOUT_MS = 500

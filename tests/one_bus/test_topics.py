@@ -7,12 +7,12 @@ import json
 import pytest
 
 from raceway.model.hashing import fnv1a64, sender_id
-from tests.danube_process import RefusedError
-from tests.danube_wire import danube_wire
-from tests.http_door import get
-from tests.one_bus_rig import OneBus, Place, fresh
-from tests.schema_rest import bind, register
-from tests.seneca_wire import answering, fresh_word, post, rows, seed, serving
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_wire import danube_wire
+from tests.rigs.http_door import get
+from tests.rigs.one_bus import OneBus, Place, fresh
+from tests.rigs.schema_rest import bind, register
+from tests.rigs.seneca_wire import answering, fresh_word, post, rows, seed, serving
 
 
 def test_a_topic_exists_once_it_was_published_to_or_created(bus: OneBus) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from raceway.pipeline.spark import QUICK_JAVA
 from tests.pipeline.quick_spark import quick_java
-from tests.rounds import SOAKING
+from tests.rigs.rounds import SOAKING
 
 RUN_S = 900 if SOAKING else 240
 # Commands one after the other in one process, which starts a JVM once; a line with this sign ends what each prints.

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from raceway.journal.read.reader import Reader
 from raceway.model.envelope import MB, REQUEST, RESPONSE, Batch
-from tests.journal_rig import Rig, numbered
+from tests.rigs.journal import Rig, numbered
 
 Asked: TypeAlias = tuple[int, bytes]  # the position of a request, and its id
 TOPICS = ("orders.created", "orders.paid", "stock.moved")

@@ -28,7 +28,7 @@ from raceway.pipeline.transforms.rejected import rejected
 from tests.pipeline.lakes import append
 from tests.pipeline.rows import Row, inputs
 from tests.pipeline.worlds import VERSIONS, worlds
-from tests.rounds import SOAKING, rounds
+from tests.rigs.rounds import SOAKING, rounds
 
 BUCKET_ROWS = 7
 

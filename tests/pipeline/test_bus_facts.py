@@ -18,9 +18,9 @@ from raceway.pipeline.jobs import Job, Order
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.query import Tables, open_tables
 from raceway.pipeline.verify import verify
-from tests.http_door import post
+from tests.rigs.http_door import post
+from tests.rigs.schema_rest import bind, register
 from tests.rigs.server import Server, running_server
-from tests.schema_rest import bind, register
 
 GOOD, WRONG = b'{"id":1}', b'{"id":"x"}'
 # None of them is a default.

@@ -19,9 +19,9 @@ from tests.pipeline.drivers import environment, finished_in_turn
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import expected_positions, journal
 from tests.pipeline.quick_spark import quick_java
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
+from tests.rigs.rounds import SOAKING
 from tests.rigs.server import has_members, wait_until
-from tests.rounds import SOAKING
 
 DEPLOY = "org.apache.spark.deploy"
 START_S = 90

@@ -22,7 +22,7 @@ from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
 from raceway.wires.mb.codec.failure import maybe_failure_code
 from raceway.wires.mb.codec.header import SUBSCRIBE, MbLimits, Refused, as_request, read_message
 from tests.pipeline.captures import Verdict, capture, verdicts
-from tests.wire.mb import HEADERS, VECTORS, I, P, frame
+from tests.rigs.vectors.mb import HEADERS, VECTORS, I, P, frame
 
 DEADLINE_MS = config.Config().broker.request_timeout_ms
 LIMITS = MbLimits()

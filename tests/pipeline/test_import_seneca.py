@@ -19,7 +19,7 @@ from raceway.wires.seneca.capture import reader as seneca
 from raceway.wires.seneca.codec.hub import Call, LineRefused, Refused, batch_of, read_answer_line, read_http, read_line
 from raceway.wires.seneca.codec.patterns import maybe_topic
 from tests.pipeline.captures import Verdict, capture, verdicts
-from tests.wire.seneca import VECTORS
+from tests.rigs.vectors.seneca import VECTORS
 
 hostile = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 COMPARED = (

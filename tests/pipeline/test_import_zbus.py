@@ -26,7 +26,7 @@ from raceway.wires.zbus.codec.receiver import (
     ZbusReceiver,
 )
 from tests.pipeline.captures import Verdict, capture, verdicts
-from tests.wire.zbus import SENT, corpus
+from tests.rigs.vectors.zbus import SENT, corpus
 
 LIMITS = ZbusLimits()
 hostile = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

@@ -21,8 +21,8 @@ from tests.pipeline.java import needs_java
 from tests.pipeline.journals import journal
 from tests.pipeline.quick_spark import QUICKLY
 from tests.pipeline.rows import Row, bronze, message
-from tests.rounds import SOAKING
-from tests.wire.mb import frame
+from tests.rigs.rounds import SOAKING
+from tests.rigs.vectors.mb import frame
 
 GOOD = b"publish:a.b:1.0.0\n%d"
 

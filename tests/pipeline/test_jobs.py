@@ -22,9 +22,9 @@ from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.notes import Note
 from raceway.pipeline.progress import Progress
 from raceway.pipeline.tables import MESSAGES
-from tests.journal_folder import UNSYNCED
 from tests.pipeline.journals import add, expected_positions, journal
 from tests.pipeline.test_lake import BUCKETED
+from tests.rigs.journal_folder import UNSYNCED
 
 
 @pytest.fixture(autouse=True)

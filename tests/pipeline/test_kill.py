@@ -23,8 +23,8 @@ from tests.pipeline.delta import skip_without_delta
 from tests.pipeline.drivers import driver, finished_in_turn
 from tests.pipeline.journals import add, converse, expected_positions, journal
 from tests.pipeline.quick_spark import QUICKLY
+from tests.rigs.rounds import SOAKING, rounds, seeded
 from tests.rigs.server import wait_until
-from tests.rounds import SOAKING, rounds, seeded
 
 MESSAGES_AT_FIRST, MESSAGES_MORE, REQUESTS = 3000, 1000, 100
 ROUNDS = rounds(2)

@@ -22,8 +22,8 @@ from raceway.pipeline.verify import verify
 from tests.pipeline.drivers import driver
 from tests.pipeline.quick_spark import QUICKLY
 from tests.pipeline.schemas import V1, V2, datum
+from tests.rigs.schema_rest import bind, register
 from tests.rigs.server import Server, running_server, wait_until
-from tests.schema_rest import bind, register
 
 PUBLISHES, REQUESTS, FAILING, ORDERS = 300, 20, 3, 10
 SHOP = {"mb": "shop.mb", "danube": "shop.danube", "zbus": "shop.zbus", "seneca": "shop.seneca"}

@@ -8,8 +8,8 @@ import pytest
 from raceway.errors import ConfigError
 from raceway.journal.read.reader import Reader
 from raceway.pipeline.options import parse
-from tests.journal_folder import write_folder
-from tests.journal_rows import rows
+from tests.rigs.journal_folder import write_folder
+from tests.rigs.journal_rows import rows
 
 
 @pytest.fixture

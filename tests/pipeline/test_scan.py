@@ -13,8 +13,8 @@ from raceway.journal.read.catalogue import segment_path
 from raceway.journal.read.reader import Reader
 from raceway.pipeline.scan import Gap, Selection, Span, first_at, gathered, read_span, within_bytes
 from raceway.wires.captures.columns import BRONZE
-from tests.journal_folder import write_folder
-from tests.journal_rows import rows
+from tests.rigs.journal_folder import write_folder
+from tests.rigs.journal_rows import rows
 
 ALL = Selection()
 

@@ -15,9 +15,9 @@ from raceway.journal.read.reader import Reader
 from raceway.journal.write.mark import write_trimmed
 from raceway.model.schemas import SchemaVersion
 from raceway.pipeline.schema_book import SchemaBook
-from tests.doubles import ManualLoop
-from tests.journal_rig import START_US, Rig, numbered
 from tests.pipeline.schemas import V1, V2, avro
+from tests.rigs.doubles import ManualLoop
+from tests.rigs.journal import START_US, Rig, numbered
 
 
 def register(rig: Rig, *versions: SchemaVersion) -> None:

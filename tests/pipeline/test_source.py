@@ -16,10 +16,10 @@ from raceway.journal.files import Files
 from raceway.journal.read.catalogue import segment_path
 from raceway.journal.write.mark import write_trimmed
 from raceway.pipeline.spark import said_by_us
-from tests.ledger import Ledger, Publisher, Sink
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
 from tests.pipeline.journals import TOPICS, add, expected_positions, journal, seal
+from tests.rigs.ledger import Ledger, Publisher, Sink
 from tests.rigs.server import running_server, wait_until
 
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

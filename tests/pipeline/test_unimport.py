@@ -17,7 +17,7 @@ from raceway.pipeline.recompute import refresh
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
 from raceway.pipeline.transforms import messages, topic_stats, traces
 from tests.pipeline.rows import bronze, message
-from tests.wire.mb import frame
+from tests.rigs.vectors.mb import frame
 
 # One that hands links on, and one computed from another.
 TABLES = (messages.TABLE, traces.TABLE, topic_stats.TABLE)

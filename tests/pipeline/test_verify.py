@@ -13,9 +13,9 @@ from raceway.pipeline.notes import Note
 from raceway.pipeline.query import open_tables
 from raceway.pipeline.tables import MESSAGES
 from raceway.pipeline.verify import Verdict, verify
-from tests.journal_folder import write_folder
-from tests.journal_rows import rows
 from tests.pipeline.rows import bronze, message
+from tests.rigs.journal_folder import write_folder
+from tests.rigs.journal_rows import rows
 
 
 @pytest.fixture

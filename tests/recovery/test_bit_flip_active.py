@@ -15,10 +15,10 @@ from raceway.journal.identity import maybe_read_identity
 from raceway.journal.read.reader import Reader
 from raceway.journal.read.segment import BlockSegment
 from raceway.model.envelope import MB, PUBLISH, Batch
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, column, quick_folder, rows
-from tests.journal_rows import table
-from tests.rounds import rounds, seeded
+from tests.rigs.journal import Rig, column, quick_folder, rows
+from tests.rigs.journal_faults import FaultyFiles
+from tests.rigs.journal_rows import table
+from tests.rigs.rounds import rounds, seeded
 
 PAGE = 4096
 

@@ -16,8 +16,8 @@ import pytest
 from raceway.journal.integrity.checksum import STRIPE
 from raceway.journal.read.sealed import SealedSegment
 from raceway.journal.write.staging import files_of, seal_batches
-from tests.journal_folder import UNSYNCED
-from tests.journal_rows import TOPICS, batch, rows, table
+from tests.rigs.journal_folder import UNSYNCED
+from tests.rigs.journal_rows import TOPICS, batch, rows, table
 
 ROWS, GROUP = 3000, 400
 FLIPS = 200 * max(1, int(os.environ.get("RACEWAY_ROUNDS", "1")))

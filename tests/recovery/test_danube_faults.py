@@ -11,9 +11,9 @@ import pytest
 
 from raceway.wires.danube.codec.pb.danube_admin_pb2 import NewTopicRequest, TopicResponse
 from raceway.wires.danube.codec.pb.schema_registry_pb2 import RegisterSchemaRequest, RegisterSchemaResponse
-from tests.danube_process import RefusedError
-from tests.danube_wire import DanubeWire, danube_wire
 from tests.recovery.test_process_faults import fault_env, is_ready, set_fault
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_wire import DanubeWire, danube_wire
 from tests.rigs.server import Server, running_server, wait_until
 
 TOPIC = "/default/fault"

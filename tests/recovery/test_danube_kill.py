@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import pytest
 
-from tests.danube_process import Came, DanubeProcess, danube_process
-from tests.danube_wire import danube_url
 from tests.recovery.test_kill import ROLLING, START_S
+from tests.rigs.danube_process import Came, DanubeProcess, danube_process
+from tests.rigs.danube_wire import danube_url
+from tests.rigs.rounds import rounds, seeded
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import rounds, seeded
 
 KEYS = tuple(f"key-{number}" for number in range(7))
 

@@ -23,16 +23,16 @@ import grpc
 import pytest
 
 from raceway.wires.danube.codec.pb.danube_api_pb2 import StreamMessage
-from tests import http_door
-from tests.danube_process import RefusedError
-from tests.danube_wire import danube_wire
-from tests.ledger import read_rows
-from tests.mb_wire import PeerClosed, TcpPeer, connect_socket
 from tests.recovery.test_kill import ROLLING, START_S
+from tests.rigs import http_door
+from tests.rigs.danube_process import RefusedError
+from tests.rigs.danube_wire import danube_wire
+from tests.rigs.ledger import read_rows
+from tests.rigs.mb_wire import PeerClosed, TcpPeer, connect_socket
+from tests.rigs.rounds import rounds, seeded
+from tests.rigs.seneca_wire import Http, new_id, seed
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import rounds, seeded
-from tests.seneca_wire import Http, new_id, seed
-from tests.zbus_wire import ClosedByServer, dial_server
+from tests.rigs.zbus_wire import ClosedByServer, dial_server
 
 TOPIC, DANUBE_TOPIC = "doors", "/default/doors"
 TYPES = {"exclusive": 0, "shared": 1, "failover": 2, "key_shared": 3}

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from raceway.errors import DiskFullError, RacewayError, ReadOnlyError
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, column, numbered, payloads, topic_payloads
+from tests.rigs.journal import Rig, column, numbered, payloads, topic_payloads
+from tests.rigs.journal_faults import FaultyFiles
 
 RETRY_S = 0.02
 

@@ -15,9 +15,9 @@ from typing import NamedTuple
 import pytest
 
 from raceway.journal.write.seal import hold_rows, seal_segment
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, quick_folder
-from tests.rounds import rounds, seeded
+from tests.rigs.journal import Rig, quick_folder
+from tests.rigs.journal_faults import FaultyFiles
+from tests.rigs.rounds import rounds, seeded
 
 TOPICS = ("a", "b", "c")
 

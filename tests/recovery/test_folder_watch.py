@@ -12,11 +12,11 @@ import pytest
 from raceway.errors import LockedError, ReadOnlyError
 from raceway.journal.integrity.verify import verify
 from raceway.journal.query.inspect import survey
-from tests.http_door import get, post
-from tests.journal_rig import Rig
-from tests.mb_wire import TcpPeer, connect_socket
+from tests.rigs.http_door import get, post
+from tests.rigs.journal import Rig
+from tests.rigs.mb_wire import TcpPeer, connect_socket
 from tests.rigs.server import Server, running_server, wait_until
-from tests.zbus_wire import dial_server
+from tests.rigs.zbus_wire import dial_server
 
 
 def active(data: Path) -> Path:

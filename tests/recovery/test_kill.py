@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.ledger import Ledger, Publisher, Sink
+from tests.rigs.ledger import Ledger, Publisher, Sink
+from tests.rigs.rounds import rounds, seeded
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import rounds, seeded
 
 CONNECTIONS = 4
 # A start after a kill should take under 2 s; ten times that on a machine that is busy with other tests.

@@ -13,8 +13,8 @@ from raceway.journal.format import VERSION
 from raceway.journal.identity import new_identity, write_identity
 from raceway.journal.integrity.checksum import crc
 from raceway.journal.write.mark import encode_mark
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, column, numbered, payloads, topic_payloads
+from tests.rigs.journal import Rig, column, numbered, payloads, topic_payloads
+from tests.rigs.journal_faults import FaultyFiles
 
 ROWS = 60
 

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from raceway.journal.read.reader import Reader
-from tests.http_door import event_stream, get, post
+from tests.rigs.http_door import event_stream, get, post
 from tests.rigs.server import Server, running_server, wait_until
-from tests.zbus_wire import dial_server
+from tests.rigs.zbus_wire import dial_server
 
 SMALL = {"RACEWAY_JOURNAL__SEGMENT_BYTES": 6000, "RACEWAY_JOURNAL__SEAL": "false", "RACEWAY_JOURNAL__UPKEEP_S": 0.1}
 SEALED = SMALL | {"RACEWAY_JOURNAL__SEAL": "true", "RACEWAY_JOURNAL__SEAL_KEEP_S": 0}

@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from tests.ledger import ASIDE, Ledger, Publisher, Sink, read_rows
-from tests.mb_wire import TcpPeer, connect_socket, new_id
+from tests.rigs.ledger import ASIDE, Ledger, Publisher, Sink, read_rows
+from tests.rigs.mb_wire import TcpPeer, connect_socket, new_id
+from tests.rigs.rounds import rounds, seeded
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import rounds, seeded
 
 # A disk of this size is nearly filled by the ballast; what is left holds some hundred messages.
 DISK_BYTES, BALLAST_BYTES = 8 << 20, 5 << 20

@@ -19,11 +19,11 @@ from typing import Any
 import pytest
 
 from raceway.journal.read.reader import Reader
-from tests.node_peers import DIALECTS, NodePeers, node_peers
-from tests.ports import free_port_base
+from tests.rigs.node_peers import DIALECTS, NodePeers, node_peers
+from tests.rigs.ports import free_port_base
+from tests.rigs.rounds import rounds, seeded
+from tests.rigs.seneca_wire import Got, Http, Service, attach, new_id, seed, seed_answer
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import rounds, seeded
-from tests.seneca_wire import Got, Http, Service, attach, new_id, seed, seed_answer
 
 TOPIC = "kill.seneca"
 KEYS = {"role": "kill", "cmd": "seneca"}

@@ -11,13 +11,13 @@ import pytest
 
 from raceway.errors import DiskFullError
 from raceway.journal.read.reader import Reader
-from tests.http_door import get, post
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig
-from tests.mb_wire import TcpPeer, connect_socket
 from tests.recovery.test_process_faults import can_mount
+from tests.rigs.http_door import get, post
+from tests.rigs.journal import Rig
+from tests.rigs.journal_faults import FaultyFiles
+from tests.rigs.mb_wire import TcpPeer, connect_socket
 from tests.rigs.server import running_server, wait_until
-from tests.zbus_wire import dial_server
+from tests.rigs.zbus_wire import dial_server
 
 MIB = 1024 * 1024
 DISK = 100 * MIB

@@ -15,9 +15,9 @@ from raceway.journal.files import Files, FileSource
 from raceway.journal.format import PREFIX_SIZE
 from raceway.journal.integrity.scan import Found, walk
 from raceway.journal.write.mark import encode_mark
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, column, numbered, payloads, quick_folder, topic_payloads
-from tests.rounds import SOAKING
+from tests.rigs.journal import Rig, column, numbered, payloads, quick_folder, topic_payloads
+from tests.rigs.journal_faults import FaultyFiles
+from tests.rigs.rounds import SOAKING
 
 BLOCKS, ROWS = 20, 5
 

@@ -19,9 +19,9 @@ import pytest
 
 from raceway.journal.read.reader import Reader
 from tests.recovery.test_kill import ROLLING
+from tests.rigs.rounds import rounds, seeded
 from tests.rigs.server import Server, running_server, wait_until
-from tests.rounds import rounds, seeded
-from tests.zbus_wire import ClosedByServer, compose, dial_server
+from tests.rigs.zbus_wire import ClosedByServer, compose, dial_server
 
 PRODUCERS = CONSUMERS = 4
 START_S = 20.0

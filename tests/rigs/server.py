@@ -24,7 +24,7 @@ from typing import Literal, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 
 T = TypeVar("T")
 Door = Literal["tcp", "websocket", "danube", "zbus", "seneca", "seneca_tcp", "console", "tls", "wss"]

@@ -14,9 +14,9 @@ from raceway import config
 from raceway.errors import ConfigError
 from raceway.server.doors import ports
 from raceway.wires.mb.listen.session import MbSession
-from tests.listen.hosted import Hosted, hosted
-from tests.mb_wire import SUCCESS, PeerClosed, TcpPeer, WebSocketPeer, assert_error, compose, connect_socket
-from tests.ports import free_port_base
+from tests.rigs.hosted import Hosted, hosted
+from tests.rigs.mb_wire import SUCCESS, PeerClosed, TcpPeer, WebSocketPeer, assert_error, compose, connect_socket
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
 
 ID = "550e8400-e29b-41d4-a716-446655440000"

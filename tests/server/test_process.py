@@ -21,9 +21,9 @@ from raceway.journal import open_journal
 from raceway.journal.read.reader import Reader
 from raceway.server import process
 from raceway.server.process import Console, _announced, _repeat, _urls
-from tests.doubles import Bench
-from tests.mb_wire import SUCCESS, PeerClosed, TcpPeer, connect_socket
-from tests.ports import free_port_base
+from tests.rigs.doubles import Bench
+from tests.rigs.mb_wire import SUCCESS, PeerClosed, TcpPeer, connect_socket
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import START_S, wait_until
 
 

@@ -10,8 +10,8 @@ from raceway import config
 from raceway.errors import ConfigError
 from raceway.server.tracking import tracking
 from raceway.wires.zbus.listen.admin import Administration
-from tests.dial.peer import listening_peer, until
-from tests.doubles import Bench
+from tests.rigs.dialled_peer import listening_peer, until
+from tests.rigs.doubles import Bench
 
 
 def run_with(listen: config.Listen, meanwhile: Any = None) -> list[Any]:

@@ -9,8 +9,8 @@ from raceway.errors import ConfigError
 from raceway.net.outgoing.allowed import AllowList
 from raceway.server.exporting import exporting
 from raceway.telemetry.exporter import Exporter
-from tests.doubles import Bench, Message, new_id
-from tests.otlp_receiver import Receiver, otlp_receiver
+from tests.rigs.doubles import Bench, Message, new_id
+from tests.rigs.otlp_receiver import Receiver, otlp_receiver
 
 
 def exporter_of(bench: Bench, receiver: Receiver) -> Exporter:

@@ -6,7 +6,7 @@ from starlette.applications import Starlette
 from raceway import __version__
 from raceway.model.intents import Register, Subscribe
 from raceway.web.app import build_app
-from tests.doubles import Bench, Message
+from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
 

@@ -13,8 +13,8 @@ from starlette.applications import Starlette
 
 from raceway.web import asyncapi
 from raceway.web.app import build_app
-from tests.doubles import Bench, Message, new_id
-from tests.tools import asyncapi_schemas
+from tests.rigs.doubles import Bench, Message, new_id
+from tests.rigs.tools import asyncapi_schemas
 from tests.web.asgi import ask
 
 DOORS = {"mb": 3001, "mb+ws": 3000, "danube": 6650, "zbus": 15555, "seneca": 10101, "seneca+tcp": 10201,

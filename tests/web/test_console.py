@@ -5,7 +5,7 @@ from starlette.applications import Starlette
 
 from raceway.web.app import build_app
 from raceway.web.console import files
-from tests.doubles import Bench
+from tests.rigs.doubles import Bench
 from tests.web.asgi import ask
 
 

@@ -15,8 +15,8 @@ from raceway.model.security import PERMISSIONS, Permission, Principal
 from raceway.web.answers import Handler
 from raceway.web.app import build_app
 from raceway.web.routing import LOOKUP, Access, Route, checked
-from tests.danube_tokens import ISSUER, SECRET, token
-from tests.doubles import Bench, RecordingPeer
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.doubles import Bench, RecordingPeer
 from tests.web.asgi import Answer, ask
 from tests.web.test_openapi import NoServices
 

@@ -17,7 +17,7 @@ from raceway.model.intents import Publish
 from raceway.web.app import build_app
 from raceway.web.event_streams import EventStreams
 from raceway.web.topic_rows import positions
-from tests.doubles import Bench, Message, RecordingPeer, batch_of
+from tests.rigs.doubles import Bench, Message, RecordingPeer, batch_of
 from tests.web.asgi import ask
 
 

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from raceway.web.app import build_app
 from raceway.web.graph_table import COLUMNS
-from tests.doubles import Bench, Message
+from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
 

@@ -9,7 +9,7 @@ from raceway.errors import ForbiddenError
 from raceway.web import live as live_module
 from raceway.web.app import build_app
 from raceway.web.live import Live
-from tests.doubles import Bench, Message
+from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
 

@@ -7,7 +7,7 @@ from starlette.applications import Starlette
 
 from raceway.web.app import build_app
 from raceway.web.messages import PREVIEW_BYTES
-from tests.doubles import Bench, Message
+from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
 

@@ -7,7 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from raceway.journal.contract import Health
 from raceway.web.metrics import COUNTERS, exposition
-from tests.doubles import Bench, Message, new_id
+from tests.rigs.doubles import Bench, Message, new_id
 
 Sample = tuple[str, tuple[tuple[str, str], ...]]
 

@@ -11,7 +11,7 @@ from raceway.web.app import build_app
 from raceway.web.openapi import described
 from raceway.web.operations import OPERATIONS, Differences
 from raceway.web.routing import checked
-from tests.doubles import Bench, Message
+from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
 

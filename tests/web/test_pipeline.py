@@ -15,7 +15,7 @@ from starlette.applications import Starlette
 from raceway.pipeline.progress import Batch, Progress, TableProgress, write
 from raceway.web.app import build_app
 from raceway.web.pipeline import CELL, shown_cell
-from tests.doubles import Bench, Message
+from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
 

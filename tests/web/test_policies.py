@@ -7,7 +7,7 @@ import pytest
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from raceway.web.app import build_app
-from tests.subscribing import TOPIC, SubscribingBench
+from tests.rigs.subscribing import TOPIC, SubscribingBench
 from tests.web.asgi import Answer, ask
 
 

@@ -6,7 +6,7 @@ import pytest
 from starlette.applications import Starlette
 
 from raceway.web.app import build_app
-from tests.doubles import Bench, Message
+from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import Answer, ask
 
 TOKEN = {"Authorization": "Bearer s3cret"}

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 from raceway.web.console import FOLDER
-from tests.tools import installed, type_checker
+from tests.rigs.tools import installed, type_checker
 
 CHECKS = Path(__file__).parent.parent / "console_js"
 SCRIPTS = sorted(FOLDER.rglob("*.js"))

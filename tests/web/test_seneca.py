@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from raceway.errors import ForbiddenError, NameInvalidError, PinTakenError, RacewayError
 from raceway.web.app import build_app
-from tests.doubles import Bench
+from tests.rigs.doubles import Bench
 from tests.web.asgi import Answer, ask
 
 PATH = "/api/seneca/services"

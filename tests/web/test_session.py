@@ -7,8 +7,8 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.model.security import PERMISSIONS, Principal
 from raceway.web.app import build_app
-from tests.danube_tokens import ISSUER, SECRET, token
-from tests.doubles import Bench
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.doubles import Bench
 from tests.web.asgi import Answer, ask
 
 

@@ -5,7 +5,7 @@ from starlette.applications import Starlette
 
 from raceway.web.app import build_app
 from raceway.web.metrics import exposition
-from tests.subscribing import NAME, SubscribingBench
+from tests.rigs.subscribing import NAME, SubscribingBench
 from tests.web.asgi import ask
 
 

@@ -5,7 +5,7 @@ from starlette.applications import Starlette
 
 from raceway.model.intents import Subscribe
 from raceway.web.app import build_app
-from tests.doubles import Bench, Message
+from tests.rigs.doubles import Bench, Message
 from tests.web.asgi import ask
 
 

@@ -2,8 +2,8 @@
 
 Output. `write` only appends to a list; the broker's turn calls `flush` once, which makes one socket write. The loop's
 transport buffers what the kernel does not accept. A peer with more buffered output than its high-water mark is *full*:
-publishers that feed it are not read from until it has drained (`broker/delivery/credits.py`). A peer that reads nothing for
-`stall_s` is closed.
+publishers that feed it are not read from until it has drained (`broker/delivery/credits.py`). A peer that reads nothing
+for `stall_s` is closed.
 
 Input. A full peer is not read from, because its own answers would add to the buffer, unless it has left the live path.
 While the journal is behind, no peer is read from.

@@ -6,8 +6,8 @@ import pytest
 
 from raceway.broker.delivery import catch_up
 from raceway.wires.mb.listen.session import MbSession
-from tests.listen.desk import Service
-from tests.live_rig import LiveModel, Seat
+from tests.rigs.desk import Service
+from tests.rigs.live import LiveModel, Seat
 
 
 def behind(model: LiveModel) -> Seat:

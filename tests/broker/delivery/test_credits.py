@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.broker.delivery.credits import LEAST_RATE, Credits, Window
-from tests.doubles import ManualLoop
+from tests.rigs.doubles import ManualLoop
 
 HOLD_S, WINDOW_S = 1.0, 10.0
 

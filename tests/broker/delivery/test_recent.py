@@ -12,7 +12,7 @@ from raceway.broker.delivery.recent import RecentRows
 from raceway.broker.topics import Topic
 from raceway.journal.memory import MemoryJournal
 from raceway.model.envelope import PUBLISH, Batch
-from tests.doubles import ManualLoop
+from tests.rigs.doubles import ManualLoop
 
 TOPIC, OTHER = Topic("t"), Topic("other")
 

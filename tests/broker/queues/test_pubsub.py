@@ -9,8 +9,8 @@ import pytest
 from raceway.broker.queues.pubsub import PubSubQueue
 from raceway.errors import NoRouteError, TooLargeError
 from raceway.model.envelope import encode_attributes
-from tests.doubles import Refusal, refusals
-from tests.queue_rig import PUBSUB, QueueBench, QueuePeer, numbered
+from tests.rigs.doubles import Refusal, refusals
+from tests.rigs.queues import PUBSUB, QueueBench, QueuePeer, numbered
 
 KIB = 1024
 

@@ -17,8 +17,8 @@ from raceway.broker.queues.queue import HELD_BYTES, HELD_ROWS, KEPT_BYTES, KEPT_
 from raceway.errors import RequestTimeoutError
 from raceway.journal.format import SCHEMA
 from raceway.model.envelope import encode_attributes
-from tests.journal_rows import any_rows, batch
-from tests.queue_rig import QueueBench, QueuePeer, numbered
+from tests.rigs.journal_rows import any_rows, batch
+from tests.rigs.queues import QueueBench, QueuePeer, numbered
 from tests.rigs.server import wait_until
 
 MIB = 1 << 20

@@ -20,8 +20,8 @@ from raceway.errors import (
     UnknownQueueError,
 )
 from raceway.model.envelope import encode_attributes
-from tests.doubles import Refusal, refusals
-from tests.queue_rig import MQ, PUBSUB, TEMP, QueueBench, numbered
+from tests.rigs.doubles import Refusal, refusals
+from tests.rigs.queues import MQ, PUBSUB, TEMP, QueueBench, numbered
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from raceway.errors import (
 )
 from raceway.model.schemas import SchemaReference
 from raceway.schema.reading import read_definition
-from tests.doubles import Bench
+from tests.rigs.doubles import Bench
 
 V1 = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}}}).encode()
 V2 = json.dumps({"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}}).encode()

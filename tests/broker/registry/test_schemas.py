@@ -15,7 +15,7 @@ from raceway.broker.topics import Topic
 from raceway.errors import ReadOnlyError, SchemaRefusedError
 from raceway.model.envelope import Batch
 from raceway.model.intents import Publish, Request, Taken
-from tests.doubles import Bench, ExactPeer, Message, RecordingPeer
+from tests.rigs.doubles import Bench, ExactPeer, Message, RecordingPeer
 
 USER = json.dumps({"type": "object", "properties": {"id": {"type": "integer"}}, "required": ["id"]}).encode()
 USER_2 = json.dumps(

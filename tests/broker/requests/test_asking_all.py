@@ -6,7 +6,7 @@ import pytest
 
 from raceway.errors import DrainingError, NameReservedError, NoRouteError, RequestTimeoutError, SchemaRefusedError
 from raceway.model.intents import AskAll, Asked
-from tests.doubles import Bench, Message, RecordingPeer, batch_of, new_id
+from tests.rigs.doubles import Bench, Message, RecordingPeer, batch_of, new_id
 
 ID = b"550e8400-e29b-41d4-a716-446655440000"
 

@@ -8,7 +8,7 @@ from raceway.broker.requests.correlation import STALE_DEADLINES, Correlation
 from raceway.broker.topics import Topic
 from raceway.errors import BusyError, RacewayError, RequestTimeoutError
 from raceway.model.envelope import DUPLICATE, LATE
-from tests.doubles import ManualLoop, RecordingPeer
+from tests.rigs.doubles import ManualLoop, RecordingPeer
 
 ASKER, ANSWERER, STRANGER = RecordingPeer("asker"), RecordingPeer("answerer"), RecordingPeer("stranger")
 TICK_S = 0.016

@@ -19,7 +19,7 @@ from raceway.errors import (
 )
 from raceway.model.envelope import REQUEST, RESPONSE, Batch, Hop, encode_hops
 from raceway.model.intents import Register, Request, Respond, Subscribe
-from tests.doubles import EPOCH_US, Bench, Message, RecordingPeer, Refusal, batch_of, new_id, refusals
+from tests.rigs.doubles import EPOCH_US, Bench, Message, RecordingPeer, Refusal, batch_of, new_id, refusals
 
 ID = b"550e8400-e29b-41d4-a716-446655440000"
 

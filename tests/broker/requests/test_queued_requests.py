@@ -16,8 +16,8 @@ from raceway.errors import (
 )
 from raceway.model.envelope import RESPONSE, Batch, encode_attributes
 from raceway.model.intents import Reply
-from tests.doubles import RecordingPeer, Refusal, refusals
-from tests.queue_rig import QueueBench, QueuePeer, name_of, numbered
+from tests.rigs.doubles import RecordingPeer, Refusal, refusals
+from tests.rigs.queues import QueueBench, QueuePeer, name_of, numbered
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from raceway.broker.peers import Pending
 from raceway.broker.requests.replies import KEPT_ANSWERS, KEPT_BOXES, KEPT_BYTES, KEPT_ENDED, Answer, Box, Replies
 from raceway.broker.topics import Topic
 from raceway.model.envelope import Batch
-from tests.doubles import Bench, ExactPeer, new_id
-from tests.queue_rig import QueueBench, QueuePeer
+from tests.rigs.doubles import Bench, ExactPeer, new_id
+from tests.rigs.queues import QueueBench, QueuePeer
 
 TOPIC = Topic("q")
 

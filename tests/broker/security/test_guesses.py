@@ -9,7 +9,7 @@ from raceway.broker.security.guesses import REMEMBERED, Guesses
 from raceway.broker.security.security import Security
 from raceway.errors import TooManyFailuresError, UnauthenticatedError
 from raceway.journal.state import State
-from tests.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
 
 
 class Clock:

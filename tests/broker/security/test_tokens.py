@@ -13,7 +13,7 @@ from raceway import config
 from raceway.broker.security.tokens import REMEMBERED, TokenReader
 from raceway.errors import UnauthenticatedError
 from raceway.model.security import Principal
-from tests.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
 
 
 class Clock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from raceway.broker.subscriptions import absences
-from tests.subscribing import TOPIC, SubscribingBench
+from tests.rigs.subscribing import TOPIC, SubscribingBench
 
 DAY_S = 86_400
 

@@ -10,7 +10,7 @@ from raceway.broker.subscriptions.consumers import Consumer, Consumers
 from raceway.broker.subscriptions.keys import KeyFilter
 from raceway.errors import ForbiddenError
 from raceway.model.subscriptions import SUBSCRIPTION_TYPES, SubscriptionType
-from tests.subscribing import RecordingSink
+from tests.rigs.subscribing import RecordingSink
 
 RELEASE_MS = 3000.0
 

@@ -9,8 +9,8 @@ from raceway.broker.delivery.recent import RecentRows
 from raceway.errors import ForbiddenError, InvalidValueError, MismatchError, UnknownSubscriptionError, UnknownTopicError
 from raceway.model.intents import Acknowledge
 from raceway.model.subscriptions import ConsumerWanted, FailurePolicy, SubscriptionType
-from tests.doubles import Message
-from tests.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
+from tests.rigs.doubles import Message
+from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
 POLICY = FailurePolicy()
 

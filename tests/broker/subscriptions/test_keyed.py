@@ -8,7 +8,7 @@ from raceway.broker.subscriptions import keyed
 from raceway.broker.subscriptions.keyed import key_of
 from raceway.model.envelope import Batch
 from raceway.model.subscriptions import FailurePolicy
-from tests.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench
+from tests.rigs.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 
 from raceway.errors import UnknownConsumerError, UnknownSubscriptionError
 from raceway.model.subscriptions import SubscriptionType
-from tests.doubles import Message
-from tests.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench
+from tests.rigs.doubles import Message
+from tests.rigs.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from raceway.broker.subscriptions.progress import Ahead, done_counts
 from raceway.model.subscriptions import FailurePolicy
-from tests.subscribing import NAME, TOPIC, SubscribingBench
+from tests.rigs.subscribing import NAME, TOPIC, SubscribingBench
 
 LETTERS = "orders.failed"
 

@@ -10,7 +10,7 @@ from raceway.broker.subscriptions.keys import KeyFilter
 from raceway.broker.subscriptions.subscription import Handout, maybe_oversize, message_size
 from raceway.broker.topics import Topic
 from raceway.model.envelope import Batch, encode_attributes
-from tests.subscribing import RecordingSink
+from tests.rigs.subscribing import RecordingSink
 
 
 def consumer(number: int) -> tuple[Consumer, RecordingSink]:

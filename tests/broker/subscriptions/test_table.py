@@ -16,8 +16,8 @@ from raceway.errors import (
     UnknownTopicError,
 )
 from raceway.model.subscriptions import ConsumerWanted, Policies, SubscriptionType
-from tests.journal_rig import quick_folder
-from tests.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
+from tests.rigs.journal import quick_folder
+from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
 
 @pytest.fixture

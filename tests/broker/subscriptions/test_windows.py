@@ -10,7 +10,7 @@ import pytest
 from raceway.broker.subscriptions.windows import Line
 from raceway.errors import InvalidValueError
 from raceway.model.subscriptions import ConsumerWanted, FailurePolicy
-from tests.subscribing import NAME, TOPIC, Member, SubscribingBench
+from tests.rigs.subscribing import NAME, TOPIC, Member, SubscribingBench
 
 TIMEOUT_MS = 30_000.0
 

@@ -10,8 +10,8 @@ from raceway.model.envelope import PUBLISH, Batch, decode_attributes
 from raceway.model.hashing import sender_id
 from raceway.model.intents import Publish, Return, Send
 from raceway.model.subscriptions import FailurePolicy
-from tests.doubles import ExactPeer
-from tests.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench
+from tests.rigs.doubles import ExactPeer
+from tests.rigs.subscribing import NAME, TOPIC, Member, RecordingSink, SubscribingBench
 
 POLICY = FailurePolicy(
     max_redelivery_count=1, base_redelivery_delay_ms=10, poison="dead_letter", dead_letter_topic="dead"

@@ -8,7 +8,7 @@ from raceway.broker.undelivered.redrive import KEPT_REDRIVEN, REDRIVEN, Redrive,
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.errors import InvalidValueError
 from raceway.model.envelope import Batch, decode_attributes, encode_attributes
-from tests.doubles import Bench, Message
+from tests.rigs.doubles import Bench, Message
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.model.envelope import Batch
-from tests.doubles import Bench
+from tests.rigs.doubles import Bench
 
 
 def batch() -> Batch:

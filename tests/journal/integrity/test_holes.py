@@ -12,8 +12,8 @@ from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.holes import report_holes
 from raceway.journal.read.reader import Reader
 from raceway.journal.write.seal import seal_segment
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig
+from tests.rigs.journal import Rig
+from tests.rigs.journal_faults import FaultyFiles
 
 
 class CountingFiles(FaultyFiles):

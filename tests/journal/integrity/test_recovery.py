@@ -11,10 +11,10 @@ from raceway.journal.files import Files
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.recovery import Recovered, recover
 from raceway.journal.write.seal import seal_segment
-from tests.journal.faults import FaultyFiles
-from tests.journal_folder import MARKER, write_folder
-from tests.journal_rig import Rig, numbered
-from tests.journal_rows import rows
+from tests.rigs.journal import Rig, numbered
+from tests.rigs.journal_faults import FaultyFiles
+from tests.rigs.journal_folder import MARKER, write_folder
+from tests.rigs.journal_rows import rows
 
 
 class CountingFiles(Files):

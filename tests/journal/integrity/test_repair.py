@@ -11,8 +11,8 @@ from raceway.journal.files import Files
 from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.integrity.repair import repair_blocks
 from raceway.journal.read.catalogue import segment_path
-from tests.journal_folder import MARKER, encode_block, write_folder
-from tests.journal_rows import rows
+from tests.rigs.journal_folder import MARKER, encode_block, write_folder
+from tests.rigs.journal_rows import rows
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from raceway.journal.integrity.checksum import crc
 from raceway.journal.integrity.scan import Found, Lost, walk
 from raceway.journal.write.block import OpenBlock, size_of
 from raceway.model.envelope import PUBLISH, Batch
-from tests.journal_rig import BytesSource
+from tests.rigs.journal import BytesSource
 
 MARKER = b"MARKER!!"
 

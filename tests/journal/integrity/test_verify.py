@@ -22,8 +22,8 @@ from raceway.journal.state import State
 from raceway.journal.write.active import SNAPSHOT
 from raceway.journal.write.seal import hold_rows, seal_segment
 from raceway.model.envelope import Batch
-from tests.journal_folder import write_folder
-from tests.journal_rows import TOPICS, Row, rows
+from tests.rigs.journal_folder import write_folder
+from tests.rigs.journal_rows import TOPICS, Row, rows
 
 SEALED, CLOSED, ACTIVE = 0, 500, 800
 SNAPSHOT_FILE = f"{SNAPSHOT}{799:020}"

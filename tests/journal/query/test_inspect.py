@@ -18,8 +18,8 @@ from raceway.journal.state import State
 from raceway.journal.write.active import SNAPSHOT
 from raceway.journal.write.retention import remove_segment
 from raceway.journal.write.seal import hold_rows, seal_segment
-from tests.journal_folder import write_folder
-from tests.journal_rows import TOPICS, rows
+from tests.rigs.journal_folder import write_folder
+from tests.rigs.journal_rows import TOPICS, rows
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ from raceway.errors import MalformedError
 from raceway.journal.memory import MemoryJournal
 from raceway.journal.query.search import Criteria, maybe_at_path, parse_path, position_at, search
 from raceway.model.envelope import Batch, Envelope
-from tests.journal_rig import Clock
+from tests.rigs.journal import Clock
 
 
 class Shelf:

@@ -14,7 +14,7 @@ from raceway.errors import TrimmedError
 from raceway.journal.query import traces
 from raceway.journal.query.traces import Search, maybe_trace
 from raceway.model.traces import Trace
-from tests.journal_rows import batch
+from tests.rigs.journal_rows import batch
 
 TIME = 1_700_000_000_000_000
 

@@ -11,7 +11,7 @@ from raceway.journal.read.blocks import StoredBlock, maybe_read_block
 from raceway.journal.read.rows import Budget
 from raceway.journal.write.block import OpenBlock, size_of
 from raceway.model.envelope import PUBLISH, Batch
-from tests.journal_rig import BytesSource, column
+from tests.rigs.journal import BytesSource, column
 
 MARKER = b"12345678"
 

@@ -13,9 +13,9 @@ from raceway.journal.read.catalogue import FolderCatalogue, segment_path
 from raceway.journal.read.segment import BlockSegment
 from raceway.journal.write.retention import held_path
 from raceway.journal.write.seal import hold_rows, seal_segment
-from tests.journal_folder import MARKER, write_folder
-from tests.journal_rig import column
-from tests.journal_rows import TOPICS, Row, rows
+from tests.rigs.journal import column
+from tests.rigs.journal_folder import MARKER, write_folder
+from tests.rigs.journal_rows import TOPICS, Row, rows
 
 SEGMENTS, PER_SEGMENT = 7, 140
 END = SEGMENTS * PER_SEGMENT

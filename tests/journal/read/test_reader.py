@@ -13,8 +13,8 @@ import pytest
 from raceway.errors import JournalError, TrimmedError
 from raceway.journal.read.reader import Reader
 from raceway.journal.write.mark import encode_mark
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import Rig, column, numbered
+from tests.rigs.journal import Rig, column, numbered
+from tests.rigs.journal_faults import FaultyFiles
 
 FOLLOW = """
 import json, pathlib, sys, time

@@ -12,7 +12,7 @@ from raceway.journal.format import SCHEMA, Meta
 from raceway.journal.read.rows import Budget, counting, decode_rows
 from raceway.journal.write.columns import lay_out
 from raceway.model.envelope import Hop, encode_attributes, encode_hops
-from tests.journal_rig import BytesSource, buffer_of
+from tests.rigs.journal import BytesSource, buffer_of
 
 
 class Decoded:

@@ -23,8 +23,8 @@ from raceway.journal.format import SCHEMA
 from raceway.journal.integrity.checksum import maybe_unprotect, protect
 from raceway.journal.read.sealed import SealedSegment
 from raceway.journal.write.staging import seal_batches
-from tests.journal_folder import UNSYNCED
-from tests.journal_rows import TOPICS, Row, any_rows, batch, rows, table
+from tests.rigs.journal_folder import UNSYNCED
+from tests.rigs.journal_rows import TOPICS, Row, any_rows, batch, rows, table
 
 FIRST, ROWS, GROUP = 1000, 3000, 500
 

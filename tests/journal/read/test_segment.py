@@ -12,9 +12,9 @@ from raceway.journal.read import segment as segment_module
 from raceway.journal.read.index import Index
 from raceway.journal.read.segment import BlockSegment, extend_index, first_of, maybe_load_index, resumable_index
 from raceway.journal.write.retention import remove_segment
-from tests.journal_folder import MARKER, write_folder
-from tests.journal_rig import column
-from tests.journal_rows import TOPICS, rows
+from tests.rigs.journal import column
+from tests.rigs.journal_folder import MARKER, write_folder
+from tests.rigs.journal_rows import TOPICS, rows
 
 FIRST, COUNT, PER_BLOCK = 70, 200, 7
 

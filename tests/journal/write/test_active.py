@@ -18,8 +18,8 @@ from raceway.journal.write import active as active_module
 from raceway.journal.write.active import ActiveSegment, snapshot_paths
 from raceway.journal.write.block import Frame, OpenBlock, size_of
 from raceway.model.envelope import PUBLISH, Batch
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import column
+from tests.rigs.journal import column
+from tests.rigs.journal_faults import FaultyFiles
 
 MARKER = b"12345678"
 

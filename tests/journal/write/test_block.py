@@ -12,7 +12,7 @@ from raceway.journal.integrity.damage import DamageLog
 from raceway.journal.read.blocks import maybe_read_block
 from raceway.journal.write.block import OpenBlock, parts_of, size_of, spans_of
 from raceway.model.envelope import MB, PUBLISH, Batch
-from tests.journal_rig import BytesSource, rows
+from tests.rigs.journal import BytesSource, rows
 
 MARKER = b"12345678"
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raceway.journal.format import PLAIN, RAMP, RUNS, Meta
 from raceway.journal.read.rows import decode_rows
 from raceway.journal.write.columns import Layout, lay_out, word_sum
-from tests.journal_rig import BytesSource, buffer_of
+from tests.rigs.journal import BytesSource, buffer_of
 
 
 def stored(name: str, values: list[Any], counts: list[int]) -> Layout:

@@ -12,7 +12,7 @@ from raceway.journal.state import State
 from raceway.journal.write.block import OpenBlock
 from raceway.journal.write.intake import Intake
 from raceway.model.envelope import PUBLISH, Batch
-from tests.journal_rig import Clock
+from tests.rigs.journal import Clock
 
 
 class Held(Intake):

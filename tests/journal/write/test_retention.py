@@ -13,8 +13,8 @@ from raceway.config import Retention
 from raceway.journal.files import Files
 from raceway.journal.write.retention import CursorMove, Plan, held_path, plan, remove_segment
 from raceway.journal.write.seal import seal_segment
-from tests.journal_folder import write_folder
-from tests.journal_rows import rows
+from tests.rigs.journal_folder import write_folder
+from tests.rigs.journal_rows import rows
 
 SECOND = 1_000_000
 NOW = 1000 * SECOND

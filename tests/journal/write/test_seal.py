@@ -26,8 +26,8 @@ from raceway.journal.read.segment import BlockSegment
 from raceway.journal.write import seal
 from raceway.journal.write.seal import seal_segment
 from raceway.journal.write.staging import remove_unfinished, seal_batches
-from tests.journal_folder import MARKER, encode_block, write_folder
-from tests.journal_rows import TOPICS, Row, any_rows, batch, rows, table
+from tests.rigs.journal_folder import MARKER, encode_block, write_folder
+from tests.rigs.journal_rows import TOPICS, Row, any_rows, batch, rows, table
 
 NAME = f"segment-{0:020}"
 ROUNDS = int(os.environ.get("RACEWAY_ROUNDS", "6"))

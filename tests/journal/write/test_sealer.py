@@ -10,8 +10,8 @@ import pytest
 
 from raceway.journal.write.seal import seal_segment
 from raceway.journal.write.sealer import Outcome, Sealer, maybe_next_to_seal, outlived_blocks
-from tests.journal_folder import write_folder
-from tests.journal_rows import TOPICS, rows
+from tests.rigs.journal_folder import write_folder
+from tests.rigs.journal_rows import TOPICS, rows
 
 NAME = f"segment-{0:020}"
 

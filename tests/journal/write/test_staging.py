@@ -11,8 +11,8 @@ import pytest
 
 from raceway.journal.read.sealed import SealedSegment
 from raceway.journal.write.staging import files_of, remove_unfinished, seal_batches
-from tests.journal.faults import FaultyFiles
-from tests.journal_rows import batch, rows, table
+from tests.rigs.journal_faults import FaultyFiles
+from tests.rigs.journal_rows import batch, rows, table
 from tests.rigs.server import wait_until
 
 NAME = f"segment-{0:020}"

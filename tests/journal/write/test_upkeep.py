@@ -14,8 +14,8 @@ import pytest
 
 from raceway.config import Retention
 from raceway.errors import TrimmedError
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import DEADLINE_S, Rig, column, numbered, topic_payloads
+from tests.rigs.journal import DEADLINE_S, Rig, column, numbered, topic_payloads
+from tests.rigs.journal_faults import FaultyFiles
 
 SECOND_US = 1_000_000
 

@@ -23,8 +23,8 @@ from raceway.journal.write.mark import Mark, maybe_read_mark
 from raceway.journal.write.watch import Watch
 from raceway.journal.write.writer import Committed, Failed, Outcome, Resumed, Rolled, Writer
 from raceway.model.envelope import PUBLISH, Batch
-from tests.journal.faults import FaultyFiles
-from tests.journal_rig import START_US, column
+from tests.rigs.journal import START_US, column
+from tests.rigs.journal_faults import FaultyFiles
 
 MARKER = b"12345678"
 

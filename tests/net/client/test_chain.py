@@ -12,7 +12,7 @@ import pytest
 
 from raceway.client import Delivery, Message, connect
 from raceway.net.client.chain import handling, mb_parent
-from tests.http_door import get
+from tests.rigs.http_door import get
 from tests.rigs.server import Server, running_server, wait_until
 
 

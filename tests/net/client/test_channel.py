@@ -16,7 +16,7 @@ from raceway.net.client.address import Address
 from raceway.net.client.channel import Channel
 from raceway.net.client.options import Options
 from raceway.wires.danube.codec.pb.danube_api_pb2 import ReceiveRequest, StreamMessage
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 
 ECHO, COUNT, FAIL, HANG, NONSENSE = (
     f"/test.Service/{name}".encode() for name in ("Echo", "Count", "Fail", "Hang", "Nonsense")

@@ -11,9 +11,9 @@ import pytest
 from raceway.client import MbClient, connect
 from raceway.errors import ConnectionLostError, RequestTimeoutError
 from raceway.wires.mb.codec.encode import answer, deliveries, forwarded, heartbeat, tcp_frame
-from tests.client.fake_bus import FakeBus
-from tests.ports import free_port_base
-from tests.wire.mb import I
+from tests.rigs.fake_bus import FakeBus
+from tests.rigs.ports import free_port_base
+from tests.rigs.vectors.mb import I
 
 ID = I.encode()
 

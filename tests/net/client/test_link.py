@@ -13,7 +13,7 @@ from raceway.client import MbClient, connect
 from raceway.errors import ConnectionLostError
 from raceway.net.client.link import Link
 from raceway.wires.mb.codec.encode import SUCCESS
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 
 
 class Transport(asyncio.Transport):

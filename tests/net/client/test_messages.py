@@ -22,7 +22,7 @@ from raceway.net.client.messages import (
     rows,
 )
 from raceway.wires.mb.codec.header import Head, MbLimits, is_message_id, read_message
-from tests.wire.mb import I, P
+from tests.rigs.vectors.mb import I, P
 
 ID, PARENT = I.encode(), P.encode()
 

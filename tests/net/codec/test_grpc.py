@@ -17,7 +17,7 @@ from raceway.net.codec.grpc import PADDING, Finished, Gone, GrpcLimits, Opened, 
 from raceway.net.codec.grpc_head import Status
 from raceway.net.codec.http2 import Http2Limits
 from raceway.net.codec.http2_frames import frame
-from tests.codec.http2_rig import CALL, GREETING, Frame, GrpcRig, call, data, fields_of, headers, message, with_fields
+from tests.rigs.http2 import CALL, GREETING, Frame, GrpcRig, call, data, fields_of, headers, message, with_fields
 
 KIB = 1024
 CHAT = with_fields(path="/test.Echo/Chat")

@@ -8,9 +8,9 @@ import pytest
 
 from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.http2_frames import frame
-from tests.codec.http2_rig import CALL, block, call, data, headers, message, with_fields
 from tests.fuzz.grpc_receiver import check
-from tests.rounds import rounds, seeded
+from tests.rigs.http2 import CALL, block, call, data, headers, message, with_fields
+from tests.rigs.rounds import rounds, seeded
 
 CHAT = with_fields(path="/test.Echo/Chat")
 PIECES = [

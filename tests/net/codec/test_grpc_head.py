@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from raceway.net.codec.grpc_head import TEXT_BYTES, CallHead, Refusal, judge, percent_encoded
 from raceway.net.codec.http2_heads import Head
-from tests.codec.http2_rig import CALL, METHODS, fields_of, with_fields
+from tests.rigs.http2 import CALL, METHODS, fields_of, with_fields
 
 
 def judged(fields: tuple[tuple[str, str], ...], header_bytes: int = 16_384) -> CallHead | Refusal:

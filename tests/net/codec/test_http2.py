@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.http2 import REMEMBERED_GAPS, UNUSUAL_FRAMES, Event, Http2Limits
 from raceway.net.codec.http2_frames import PREFACE, frame
-from tests.codec.http2_rig import CALL, GREETING, Frame, Http2Rig, block, call, data, headers, with_fields
+from tests.rigs.http2 import CALL, GREETING, Frame, Http2Rig, block, call, data, headers, with_fields
 
 SMALL = Http2Limits(max_streams=3, flood_burst=50)
 HEAD = block(*CALL)

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.net.codec import http2_frames as h2
-from tests.codec.http2_rig import Frame, frames
+from tests.rigs.http2 import Frame, frames
 
 
 @given(st.lists(st.tuples(st.binary(min_size=1, max_size=300), st.binary(max_size=40_000)), max_size=4))

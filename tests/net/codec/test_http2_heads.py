@@ -5,7 +5,7 @@ import pytest
 
 from raceway.net.codec.http2_frames import COMPRESSION_ERROR, ENHANCE_YOUR_CALM, BrokenConnectionError
 from raceway.net.codec.http2_heads import CACHED_HEADS, Head, HeadReader, fault_of_trailers
-from tests.codec.http2_rig import CALL, block
+from tests.rigs.http2 import CALL, block
 
 POST = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/a")]
 

@@ -16,8 +16,8 @@ from raceway.net.codec.grpc import Finished as HalfClosed
 from raceway.net.codec.grpc import GrpcConnection, GrpcLimits, Said
 from raceway.net.codec.grpc_head import Status
 from raceway.net.codec.http2 import Http2Limits
-from tests.codec.http2_rig import CALL, METHODS, message, with_fields
-from tests.rounds import rounds, seeded
+from tests.rigs.http2 import CALL, METHODS, message, with_fields
+from tests.rigs.rounds import rounds, seeded
 
 
 class Pair:

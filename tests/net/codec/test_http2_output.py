@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.http2_output import QUANTUM
-from tests.codec.http2_rig import Frame, Http2Rig, call, data, fields_of, headers
+from tests.rigs.http2 import Frame, Http2Rig, call, data, fields_of, headers
 
 HEAD, TRAILERS = h2.status_field(200), h2.field(b"grpc-status", b"0")
 WHOLE = 65_535  # both windows, until the peer says otherwise

@@ -4,7 +4,7 @@ import asyncio
 
 from raceway.model.envelope import Batch
 from raceway.net.outgoing.courier import Courier, NotTaken, Parcel, Tried
-from tests.doubles import ManualLoop
+from tests.rigs.doubles import ManualLoop
 
 REFUSED = NotTaken("answered with status 500")
 AWAY = NotTaken("no connection", reached=False)

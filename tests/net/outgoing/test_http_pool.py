@@ -21,7 +21,7 @@ from raceway.net.codec.http_stream import Response
 from raceway.net.outgoing.allowed import Target
 from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
 from raceway.net.turn import Turn
-from tests.dial.peer import until
+from tests.rigs.dialled_peer import until
 
 LIMITS = PoolLimits(connections=4, waiting=10, waiting_bytes=10_000, answer_bytes=1000, connect_s=1.0, idle_s=4.0)
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok"

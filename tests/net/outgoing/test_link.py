@@ -7,8 +7,8 @@ import pytest
 
 from raceway.net.outgoing.allowed import Target
 from raceway.net.outgoing.link import open_link
-from tests.dial.peer import listening_peer, until
-from tests.ports import free_port_base
+from tests.rigs.dialled_peer import listening_peer, until
+from tests.rigs.ports import free_port_base
 
 
 def test_what_is_sent_arrives_and_what_comes_back_is_ignored() -> None:

@@ -18,7 +18,7 @@ from raceway.client import DanubeClient, FailurePolicy, connect, sync
 from raceway.errors import ConfigError, ConnectionLostError, InvalidValueError, NameInvalidError, RemoteError
 from raceway.model.hashing import fnv1a64
 from raceway.wires.danube.client.consumer import DanubeMessage
-from tests.danube_tokens import ISSUER, SECRET, token
+from tests.rigs.danube_tokens import ISSUER, SECRET, token
 from tests.rigs.server import Server, running_server
 
 _numbers = itertools.count()

@@ -13,8 +13,8 @@ from raceway.wires.danube.codec.pb.reflection_pb2 import (
     ServerReflectionResponse,
 )
 from raceway.wires.danube.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
-from tests.codec.http2_rig import CALL, data, headers, message
-from tests.listen.grpc_desk import Caller, GrpcDesk
+from tests.rigs.grpc_desk import Caller, GrpcDesk
+from tests.rigs.http2 import CALL, data, headers, message
 
 REFLECTION = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
 SERVING, NOT_SERVING, UNKNOWN = 1, 2, 3

@@ -12,7 +12,7 @@ import trustme
 
 from raceway.client import MbClient, Message, connect
 from raceway.errors import ConfigError, ConnectionLostError, RemoteError
-from tests.mb_wire import fresh_topic
+from tests.rigs.mb_wire import fresh_topic
 from tests.rigs.server import Server, running_server
 
 Scene = Callable[[MbClient, MbClient], Awaitable[None]]

@@ -13,7 +13,7 @@ from raceway.errors import RemoteError
 from raceway.net.client.chain import handling
 from raceway.net.client.messages import Message
 from raceway.wires.mb.client.services import Handler, Serving, answer_of
-from tests.wire.mb import I
+from tests.rigs.vectors.mb import I
 
 MESSAGE = Message("a", b"payload", id=I)
 

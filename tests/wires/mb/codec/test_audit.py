@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raceway.wires.mb.codec.audit import audit_received, audit_sent, system_message
 from raceway.wires.mb.codec.encode import tcp_frame
 from raceway.wires.mb.codec.header import Head
-from tests.wire.mb import I, P, frame
+from tests.rigs.vectors.mb import I, P, frame
 
 ID, OTHER = I.encode(), b"11111111-2222-4333-8444-555555555555"
 NOW_US = 1_794_724_093_214_999

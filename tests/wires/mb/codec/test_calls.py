@@ -25,7 +25,7 @@ from raceway.model.intents import (
 )
 from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
 from raceway.wires.mb.codec.header import Head, Refused
-from tests.wire.mb import VECTORS, I, P
+from tests.rigs.vectors.mb import VECTORS, I, P
 
 ID = I.encode()
 SUBSCRIBE, UNSUBSCRIBE = "system.topic.subscribe", "system.topic.unsubscribe"

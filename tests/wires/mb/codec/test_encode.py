@@ -44,7 +44,7 @@ from raceway.wires.mb.codec.encode import (
 )
 from raceway.wires.mb.codec.header import Head, Refused
 from raceway.wires.mb.codec.inbox import MbInbox
-from tests.wire.mb import I, P, frame
+from tests.rigs.vectors.mb import I, P, frame
 
 ID, OTHER = I.encode(), b"11111111-2222-4333-8444-555555555555"
 NOW_US = 1_794_724_093_214_999  # 2026-11-15T06:28:13.214Z and 999 microseconds

@@ -19,7 +19,7 @@ from raceway.wires.mb.codec.header import (
     plain_number,
     read_message,
 )
-from tests.wire.mb import (
+from tests.rigs.vectors.mb import (
     EXAMPLE_HEADERS,
     EXAMPLE_PATTERNS,
     EXAMPLE_STRUCTURE,

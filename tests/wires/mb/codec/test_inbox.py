@@ -7,7 +7,7 @@ import pytest
 from raceway.errors import TooLargeError
 from raceway.wires.mb.codec.header import Head
 from raceway.wires.mb.codec.inbox import MbInbox
-from tests.wire.mb import I, P, frame
+from tests.rigs.vectors.mb import I, P, frame
 
 ID, PARENT = I.encode(), P.encode()
 SAMPLES: list[tuple[bytes, Head, bytes]] = [

@@ -23,8 +23,8 @@ from raceway.wires.mb.codec.receiver import (
     SystemCall,
     _known_heads,
 )
-from tests.codec.mb_events import flat, strictly
-from tests.wire.mb import EXAMPLE_HEADERS, HEADERS, I, P, frame
+from tests.rigs.mb_events import flat, strictly
+from tests.rigs.vectors.mb import EXAMPLE_HEADERS, HEADERS, I, P, frame
 
 LIMITS = MbLimits()
 ID, PARENT = I.encode(), P.encode()

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from raceway.model.intents import Publish, Request
 from raceway.wires.mb.codec.header import is_message_id
 from raceway.wires.mb.codec.rows import Known, Rows, last_shape
-from tests.wire.mb import I, frame
+from tests.rigs.vectors.mb import I, frame
 
 ID = I.encode()
 PUBLISH = Known(b"publish", b"a", b"1.0.0", b"Publish:a:1.0.0:")

@@ -21,7 +21,7 @@ from raceway.model.intents import (
 from raceway.wires.mb.codec.encode import tcp_frame
 from raceway.wires.mb.codec.header import Head
 from raceway.wires.mb.codec.system import log_record, system_reply
-from tests.wire.mb import I, P, frame
+from tests.rigs.vectors.mb import I, P, frame
 
 ID = I.encode()
 NOW_US = 1_794_724_093_214_999

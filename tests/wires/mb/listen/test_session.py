@@ -9,10 +9,10 @@ from raceway import config
 from raceway.model.intents import Publish, Taken
 from raceway.wires.mb.codec.receiver import tcp_frame, websocket_frame
 from raceway.wires.mb.listen.session import publish_encoder
-from tests.doubles import Message as Row
-from tests.doubles import RecordingPeer, batch_of
-from tests.listen.desk import MbDesk, Service
-from tests.mb_wire import SUCCESS, Message, assert_error, reply_header
+from tests.rigs.desk import MbDesk, Service
+from tests.rigs.doubles import Message as Row
+from tests.rigs.doubles import RecordingPeer, batch_of
+from tests.rigs.mb_wire import SUCCESS, Message, assert_error, reply_header
 
 ID = "550e8400-e29b-41d4-a716-446655440000"
 UPPER = ID.upper()

@@ -8,8 +8,8 @@ import pytest
 
 from raceway import config
 from raceway.wires.mb.listen.websocket import MANY_MESSAGES, is_admitted
-from tests.listen.hosted import Hosted, hosted
-from tests.mb_wire import SUCCESS, RawWebSocket, WebSocketPeer, reply_header
+from tests.rigs.hosted import Hosted, hosted
+from tests.rigs.mb_wire import SUCCESS, RawWebSocket, WebSocketPeer, reply_header
 from tests.rigs.server import wait_until
 
 TEXT, BINARY, CONTINUATION = RawWebSocket.TEXT, RawWebSocket.BINARY, RawWebSocket.CONTINUATION

@@ -17,11 +17,10 @@ from raceway.client import ActionMessage, SenecaClient, SenecaHost, SenecaServic
 from raceway.client.sync import connect as connect_sync
 from raceway.errors import ConfigError, ConnectionLostError, PatternTextError, RemoteError, RequestTimeoutError
 from raceway.wires.seneca.client.actions import Performer
-from tests.node_peers import DIALECTS, Dialect, NodePeers, Outcome, node_peers
-from tests.ports import free_port_base
-from tests.rigs.server import wait_until
-from tests.seneca_math import math_service
-from tests.seneca_wire import (
+from tests.rigs.node_peers import DIALECTS, Dialect, NodePeers, Outcome, node_peers
+from tests.rigs.ports import free_port_base
+from tests.rigs.seneca_math import math_service
+from tests.rigs.seneca_wire import (
     Answer,
     Got,
     Http,
@@ -34,6 +33,7 @@ from tests.seneca_wire import (
     seed_answer,
     web,
 )
+from tests.rigs.server import wait_until
 
 
 @pytest.fixture(scope="module")

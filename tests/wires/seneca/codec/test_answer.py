@@ -12,7 +12,7 @@ from msgspec import Raw
 
 from raceway.wires.seneca.codec import hub as seneca
 from raceway.wires.seneca.codec.hub import Call, Dialect, Failure, HttpAnswer, Outcome, Result, Stamp
-from tests.codec.seneca_calls import body_of, call_of, headers_of, line_call
+from tests.rigs.seneca_calls import body_of, call_of, headers_of, line_call
 
 STAMP = Stamp("B", 10, 20, "cmd:x")
 LEGACY = {b"seneca-id": b"m1/c1", b"seneca-origin": b"A", b"seneca-track": b'["A"]', b"seneca-time-client-sent": b"5"}

@@ -12,7 +12,7 @@ from msgspec import Raw
 from raceway.model.envelope import Hop
 from raceway.wires.seneca.codec import hub as seneca
 from raceway.wires.seneca.codec.hub import Dialect, Failure, Outgoing, Result, Stamp
-from tests.codec.seneca_calls import body_of, call_of, custom_of, line_call, told
+from tests.rigs.seneca_calls import body_of, call_of, custom_of, line_call, told
 
 STAMP = Stamp("B", 10, 20)
 

@@ -19,7 +19,7 @@ from raceway.wires.seneca.codec.failure import (
     wrapped_error,
 )
 from raceway.wires.seneca.codec.hub import Failure
-from tests.wire.seneca import VECTORS
+from tests.rigs.vectors.seneca import VECTORS
 
 MEMBERS = seneca.raw_members({"role": "nobody"})
 

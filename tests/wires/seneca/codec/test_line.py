@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from raceway.model.envelope import Hop
 from raceway.wires.seneca.codec import hub as seneca
 from raceway.wires.seneca.codec.hub import Call, Dialect, LineReceiver, LineRefused, Result, Stamp
-from tests.codec.seneca_calls import custom_of, fresh_ids, line_call, line_refused
-from tests.wire.seneca import VECTORS
+from tests.rigs.seneca_calls import custom_of, fresh_ids, line_call, line_refused
+from tests.rigs.vectors.seneca import VECTORS
 
 LINES = [VECTORS[name].sent[0] for name in ("V29", "V30", "V31")]
 STAMP = Stamp("B", 10, 20)

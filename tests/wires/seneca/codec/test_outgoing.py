@@ -14,8 +14,8 @@ from raceway.model.envelope import Hop
 from raceway.net.codec.http_stream import Request, RequestReader
 from raceway.wires.seneca.codec import hub as seneca
 from raceway.wires.seneca.codec.hub import Dialect, Outgoing, Reply
-from tests.codec.seneca_calls import call_of, headers_of, line_call, plain
-from tests.wire.seneca import VECTORS
+from tests.rigs.seneca_calls import call_of, headers_of, line_call, plain
+from tests.rigs.vectors.seneca import VECTORS
 
 HOPS = (Hop(sid="Z", rid="A", mid="m0", tms=(1, 2)), Hop(sid="A", mid="m1", tms=(5,)))
 

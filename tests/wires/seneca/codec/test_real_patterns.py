@@ -12,8 +12,8 @@ from raceway.errors import PatternTextError
 from raceway.model.document import raw_members, text_of
 from raceway.wires.seneca.codec.pattern_text import parse_pattern, pattern_of, pins_text
 from raceway.wires.seneca.codec.patterns import PatternRouter
-from tests.node_patterns import ask_node
-from tests.rounds import rounds, seeded
+from tests.rigs.node_patterns import ask_node
+from tests.rigs.rounds import rounds, seeded
 
 # A few of everything that could be a border between pieces of the language.
 PIECES = [

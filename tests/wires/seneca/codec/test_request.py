@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from raceway.model.envelope import Hop
 from raceway.wires.seneca.codec import hub as seneca
 from raceway.wires.seneca.codec.hub import Call, Dialect, Refused
-from tests.codec.seneca_calls import call_of, custom_of, fresh_ids, plain, refused
+from tests.rigs.seneca_calls import call_of, custom_of, fresh_ids, plain, refused
 
 LEGACY = {
     b"seneca-id": b"m1/c1",

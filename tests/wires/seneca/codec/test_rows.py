@@ -13,7 +13,7 @@ from msgspec import Raw
 from raceway.model.envelope import MB, PUBLISH, REQUEST, SENECA, ZBUS, Batch, Hop, encode_attributes, encode_hops
 from raceway.wires.seneca.codec import hub as seneca
 from raceway.wires.seneca.codec.hub import Dialect, Failure, Form, Outcome, Reply, Result, Stamp
-from tests.codec.seneca_calls import call_of, fresh_ids, plain, told
+from tests.rigs.seneca_calls import call_of, fresh_ids, plain, told
 
 NOW = 1_700_000_000_000
 

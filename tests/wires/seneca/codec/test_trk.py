@@ -24,7 +24,7 @@ from raceway.wires.seneca.codec.trk import (
     started,
     with_children,
 )
-from tests.codec.seneca_calls import told
+from tests.rigs.seneca_calls import told
 
 hops = st.lists(
     st.builds(

@@ -12,8 +12,8 @@ import pytest
 from raceway.model.envelope import Hop
 from raceway.wires.seneca.codec import hub as seneca
 from raceway.wires.seneca.codec.hub import Call, Failure, Outcome, Result, Stamp
-from tests.codec.seneca_calls import body_of, call_of, custom_of, headers_of, line_call, line_refused, refused, told
-from tests.wire.seneca import NEW, VECTORS, Vector, ms
+from tests.rigs.seneca_calls import body_of, call_of, custom_of, headers_of, line_call, line_refused, refused, told
+from tests.rigs.vectors.seneca import NEW, VECTORS, Vector, ms
 
 ANSWERED_OVER_HTTP = [
     vector

@@ -9,9 +9,20 @@ from typing import Any
 from raceway import config
 from raceway.model.envelope import Batch
 from raceway.model.intents import Publish
-from tests.doubles import RecordingPeer
+from tests.rigs.doubles import RecordingPeer
+from tests.rigs.seneca_bus import (
+    FAST,
+    RawService,
+    Received,
+    SenecaBus,
+    legacy,
+    lines,
+    raw_service,
+    respond,
+    seneca_bus,
+    web,
+)
 from tests.rigs.server import wait_until
-from tests.seneca_bus import FAST, RawService, Received, SenecaBus, legacy, lines, raw_service, respond, seneca_bus, web
 
 SAVED = {"evt": "saved", "id": 9}
 

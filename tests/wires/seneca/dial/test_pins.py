@@ -13,7 +13,7 @@ from raceway.config import MIB
 from raceway.wires.seneca.codec.hub import Call, batch_of, read_http, read_line
 from raceway.wires.seneca.codec.patterns import Pin, PinTable
 from raceway.wires.seneca.dial.pins import PinGroup
-from tests.doubles import Bench
+from tests.rigs.doubles import Bench
 
 PIN = Pin.of({"role": "math", "cmd": "*"})
 SUM = {"role": "math", "cmd": "sum", "a": 1.50, "b": [2, {"x": "ü"}]}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from raceway import config
+from tests.rigs.seneca_bus import FAST, Received, hang_up, raw_service, respond, seneca_bus, web
 from tests.rigs.server import wait_until
-from tests.seneca_bus import FAST, Received, hang_up, raw_service, respond, seneca_bus, web
 
 HELD = config.SenecaWire(hold_ms=100, return_timeout_ms=5000, request_timeout_ms=700)
 

@@ -10,9 +10,8 @@ import pytest
 from raceway import config
 from raceway.errors import ConfigError, ForbiddenError, MalformedError, NameInvalidError, PinTakenError, RacewayError
 from raceway.model.intents import Request
-from tests.doubles import Message, RecordingPeer, batch_of
-from tests.rigs.server import wait_until
-from tests.seneca_bus import (
+from tests.rigs.doubles import Message, RecordingPeer, batch_of
+from tests.rigs.seneca_bus import (
     RawService,
     Received,
     SenecaBus,
@@ -25,6 +24,7 @@ from tests.seneca_bus import (
     seneca_bus,
     web,
 )
+from tests.rigs.server import wait_until
 
 SUM = {"role": "math", "cmd": "sum", "a": 1, "b": 2}
 PIN = "role:math,cmd:sum"

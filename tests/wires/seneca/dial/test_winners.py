@@ -14,9 +14,9 @@ from raceway import config
 from raceway.errors import ConfigError, NameInvalidError, PatternTextError, PinTakenError, UnavailableError
 from raceway.model.document import raw_members, text_of
 from raceway.wires.seneca.codec.patterns import Pin
-from tests.node_patterns import ask_node
-from tests.rounds import rounds, seeded
-from tests.seneca_bus import SenecaBus, post, raw_service, read_answer, seneca_bus, web
+from tests.rigs.node_patterns import ask_node
+from tests.rigs.rounds import rounds, seeded
+from tests.rigs.seneca_bus import SenecaBus, post, raw_service, read_answer, seneca_bus, web
 
 SPECIAL = {"role": "zz", "cmd": "sum"}
 GENERAL = {"plugin": "zz", "cmd": "sum"}

@@ -13,8 +13,8 @@ import pytest
 from raceway import config
 from raceway.client import connect
 from raceway.errors import RemoteError, RequestTimeoutError
+from tests.rigs.seneca_bus import HTTP, Answer, SenecaBus, post, read_answer, seneca_bus
 from tests.rigs.server import wait_until
-from tests.seneca_bus import HTTP, Answer, SenecaBus, post, read_answer, seneca_bus
 
 SUM = {"role": "math", "cmd": "sum", "a": 1}
 

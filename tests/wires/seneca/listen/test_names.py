@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from raceway.errors import NoRouteError, RacewayError
 from raceway.wires.seneca.codec.patterns import Pin, PinTable
 from raceway.wires.seneca.listen.names import KEPT, KEPT_BYTES, Named, Names
-from tests.codec.seneca_calls import call_of
+from tests.rigs.seneca_calls import call_of
 
 KEYS = ("role", "cmd", "sys", "zone")
 VALUES = ("math", "sum", "seneca", "x.y", 1, True, None, ["a"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from raceway import config
+from tests.rigs.seneca_bus import TCP, seneca_bus
 from tests.rigs.server import wait_until
-from tests.seneca_bus import TCP, seneca_bus
 
 SUM = {"role": "math", "cmd": "sum", "a": 1}
 

@@ -13,7 +13,7 @@ from raceway.client import PUBSUB, Delivery, ZbusClient, connect
 from raceway.client import sync as blocking
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError, RequestTimeoutError
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import dial_server, zbus_port
+from tests.rigs.zbus_wire import dial_server, zbus_port
 
 Scene = Callable[[ZbusClient, ZbusClient], Awaitable[None]]
 numbers = itertools.count()

@@ -15,7 +15,7 @@ from raceway.client import sync as blocking
 from raceway.errors import ConnectionLostError, RemoteError
 from raceway.wires.zbus.client.tracked import read_table
 from tests.rigs.server import Server, running_server
-from tests.zbus_wire import dial_server, zbus_port
+from tests.rigs.zbus_wire import dial_server, zbus_port
 
 NOWHERE = "127.0.0.1:9"
 

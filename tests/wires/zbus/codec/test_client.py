@@ -39,8 +39,8 @@ from raceway.wires.zbus.codec.receiver import (
     reply,
     track_pub,
 )
-from tests.codec.zbus_events import flat
-from tests.wire.zbus import RECEIVED
+from tests.rigs.vectors.zbus import RECEIVED
+from tests.rigs.zbus_events import flat
 
 line_texts = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), min_size=1, max_size=20)
 line_values = line_texts.map(str.strip).map(str.encode).filter(bool)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fuzz.zbus_receiver import check
-from tests.wire.zbus import corpus
+from tests.rigs.vectors.zbus import corpus
 
 
 @pytest.mark.parametrize("file", corpus(), ids=lambda file: file.name)

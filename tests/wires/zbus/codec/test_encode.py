@@ -51,7 +51,7 @@ from raceway.wires.zbus.codec.encode import (
 from raceway.wires.zbus.codec.head import Refused
 from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits, ZbusReceiver
 from tests.fuzz.zbus_receiver import read
-from tests.wire.zbus import BROKER, PAGE, RECEIVED, TIME_MS
+from tests.rigs.vectors.zbus import BROKER, PAGE, RECEIVED, TIME_MS
 
 HERE = BROKER.encode()
 EVIL = b"x\r\nset-cookie: a=b\r\ncontent-length: 0\r\n\r\nHTTP/1.1 200 OK"

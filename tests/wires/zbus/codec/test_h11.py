@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from raceway.wires.zbus.codec.head import ZbusLimits
 from raceway.wires.zbus.codec.shapes import Run
 from raceway.wires.zbus.codec.stream import ZbusStream
-from tests.codec.zbus_events import Curious, Forgetful
-from tests.rounds import rounds, seeded
+from tests.rigs.rounds import rounds, seeded
+from tests.rigs.zbus_events import Curious, Forgetful
 
 
 class Message(NamedTuple):

@@ -21,8 +21,8 @@ from raceway.wires.zbus.codec.receiver import (
     ZbusLimits,
     ZbusReceiver,
 )
-from tests.codec.zbus_events import flat, received_bytewise, strict
-from tests.wire.zbus import SENT, connection_id
+from tests.rigs.vectors.zbus import SENT, connection_id
+from tests.rigs.zbus_events import flat, received_bytewise, strict
 
 LIMITS = ZbusLimits()
 CALLER = connection_id("r").encode()

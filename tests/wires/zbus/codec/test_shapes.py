@@ -13,8 +13,8 @@ from raceway.wires.zbus.codec.head import Head, read_head
 from raceway.wires.zbus.codec.receiver import Produce, ZbusLimits
 from raceway.wires.zbus.codec.shapes import ALIKE, REMEMBERED_SHAPES, Shape, Shapes
 from raceway.wires.zbus.codec.stream import MADE_SHAPES, TRIED_SHAPES
-from tests.codec.zbus_events import Curious, curious, flat, receiver, strict
-from tests.rounds import rounds, seeded
+from tests.rigs.rounds import rounds, seeded
+from tests.rigs.zbus_events import Curious, curious, flat, receiver, strict
 
 LIMITS = ZbusLimits()
 

@@ -8,8 +8,8 @@ from raceway import config
 from raceway.net.outgoing.allowed import AllowList
 from raceway.wires.zbus.codec.receiver import Heartbeat
 from raceway.wires.zbus.dial.prober import MISSED_REPORTS, Prober
-from tests.dial.peer import listening_peer, running, until
-from tests.ports import free_port_base
+from tests.rigs.dialled_peer import listening_peer, running, until
+from tests.rigs.ports import free_port_base
 
 EVERY_S, REPORT_S = 0.02, 0.05
 

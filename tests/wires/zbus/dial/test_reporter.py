@@ -4,7 +4,7 @@ import asyncio
 
 from raceway.wires.zbus.codec.receiver import Admin
 from raceway.wires.zbus.dial.reporter import HURRIED_REPORTS, Reporter
-from tests.dial.peer import Peer, listening_peer, running, until
+from tests.rigs.dialled_peer import Peer, listening_peer, running, until
 
 
 def bodies(peer: Peer) -> list[bytes]:

@@ -7,7 +7,7 @@ import pytest
 
 from raceway.wires.zbus.listen import tracker as zbus_tracker
 from raceway.wires.zbus.listen.tracker import GATHER_S, MAX_ADDRESS, MAX_BROKERS, Tracker
-from tests.doubles import ManualLoop
+from tests.rigs.doubles import ManualLoop
 
 
 class Follower:

@@ -24,7 +24,7 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import connect as connect_websocket
 
 from tests.rigs.server import Server
-from tests.wire.mb import frame
+from tests.rigs.vectors.mb import frame
 
 Transport = Literal["tcp", "websocket", "tls", "wss"]
 DEADLINE_S = 10.0

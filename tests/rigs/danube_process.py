@@ -178,7 +178,7 @@ class DanubeProcess:
 
 @contextmanager
 def danube_process(url: str, *, ca_file: str = "", token: str = "", **env: str) -> Iterator[DanubeProcess]:
-    command = [sys.executable, "-m", "tests.danube_process", url, ca_file, token]
+    command = [sys.executable, "-m", "tests.rigs.danube_process", url, ca_file, token]
     # It says a hundred times a second that a bus is away.
     process = subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,

@@ -10,7 +10,7 @@ from raceway.model.intents import Done, Publish, Request, Respond
 from raceway.wires.mb.codec.header import Head
 from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver, SystemCall, acknowledgements, initialize, tcp_frame
 from raceway.wires.mb.codec.system import system_reply
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 
 
 class FakeBus:

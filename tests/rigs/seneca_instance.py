@@ -1,4 +1,4 @@
-"""An instance of a Seneca system as a process of its own: `python -m tests.seneca_instance NAME URL CONSOLE`.
+"""An instance of a Seneca system as a process of its own: `python -m tests.rigs.seneca_instance NAME URL CONSOLE`.
 
 The three flows of Seneca's protocol text, with its names: B answers `{a: 1}` with `{x: 1}`, keeps `{a: 2}`, and asks
 C for `{b: 1}` before it answers `{a: 3}` with `{x: 2}`; C answers that with `{y: 1}` and keeps `{a: 2}` too. What an

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 from typing import Any
 
-from tests.node_peers import PACKAGES, installed
+from tests.rigs.node_peers import PACKAGES, installed
 
 ANSWER_S = 60
 

@@ -16,7 +16,7 @@ from raceway.journal.read.catalogue import segment_path
 from raceway.journal.write.columns import lay_out, word_sum
 from raceway.journal.write.mark import encode_mark
 from raceway.model.envelope import TEXT_COLUMNS, Hop, encode_attributes, encode_hops
-from tests.journal_rows import Row
+from tests.rigs.journal_rows import Row
 
 MARKER = b"\x01marker\xff"
 

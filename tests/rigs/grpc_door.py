@@ -42,7 +42,7 @@ from raceway.net.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, Serv
 from raceway.net.sockets import bind
 from raceway.wires.danube.codec import pb as danube_pb
 from raceway.wires.danube.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
 
 
@@ -228,7 +228,7 @@ def running_door(certificate: Certificate = NO_TLS, *, head_s: float = 10.0, **g
     with tempfile.TemporaryDirectory(prefix="raceway-door-") as folder:
         stdout, stderr = Path(folder) / "stdout", Path(folder) / "stderr"
         with stdout.open("wb") as output, stderr.open("wb") as errors:
-            command = [sys.executable, "-m", "tests.grpc_door", str(port), msgspec.json.encode(listen).decode()]
+            command = [sys.executable, "-m", "tests.rigs.grpc_door", str(port), msgspec.json.encode(listen).decode()]
             process = subprocess.Popen(command, stdout=output, stderr=errors, stdin=subprocess.DEVNULL)
         door = Door(process, port, stderr)
         try:

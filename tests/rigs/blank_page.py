@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from playwright.sync_api import ConsoleMessage
 
-from tests.browser import running_browser
-from tests.ports import free_port_base
+from tests.rigs.browser import running_browser
+from tests.rigs.ports import free_port_base
 
 # For messages that come from a socket on the same machine.
 PATIENCE_MS = 10_000

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Self
 import pyarrow.compute as pc
 
 from raceway.journal.read.reader import Reader
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import Server, wait_until
 
 DEADLINE_S = 15.0

@@ -12,9 +12,9 @@ from typing import Any, cast
 from raceway import config
 from raceway.net.tcp import MbTcp
 from raceway.wires.mb.listen.session import MbGate, MbSession
-from tests.doubles import Bench, RecordingTransport
-from tests.mb_wire import GREETING, Message, compose
-from tests.wire.mb import frame
+from tests.rigs.doubles import Bench, RecordingTransport
+from tests.rigs.mb_wire import GREETING, Message, compose
+from tests.rigs.vectors.mb import frame
 
 
 class MbDesk(Bench):

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from raceway.journal.read.reader import Reader
-from tests.mb_wire import DEADLINE_S, TcpPeer, compose, connect_socket
-from tests.wire.mb import frame
+from tests.rigs.mb_wire import DEADLINE_S, TcpPeer, compose, connect_socket
+from tests.rigs.vectors.mb import frame
 
 REPLY = re.compile(rb"response:[^:\n]*:1\.0\.0:([0-9a-f]{8})-0000-4000-8000-([0-9a-f]{12})[^\n]*\n")
 SUCCESS = b'{"status":"success"}'

@@ -29,7 +29,7 @@ from raceway.wires.danube.codec.pb.danube_api_pb2 import (
     Reliable,
     StreamMessage,
 )
-from tests.danube_process import RefusedError
+from tests.rigs.danube_process import RefusedError
 from tests.rigs.server import Server
 
 R = TypeVar("R", bound=Message)

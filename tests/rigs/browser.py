@@ -15,7 +15,7 @@ import pytest
 from playwright.sync_api import Browser, BrowserContext, Page, expect, sync_playwright
 
 from tests.rigs.server import Server
-from tests.tools import installed
+from tests.rigs.tools import installed
 
 PICTURES = os.environ.get("RACEWAY_PICTURES", "")
 SLOW_MS = 15_000

@@ -14,8 +14,8 @@ from raceway.errors import ForbiddenError
 from raceway.journal.contract import Done
 from raceway.model.envelope import PUBLISH, REQUEST, RESPONSE, ZBUS, Batch
 from raceway.model.intents import Publish, Reply, Request, Taken
-from tests.broker_rig import BrokerRig
-from tests.doubles import ExactPeer
+from tests.rigs.broker import BrokerRig
+from tests.rigs.doubles import ExactPeer
 
 MQ, PUBSUB, TEMP = 1, 2, 4
 

@@ -12,8 +12,8 @@ from raceway.errors import RacewayError
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes, encode_attributes
 from raceway.model.intents import Acknowledge, Publish, Request, Return, Send, Sent, Taken
 from raceway.model.subscriptions import ConsumerWanted, ProducerWanted, SubscriptionStatus, SubscriptionType
-from tests.broker_rig import BrokerRig
-from tests.doubles import ExactPeer, Message, RecordingPeer, batch_of
+from tests.rigs.broker import BrokerRig
+from tests.rigs.doubles import ExactPeer, Message, RecordingPeer, batch_of
 
 TOPIC, NAME = "orders", "billing"
 PLENTY = 1 << 30

@@ -1,6 +1,6 @@
 """The actions of `tests/npm/peers.js`, hosted by `raceway.client`: callers must not be able to tell the difference.
 
-As a process of its own, until its standard input ends: `python -m tests.seneca_math ROLE URL CONSOLE`.
+As a process of its own, until its standard input ends: `python -m tests.rigs.seneca_math ROLE URL CONSOLE`.
 """
 
 from __future__ import annotations

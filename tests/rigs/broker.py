@@ -11,9 +11,9 @@ from raceway.broker.broker import Broker
 from raceway.journal.contract import Journal
 from raceway.journal.local import LocalJournal
 from raceway.model.intents import Subscribe
-from tests.doubles import FaultyJournal, ManualLoop, RecordingPeer
-from tests.journal_folder import UNSYNCED
-from tests.journal_rig import DEADLINE_S, crash
+from tests.rigs.doubles import FaultyJournal, ManualLoop, RecordingPeer
+from tests.rigs.journal import DEADLINE_S, crash
+from tests.rigs.journal_folder import UNSYNCED
 
 
 class BrokerRig:

@@ -32,9 +32,9 @@ from raceway.wires.danube.codec.pb.danube_admin_pb2 import (
     SubscriptionFailurePolicy,
     SubscriptionResponse,
 )
-from tests.danube_wire import danube_wire
+from tests.rigs.danube_wire import danube_wire
+from tests.rigs.schema_rest import bind, call, register
 from tests.rigs.server import Door, Server, running_server, wait_until
-from tests.schema_rest import bind, call, register
 
 # Would set a mark if anything of it were taken for markup.
 EVIL = "<img src=x onerror=\"document.body.dataset.owned='1'\"><script>document.body.dataset.owned='1'</script>"

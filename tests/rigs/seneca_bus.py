@@ -27,8 +27,8 @@ from raceway.net.outgoing.allowed import AllowList
 from raceway.server.doors import Doors
 from raceway.wires.seneca.dial.returns import Returns
 from raceway.wires.seneca.dial.services import ServiceRow, ServiceTable
-from tests.doubles import FaultyJournal, RecordingPeer
-from tests.ports import free_port_base
+from tests.rigs.doubles import FaultyJournal, RecordingPeer
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
 
 T = TypeVar("T")

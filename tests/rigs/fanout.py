@@ -1,7 +1,7 @@
 """Publishers and subscribers of one topic, as processes of their own, over MB on TCP or WebSocket.
 
-    python -m tests.fanout subscribe PORT TRANSPORT TOPIC SEED PUBLISHERS COUNT SUBSCRIBERS NICE
-    python -m tests.fanout publish   PORT TOPIC SEED PUBLISHERS COUNT
+    python -m tests.rigs.fanout subscribe PORT TRANSPORT TOPIC SEED PUBLISHERS COUNT SUBSCRIBERS NICE
+    python -m tests.rigs.fanout publish   PORT TOPIC SEED PUBLISHERS COUNT
 
 Lengths are random from the seed. Every subscriber compares everything it gets, byte for byte and in order for each
 publisher. A process of subscribers prints `ready`, and in the end `complete` with a line for each that is wrong.
@@ -19,7 +19,7 @@ import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
-from tests.wire.mb import frame
+from tests.rigs.vectors.mb import frame
 
 # Small against what is sent, so that what a subscriber leaves unread stays with the bus.
 RECEIVE_BYTES = 64 * 1024
@@ -64,7 +64,7 @@ def finished(process: subprocess.Popen[str]) -> str:
 
 
 def _start(*arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "tests.fanout", *arguments]
+    command = [sys.executable, "-m", "tests.rigs.fanout", *arguments]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
 
 

@@ -14,10 +14,10 @@ from typing import Any
 from raceway import config
 from raceway.config import KIB
 from raceway.net.tcp import MbTcp
-from tests.doubles import RecordingTransport
-from tests.listen.desk import MbDesk
-from tests.mb_wire import compose
-from tests.wire.mb import frame
+from tests.rigs.desk import MbDesk
+from tests.rigs.doubles import RecordingTransport
+from tests.rigs.mb_wire import compose
+from tests.rigs.vectors.mb import frame
 
 MARK, PEERS, TOPICS = 4 * KIB, 3, ("red", "blue")
 

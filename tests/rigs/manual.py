@@ -29,10 +29,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.blank_page import console_lines
-from tests.node_peers import installed as npm_folder
 from tests.pipeline.quick_spark import quick_java
-from tests.ports import free_port_base
+from tests.rigs.blank_page import console_lines
+from tests.rigs.node_peers import installed as npm_folder
+from tests.rigs.ports import free_port_base
 from tests.rigs.server import DOORS, running_server, wait_until
 
 ROOT = Path(__file__).parent.parent

@@ -11,7 +11,7 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from tests.ports import free_port_base
+from tests.rigs.ports import free_port_base
 
 
 class Receiver:

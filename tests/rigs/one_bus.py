@@ -20,14 +20,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, NamedTuple, Protocol
 
-from tests.danube_process import DanubeProcess, danube_process
-from tests.danube_wire import danube_url
-from tests.mb_wire import Peer, PeerClosed, connect
-from tests.node_peers import NodePeers, node_peers
-from tests.ports import free_port_base
+from tests.rigs.danube_process import DanubeProcess, danube_process
+from tests.rigs.danube_wire import danube_url
+from tests.rigs.mb_wire import Peer, PeerClosed, connect
+from tests.rigs.node_peers import NodePeers, node_peers
+from tests.rigs.ports import free_port_base
+from tests.rigs.seneca_wire import attached, fresh_word
 from tests.rigs.server import Server, running_server, wait_until
-from tests.seneca_wire import attached, fresh_word
-from tests.zbus_wire import Client, ClosedByServer, dial_server, zbus_port
+from tests.rigs.zbus_wire import Client, ClosedByServer, dial_server, zbus_port
 
 WIRES = ("mb", "danube", "zbus", "seneca")
 ASKING = ("mb", "zbus", "seneca")

@@ -8,8 +8,8 @@ from typing import Any, cast
 from raceway import config
 from raceway.net.codec import http2_frames as h2
 from raceway.net.grpc import GrpcGate, GrpcSession, GrpcTcp, Methods
-from tests.codec.http2_rig import GREETING, Frame, data, fields_of, frames, headers, message, with_fields
-from tests.doubles import Bench, RecordingTransport
+from tests.rigs.doubles import Bench, RecordingTransport
+from tests.rigs.http2 import GREETING, Frame, data, fields_of, frames, headers, message, with_fields
 
 
 class GrpcDesk(Bench):

@@ -16,8 +16,8 @@ from raceway.broker.broker import Broker
 from raceway.journal import wall_clock_us
 from raceway.server.doors import Doors
 from raceway.wires.mb.listen.session import MbSession
-from tests.doubles import FaultyJournal
-from tests.ports import free_port_base
+from tests.rigs.doubles import FaultyJournal
+from tests.rigs.ports import free_port_base
 
 T = TypeVar("T")
 DEADLINE_S = 10.0
