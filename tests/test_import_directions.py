@@ -1,4 +1,4 @@
-"""Who may import whom. The folders of `src/raceway` form layers; this test reads import statements and holds us to it.
+"""Who may import whom. The rooms of `src/raceway` form layers; this test reads import statements and holds us to it.
 
 Imports under `if TYPE_CHECKING:` count too: knowing a type of another layer is knowing the layer.
 """
@@ -15,24 +15,74 @@ import pytest
 
 ROOT = Path(__file__).parent.parent / "src" / "raceway"
 
-# What each layer may import from the package besides itself.
+WIRES = ("mb", "danube", "zbus", "seneca")
+VOCABULARY = {"errors", "model"}
+# What each room may import from the package besides itself. A name stands for everything below it.
 ALLOWED: dict[str, set[str]] = {
     "errors": set(),
     "config": {"errors"},
     "model": {"errors"},
-    "codec": {"errors", "model"},
-    "journal": {"errors", "model", "config"},
-    "schema": {"errors", "model"},
-    "broker": {"errors", "model", "config", "journal", "schema"},
-    "listen": {"errors", "model", "config", "codec", "broker", "schema"},
-    "dial": {"errors", "model", "config", "codec", "broker"},
-    "web": {"errors", "model", "config", "codec", "schema", "journal", "broker"},
-    "client": {"errors", "model", "codec"},
-    "telemetry": {"errors", "model", "config", "journal"},
-    "pipeline": {"errors", "model", "config", "journal", "schema", "codec"},
-}
+    "journal": VOCABULARY | {"config"},
+    "schema": VOCABULARY,
+    "net": VOCABULARY | {"config"},
+    "net.codec": VOCABULARY,
+    "broker": VOCABULARY | {"config", "journal", "schema", "net.turn", "net.timers"},
+    "wires.captures": VOCABULARY | {"config", "journal.format"},
+    "web": VOCABULARY | {"config", "schema", "journal", "broker", "net"},
+    "telemetry": VOCABULARY | {"config", "journal"},
+    "client": VOCABULARY | {"net"} | {f"wires.{wire}.client" for wire in WIRES},
+    "pipeline": VOCABULARY | {"config", "journal", "schema", "wires.captures"}
+    | {f"wires.{wire}.{part}" for wire in WIRES for part in ("capture", "codec")},
+    "server": VOCABULARY | {"config", "journal", "schema", "broker", "net", "web", "telemetry"}
+    | {f"wires.{wire}.{part}" for wire in WIRES for part in ("listen", "dial")},
+    "demo": VOCABULARY | {"config", "journal", "client", "server", "pipeline"},
+}  # fmt: skip
+for wire in WIRES:
+    room = f"wires.{wire}"
+    ALLOWED[room] = set()
+    ALLOWED[f"{room}.codec"] = VOCABULARY | {"net.codec"}
+    ALLOWED[f"{room}.client"] = VOCABULARY | {"config", "net", f"{room}.codec"}
+    ALLOWED[f"{room}.capture"] = VOCABULARY | {"config", "net.codec", "wires.captures", f"{room}.codec"}
+    for part in ("listen", "dial"):
+        ALLOWED[f"{room}.{part}"] = VOCABULARY | {"config", "net", "broker", "schema"} | {
+            f"{room}.{other}" for other in ("codec", "listen", "dial")
+        }  # fmt: skip
 TOP_LAYERS = {"cli", "__main__", "__init__"}  # these join the parts and may import everything
-PURE = {"model", "codec", "schema"}
+PURE = {"model", "net.codec", "schema"} | {f"wires.{wire}.codec" for wire in WIRES}
+# (importing module, imported module): not yet as it should be. This list may only get shorter.
+NOT_YET = {
+    ("demo.danube", "cli.bus"),
+    ("demo.summary", "cli.output"),
+    ("demo.summary", "cli.trace"),
+    ("model.document", "wires.seneca.codec.patterns"),
+    ("net.client.calls", "wires.mb.codec.encode"),
+    ("net.client.calls", "wires.mb.codec.failure"),
+    ("net.client.chain", "wires.mb.codec.header"),
+    ("net.client.link", "wires.mb.codec.encode"),
+    ("net.client.link", "wires.mb.codec.inbox"),
+    ("net.client.link", "wires.mb.codec.websocket"),
+    ("net.client.link", "wires.seneca.codec.hub"),
+    ("net.client.link", "wires.zbus.codec.client"),
+    ("net.client.messages", "wires.mb.codec.encode"),
+    ("net.client.messages", "wires.mb.codec.header"),
+    ("net.client.options", "wires.mb.codec.inbox"),
+    ("net.gate", "broker.broker"),
+    ("net.grpc", "broker.broker"),
+    ("net.grpc", "broker.peers"),
+    ("net.session", "broker.peers"),
+    ("net.session", "broker.tracing"),
+    ("net.tcp", "wires.mb.codec.encode"),
+    ("net.tcp", "wires.mb.codec.receiver"),
+    ("net.tcp", "wires.mb.listen.session"),
+    ("server.beside", "pipeline.spark"),
+    ("server.child_bus", "cli.bus"),
+    ("server.child_bus", "cli.output"),
+    ("server.doors", "wires.seneca.codec.patterns"),
+    ("server.logs", "cli.output"),
+    ("server.process", "cli.bus"),
+    ("wires.seneca.codec.request", "wires.zbus.codec.head"),
+    ("wires.seneca.codec.rows", "wires.mb.codec.failure"),
+}
 # Whatever touches the world: network, tasks, threads, processes, files, clocks, chance.
 IMPURE_MODULES = {
     "aiofastnet", "asyncio", "concurrent", "fcntl", "http", "io", "logging", "mmap", "multiprocessing", "os", "pathlib",
@@ -72,38 +122,45 @@ def module_of(dotted: str, known: dict[str, Path]) -> str | None:
     return dotted or None
 
 
-def layer_of(module: str) -> str:
-    parts = module.split(".")
-    return parts[1] if len(parts) > 1 else "__init__"
+def room_of(module: str) -> str:
+    """The innermost room that has a rule, without the package's name."""
+    name = module.removeprefix("raceway").removeprefix(".") or "__init__"
+    while name not in ALLOWED and "." in name:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def is_in(module: str, rooms: set[str]) -> bool:
+    """Whether a module is one of these, or lies below one."""
+    parts = module.removeprefix("raceway.").split(".")
+    return any(".".join(parts[:count]) in rooms for count in range(1, len(parts) + 1))
 
 
 MODULES = modules()
 
 
 def test_every_folder_has_a_rule() -> None:
-    assert {layer_of(name) for name in MODULES} <= set(ALLOWED) | TOP_LAYERS
+    assert {room_of(name) for name in MODULES} <= set(ALLOWED) | TOP_LAYERS | {"wires"}
 
 
-def test_layers_import_only_what_lies_below_them() -> None:
-    wrong = []
+def test_rooms_import_only_what_lies_below_them() -> None:
+    wrong = set()
     for name, path in MODULES.items():
-        layer = layer_of(name)
-        if layer in TOP_LAYERS:
+        room = room_of(name)
+        if room not in ALLOWED:
             continue
-        for dotted, line in imports(name, path):
+        for dotted, _ in imports(name, path):
             target = module_of(dotted, MODULES)
-            if target is None or target == "raceway":
-                continue
-            if layer_of(target) not in ALLOWED[layer] | {layer}:
-                wrong.append(f"{path.relative_to(ROOT)}:{line} {layer} imports {dotted}")
-    assert wrong == []
+            if target is not None and target != "raceway" and not is_in(target, ALLOWED[room] | {room}):
+                wrong.add((name.removeprefix("raceway."), target.removeprefix("raceway.")))
+    assert wrong == NOT_YET
 
 
 def test_pure_layers_touch_nothing_of_the_world() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {dotted}"
         for name, path in MODULES.items()
-        if layer_of(name) in PURE
+        if is_in(name, PURE)
         for dotted, line in imports(name, path)
         if dotted.split(".")[0] in IMPURE_MODULES
     ]
@@ -114,7 +171,7 @@ def test_the_journal_knows_no_event_loop() -> None:
     wrong = [
         f"{path.relative_to(ROOT)}:{line} imports {dotted}"
         for name, path in MODULES.items()
-        if layer_of(name) == "journal"
+        if is_in(name, {"journal"})
         for dotted, line in imports(name, path)
         if dotted.split(".")[0] in {"asyncio", "uvloop"}
     ]
@@ -158,7 +215,7 @@ def test_relative_imports_are_understood(tmp_path: Path) -> None:
     file = tmp_path / "mb.py"
     file.write_text("from ..model import envelope\nfrom . import buffer\nimport asyncio.events\n")
     assert [dotted for dotted, _ in imports("raceway.wires.mb.codec.receiver", file)] == [
-        "raceway.model.envelope", "raceway.codec.buffer", "asyncio.events",
+        "raceway.wires.mb.model.envelope", "raceway.wires.mb.codec.buffer", "asyncio.events",
     ]  # fmt: skip
 
 
@@ -174,7 +231,7 @@ def test_importing_raceway_pulls_in_nothing_heavy(module: str) -> None:
 
 
 def test_the_server_pulls_in_no_spark() -> None:
-    names = [name for name in MODULES if layer_of(name) not in {"pipeline", "__main__"}]
+    names = [name for name in MODULES if not is_in(name, {"pipeline", "__main__"})]
     code = f"import sys, {', '.join(names)}; print(*sorted({{'pyspark', 'py4j'}} & set(sys.modules)))"
     loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert loaded.strip() == ""

@@ -1,6 +1,6 @@
-"""Fuzz target of the zbus receiver. Not part of the tests; its finds are, in `tests/wire/zbus_corpus`.
+"""Fuzz target of the zbus receiver. Not part of the tests; its finds are, in `tests/rigs/vectors/zbus_corpus`.
 
-    python -m tests.fuzz zbus_receiver tests/wire/zbus_corpus -max_len=1500 -max_total_time=600
+    python -m tests.fuzz zbus_receiver tests/rigs/vectors/zbus_corpus -max_len=1500 -max_total_time=600
 
 Whatever the bytes are: read whole, byte by byte and cut in two they give the same events; so they do when shapes of
 heads are learned; and whatever the broker writes because of them is exactly one message to a client.

@@ -15,6 +15,7 @@ from raceway.pipeline.imports.importing import Imported, import_file
 from raceway.pipeline.lake import ParquetLake
 from raceway.pipeline.tables import MESSAGES, REJECTED_MESSAGES
 from raceway.wires.captures.capture import Capture, capture_files, capture_of
+from raceway.wires.captures.form import PIECE_MESSAGES
 from raceway.wires.mb.capture import reader as mb
 from tests.pipeline.drivers import finished, finished_in_turn
 from tests.pipeline.java import needs_java
@@ -108,7 +109,7 @@ def test_a_file_that_is_written_to_meanwhile_is_not_imported(
 
 def test_behind_broken_framing_rows_of_later_pieces_are_left_out(lake: ParquetLake, tmp_path: Path) -> None:
     good = b"POST /q?cmd=produce HTTP/1.1\r\n\r\n"
-    content = good * 10 + b"POST / HTTP/1.1\r\nx y: z\r\n\r\n" + good * (pieces.PIECE_MESSAGES + 10)
+    content = good * 10 + b"POST / HTTP/1.1\r\nx y: z\r\n\r\n" + good * (PIECE_MESSAGES + 10)
     (tmp_path / "one.zbus").write_bytes(content)
     done = import_file(lake, "zbus", tmp_path / "one.zbus")
     assert (done.messages, done.rejected) == (10, 1)

@@ -35,7 +35,7 @@ from tests.rigs.node_peers import installed as npm_folder
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import DOORS, running_server, wait_until
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 WITH_BUS = "<!-- run: with a bus -->"

@@ -29,9 +29,9 @@ import pytest
 Dialect = Literal["L", "W", "T"]
 DIALECTS: tuple[Dialect, ...] = ("L", "W", "T")
 
-ROOT = Path(__file__).parent.parent
-PACKAGES = Path(__file__).parent / "npm"
-OLD_PACKAGES = Path(__file__).parent / "npm38"
+ROOT = Path(__file__).parents[2]
+PACKAGES = ROOT / "tests" / "npm"
+OLD_PACKAGES = ROOT / "tests" / "npm38"
 INSTALL_S = 300
 # Above Seneca's own patience with a call, which is 22.2 s.
 ANSWER_S = 40.0

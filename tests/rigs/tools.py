@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 FOLDER = HERE.parent / ".tools"
 INSTALL_S = FETCH_S = 400
 

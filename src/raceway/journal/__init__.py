@@ -1,4 +1,14 @@
-"""Durable columnar log of the bus. `open_journal` opens it for writing, `reader.Reader` reads it in any process."""
+"""The journal: every message as one row, on disk before it is acknowledged.
+
+Read in this order:
+  contract    what a journal promises to the bus
+  local       the journal on files; memory: the same without files
+  write/      blocks to the active segment, sealing to Parquet, retention
+  read/       the catalogue of segments, and reading rows by position or topic
+  integrity/  checksums, recovery at start, repair, verify
+  query/      search, traces, flows, rows for people
+  format, files, identity, lock, state, parquet, arrow, log   what all of these share
+"""
 
 from __future__ import annotations
 

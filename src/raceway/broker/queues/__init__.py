@@ -1,1 +1,6 @@
-"""Queues."""
+"""Queues: rows of a topic in offset order, each to one consumer.
+
+table   all queues: create, find, restore their cursors
+queue   one queue and the consumers that wait on it
+pubsub  publish/subscribe queues: each message to every subscriber of its tag
+"""

@@ -1,1 +1,10 @@
-"""Subscriptions."""
+"""Subscriptions of a topic: named, with consumers, durable or live.
+
+table         all subscriptions: create, find, restore, acknowledge
+subscription  what durable and live ones share
+durable, keyed, live   the three kinds of delivery
+consumers, keys        who is connected, and which consumer gets which key
+windows       messages handed out and not yet acknowledged
+progress      acknowledged ranges and failure counts, as kept in the journal's state
+feeds, absences, settings   new rows, consumers that are away, what administrators set
+"""

@@ -1,1 +1,8 @@
-"""Client."""
+"""What the clients of all wires share.
+
+address, options   URLs and keywords of `connect`
+link, keeper       one connection; keeping a client connected
+channel            gRPC calls over a kept connection
+http_pool, http_door   HTTP calls out; a small HTTP server for answers
+calls, inbox, chain, messages   waiting calls, received messages, the current parent, what users see
+"""

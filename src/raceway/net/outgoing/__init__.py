@@ -1,1 +1,8 @@
-"""Outgoing."""
+"""Connections that the bus opens: to services, trackers, collectors.
+
+allowed    the list of addresses it may connect to
+http_pool  HTTP calls over kept connections
+line_link  calls as lines over one connection
+link       a connection that only sends
+courier    deliver with retries, in order per receiver
+"""

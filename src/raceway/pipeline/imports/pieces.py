@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import mmap
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -21,15 +21,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from raceway import config
-from raceway.config import MIB
 from raceway.errors import PipelineError
 from raceway.pipeline.staged import ROW_GROUP_ROWS, open_writer
 from raceway.wires.captures.capture import Capture
 from raceway.wires.captures.columns import BRONZE, ddl
+from raceway.wires.captures.form import Form
 from raceway.wires.captures.parsed import (
     KEPT_BYTES,
     Borders,
-    Content,
     Fault,
     Origin,
     Parsed,
@@ -41,8 +40,6 @@ from raceway.wires.captures.slices import Bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-# Size of a piece: large enough that the cost of starting it does not matter, small enough that many fit into memory.
-PIECE_MESSAGES, PIECE_BYTES = 65_536, 32 * MIB
 # Between two tasks a core is idle for about as long as it takes to parse a piece, so each task gets several. Two tasks
 # per core, at least, so that none waits long for the last one, and little is repeated when a worker is lost.
 _TASKS_OF_A_CORE, _PIECES_OF_A_TASK = 2, 8
@@ -61,19 +58,6 @@ _TOLD = pa.schema(
         ("broken", pa.bool_()),
     ]
 )
-
-
-class Form(NamedTuple):
-    """Functions that read the captures of a wire.
-
-    split       (the file, where to begin) to the borders of as many messages as make a piece
-    parse       (bytes, borders of messages in them) to rows and refusals
-    timeout_ms  deadline of a request that names none, as a bus with these settings would give it; None: none
-    """
-
-    split: Callable[[Content, int], Borders]
-    parse: Callable[[Bytes, Borders], Parsed]
-    timeout_ms: int | None = None
 
 
 class Piece(NamedTuple):
@@ -109,7 +93,7 @@ def form_of(wire: str, settings: config.Config, path: Path) -> Form:
     """Return how this file is read; its first byte may decide."""
     with path.open("rb") as file:
         first = file.read(1)
-    form: Form = import_module(f"raceway.pipeline.imports.{wire}").form(settings, first)
+    form: Form = import_module(f"raceway.wires.{wire}.capture.reader").form(settings, first)
     return form
 
 

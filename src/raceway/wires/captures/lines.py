@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES
+from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES
 from raceway.wires.captures.parsed import Borders, Content
 from raceway.wires.captures.slices import Bytes
 

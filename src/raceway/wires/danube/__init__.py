@@ -1,1 +1,1 @@
-"""Danube."""
+"""Danube: gRPC services for topics, producers, consumers, schemas and administration."""

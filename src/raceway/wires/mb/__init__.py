@@ -1,1 +1,1 @@
-"""Mb."""
+"""MB Server Node: text headers and payloads over TCP (length-prefixed) and WebSocket."""

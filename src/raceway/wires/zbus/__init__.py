@@ -1,1 +1,1 @@
-"""Zbus."""
+"""zbus 5: HTTP-shaped messages over TCP; queues, publish/subscribe, RPC, trackers."""

@@ -1,1 +1,1 @@
-"""Capture."""
+"""Read captured Danube traffic."""

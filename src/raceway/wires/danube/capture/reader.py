@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from raceway import config
 from raceway.errors import MalformedError, PeerError, TooLargeError
-from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.wires.captures.batches import bronze_columns
+from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.wires.captures.parsed import Borders, Content, Fault, Parsed, Refusals
 from raceway.wires.captures.slices import Bytes
 from raceway.wires.danube.codec.pb.danube_api_pb2 import StreamMessage

@@ -1,1 +1,1 @@
-"""Capture."""
+"""Read captured MB traffic: `reader` cuts messages, `rules` checks many at once."""

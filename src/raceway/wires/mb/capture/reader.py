@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from raceway import config
 from raceway.config import MIB
 from raceway.net.codec.frames import LENGTH
-from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES, Form
+from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.wires.captures.lines import split_lines, unescaped
 from raceway.wires.captures.parsed import Borders, Content, Fault, Parsed
 from raceway.wires.captures.slices import Bytes, as_mask, coded, sentence

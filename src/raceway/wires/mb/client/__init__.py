@@ -1,1 +1,5 @@
-"""Client."""
+"""MB's client.
+
+client        `MbClient`
+services, subscription   answering requests; iterating over messages
+"""

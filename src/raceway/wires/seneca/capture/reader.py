@@ -24,8 +24,8 @@ from raceway import config
 from raceway.errors import PatternTextError, PeerError
 from raceway.model.document import DocumentError
 from raceway.model.envelope import RESPONSE, Batch, encode_json
-from raceway.pipeline.imports.pieces import Form
 from raceway.wires.captures.batches import bronze_columns
+from raceway.wires.captures.form import Form
 from raceway.wires.captures.lines import split_lines
 from raceway.wires.captures.parsed import Borders, Fault, Parsed, Refusals
 from raceway.wires.captures.slices import Bytes

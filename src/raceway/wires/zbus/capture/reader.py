@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 
 from raceway import config
-from raceway.pipeline.imports.pieces import PIECE_BYTES, PIECE_MESSAGES, Form
+from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.wires.captures.parsed import Borders, Content, Fault, Parsed
 from raceway.wires.captures.slices import Bytes, replaced_text
 from raceway.wires.zbus.capture.columns import Columns
