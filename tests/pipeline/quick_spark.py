@@ -19,6 +19,7 @@ from pathlib import Path
 from raceway.pipeline.spark import QUICK, QUICK_JAVA
 from tests.pipeline.java import maybe_missing
 from tests.rigs.server import has_members, wait_until
+from tests.rigs.tools import one_at_a_time
 
 BUILD = Path(__file__).parent.parent.parent / "build"
 # It tells of each class that cannot be kept, and of an archive that does not fit.
@@ -56,8 +57,9 @@ def _archive() -> Path:
     said = subprocess.run([java, "-version"], capture_output=True, check=True, timeout=MAKE_S).stderr
     name = hashlib.sha256(said + version("pyspark").encode()).hexdigest()[:16]
     file = BUILD / f"spark-classes-{name}" / "classes.jsa"
-    if not file.exists():
-        _write(file)
+    with one_at_a_time():
+        if not file.exists():
+            _write(file)
     return file
 
 
