@@ -11,6 +11,7 @@ import typer
 
 from raceway.cli import bus
 from raceway.cli.output import ExitCode
+from raceway.server.running import maybe_running
 
 
 def write_running(folder: Path, pid: int) -> None:
@@ -55,4 +56,4 @@ def test_the_file_of_a_killed_bus_does_not_count(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"pid": "x"}'])
 def test_a_broken_file_is_no_bus(tmp_path: Path, text: str) -> None:
     (tmp_path / "raceway.json").write_text(text)
-    assert bus.maybe_running(tmp_path) is None
+    assert maybe_running(tmp_path) is None

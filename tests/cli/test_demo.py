@@ -25,6 +25,7 @@ from raceway.pipeline.folders import Folders
 from raceway.pipeline.opening import open_files
 from raceway.pipeline.query import open_tables
 from raceway.pipeline.registry import names
+from raceway.server.running import maybe_running
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
 from tests.rigs.server import wait_until
@@ -63,7 +64,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Kept:
         try:
             wait_until(lambda: b"until Ctrl-C" in noted.read_bytes() or demo.poll() is not None, DEMO_S, "the demo")
             assert demo.poll() is None, noted.read_text()
-            running = bus.maybe_running(folder)
+            running = maybe_running(folder)
             assert running is not None
             console = bus.call_console(running.urls["console"], "/api/pipeline", timeout_s=60)
             os.killpg(demo.pid, signal.SIGINT)
@@ -216,10 +217,10 @@ def test_a_demo_that_is_ended_leaves_no_bus_behind(tmp_path: Path, number: signa
         )
     wait_until(lambda: b"the airport opens" in noted.read_bytes(), 60, "the story")
     (folder,) = folders.iterdir()
-    assert bus.maybe_running(folder) is not None
+    assert maybe_running(folder) is not None
     demo.send_signal(number)
     assert demo.wait(30) == {signal.SIGTERM: 128 + number, signal.SIGKILL: -number}[number]
-    wait_until(lambda: bus.maybe_running(folder) is None, 20, "the bus goes too")
+    wait_until(lambda: maybe_running(folder) is None, 20, "the bus goes too")
     assert folder.exists() == (number == signal.SIGKILL)
 
 

@@ -14,6 +14,7 @@ from raceway.cli.doctor import Finding
 from raceway.client import sync
 from raceway.journal.files import Files
 from raceway.journal.lock import FolderLock
+from raceway.server.running import maybe_running
 from tests.cli.test_certificates import issue
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import running_server
@@ -129,6 +130,6 @@ def test_figures_that_somebody_should_know_are_told() -> None:
 
 def test_every_telling_figure_is_a_figure_of_the_bus(tmp_path: Path) -> None:
     with running_server(tmp_path / "data") as server:
-        running = bus.maybe_running(server.data)
+        running = maybe_running(server.data)
         assert running is not None
         assert set(doctor.TELLING) <= set(bus.read_metrics(running))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from raceway.cli import output
 from raceway.cli.output import ExitCode
 from raceway.errors import ConfigError, ConnectionLostError, NoRouteError, RacewayError, RequestTimeoutError
+from raceway.model.text import printable, shortened
 
 
 @pytest.mark.parametrize(
@@ -26,20 +27,20 @@ from raceway.errors import ConfigError, ConnectionLostError, NoRouteError, Racew
     ],
 )
 def test_text_of_strangers_is_made_visible(text: str | bytes, shown: str) -> None:
-    assert output.printable(text) == shown
+    assert printable(text) == shown
 
 
 @given(st.one_of(st.text(), st.binary()))
 def test_printable_text_never_holds_a_control_character(text: str | bytes) -> None:
-    shown = output.printable(text)
+    shown = printable(text)
     assert shown.isprintable()
-    assert output.printable(shown) == shown
+    assert printable(shown) == shown
 
 
 def test_a_long_text_is_cut_and_the_cut_is_shown() -> None:
-    assert output.shortened("x" * 500, 10) == "xxxxxxxxx…"
-    assert output.shortened("short", 10) == "short"
-    assert len(output.shortened(b"\x00" * 50, 10)) == 10
+    assert shortened("x" * 500, 10) == "xxxxxxxxx…"
+    assert shortened("short", 10) == "short"
+    assert len(shortened(b"\x00" * 50, 10)) == 10
 
 
 @given(st.text())

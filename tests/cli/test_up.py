@@ -19,6 +19,7 @@ from raceway.client.sync import connect
 from raceway.journal.lock import is_alive
 from raceway.pipeline.progress import maybe_read
 from raceway.server import beside
+from raceway.server.running import maybe_running
 from tests.pipeline.drivers import environment
 from tests.pipeline.java import needs_java
 from tests.rigs.ports import free_port_base
@@ -41,7 +42,7 @@ class Up:
 
     @property
     def urls(self) -> dict[str, str]:
-        found = bus.maybe_running(self.data)
+        found = maybe_running(self.data)
         assert found is not None
         return found.urls
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from raceway.cli import bus
 from raceway.demo.mishaps import BAD_ANNOUNCEMENTS, Mishaps
 from raceway.demo.story import MOVED, Size, play
 from raceway.demo.tally import ASKING, NOBODY, WIRES, Advance, Tally
 from raceway.journal.read.reader import Reader
+from raceway.server.running import maybe_running
 from tests.rigs.server import running_server
 
 SIZE = Size(check_ins=12, bags=30, boardings=10, questions=12)
@@ -42,7 +42,7 @@ class Morning:
 def spend_morning() -> Morning:
     acts = Acts()
     with running_server() as server:
-        running = bus.maybe_running(server.data)
+        running = maybe_running(server.data)
         assert running is not None
         tally = asyncio.run(play(running.urls, random.Random(3), acts.curtain, SIZE))
         server.stop()

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from raceway import config
-from raceway.net.tcp import FULL_READ, MbTcp
+from raceway.net.tcp import FULL_READ
+from raceway.wires.mb.listen.tcp import MbTcp
 from tests.rigs.desk import MbDesk
 from tests.rigs.doubles import RecordingTransport
 from tests.rigs.hosted import Hosted, hosted

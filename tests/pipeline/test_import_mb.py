@@ -13,13 +13,13 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from raceway import config
+from raceway.model.failure import maybe_failure_code
 from raceway.net.codec.frames import LENGTH
 from raceway.pipeline.imports.pieces import cut, form_of, parse_piece, piece_rows
 from raceway.wires.captures import lines
 from raceway.wires.captures.columns import BRONZE, REJECTED
 from raceway.wires.mb.capture import reader as mb
 from raceway.wires.mb.codec.calls import is_system, read_call, subscribe_payload
-from raceway.wires.mb.codec.failure import maybe_failure_code
 from raceway.wires.mb.codec.header import SUBSCRIBE, MbLimits, Refused, as_request, read_message
 from tests.pipeline.captures import Verdict, capture, verdicts
 from tests.rigs.vectors.mb import HEADERS, VECTORS, I, P, frame

@@ -10,8 +10,8 @@ import uuid
 from typing import Any, cast
 
 from raceway import config
-from raceway.net.tcp import MbTcp
 from raceway.wires.mb.listen.session import MbGate, MbSession
+from raceway.wires.mb.listen.tcp import MbTcp
 from tests.rigs.doubles import Bench, RecordingTransport
 from tests.rigs.mb_wire import GREETING, Message, compose
 from tests.rigs.vectors.mb import frame

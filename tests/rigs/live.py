@@ -13,7 +13,7 @@ from typing import Any
 
 from raceway import config
 from raceway.config import KIB
-from raceway.net.tcp import MbTcp
+from raceway.wires.mb.listen.tcp import MbTcp
 from tests.rigs.desk import MbDesk
 from tests.rigs.doubles import RecordingTransport
 from tests.rigs.mb_wire import compose

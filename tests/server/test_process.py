@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from raceway import config
-from raceway.cli.bus import maybe_running
 from raceway.errors import ConfigError, LockedError
 from raceway.journal import open_journal
 from raceway.journal.read.reader import Reader
 from raceway.server import process
 from raceway.server.process import Console, _announced, _repeat, _urls
+from raceway.server.running import maybe_running
 from tests.rigs.doubles import Bench
 from tests.rigs.mb_wire import SUCCESS, PeerClosed, TcpPeer, connect_socket
 from tests.rigs.ports import free_port_base

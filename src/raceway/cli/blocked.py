@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from urllib.parse import quote
 
 from raceway.cli import bus
+from raceway.server.running import Running
 
 
-def blocked_subscriptions(running: bus.Running) -> Iterator[str]:
+def blocked_subscriptions(running: Running) -> Iterator[str]:
     """Yield one sentence per blocked subscription. Raises ConnectionLostError."""
     after: str | None = ""
     while after is not None:

@@ -14,32 +14,15 @@ import msgspec
 from raceway import config
 from raceway.cli.output import ExitCode, fail
 from raceway.errors import ConnectionLostError, RemoteError
-from raceway.journal.lock import is_alive
+from raceway.server.running import Running, maybe_running
 
-RUNNING_FILE = "raceway.json"
 URL_VARIABLE = "RACEWAY_URL"
 CONSOLE_S = 5.0
-
-
-class Running(msgspec.Struct, frozen=True):
-    """Contents of `raceway.json`."""
-
-    pid: int
-    urls: dict[str, str]
 
 
 def data_folder(data: Path | None, file: Path | None = None) -> Path:
     """The folder given by `--data`, otherwise that of the settings."""
     return data or Path(config.load(file).config.journal.folder)
-
-
-def maybe_running(folder: Path) -> Running | None:
-    """The bus that uses this folder, if any. A stale file of a killed bus is ignored."""
-    try:
-        running = msgspec.json.decode((folder / RUNNING_FILE).read_bytes(), type=Running)
-    except (OSError, msgspec.DecodeError):
-        return None
-    return running if is_alive(running.pid) else None
 
 
 def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:

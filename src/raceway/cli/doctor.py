@@ -19,6 +19,7 @@ from raceway.cli import bus, options, output
 from raceway.cli.blocked import blocked_subscriptions
 from raceway.cli.output import ExitCode
 from raceway.errors import ConfigError, ConnectionLostError, RacewayError
+from raceway.server.running import Running, maybe_running
 
 Verdict = Literal["ok", "warning", "bad"]
 
@@ -74,7 +75,7 @@ def examine(data: Path | None, config_file: Path | None) -> Iterator[Finding]:
     changed = [key for key, origin in settings.origins.items() if origin != "default"]
     yield Finding("ok", "settings", f"{len(changed)} differ from their default" if changed else "all are defaults")
     folder = Path(settings.config.journal.folder)
-    running = bus.maybe_running(folder)
+    running = maybe_running(folder)
     yield from _folder(folder, settings.config.journal)
     yield from _bus(folder, running)
     yield from _journal(folder)
@@ -129,7 +130,7 @@ def _folder(folder: Path, settings: config.Journal) -> Iterator[Finding]:
         yield Finding("ok", "disk space", text)
 
 
-def _bus(folder: Path, running: bus.Running | None) -> Iterator[Finding]:
+def _bus(folder: Path, running: Running | None) -> Iterator[Finding]:
     from raceway.journal.lock import NAME, maybe_holder
 
     holder = maybe_holder(folder) or maybe_holder(folder / NAME)
@@ -186,7 +187,7 @@ def _journal(folder: Path) -> Iterator[Finding]:
         yield Finding("bad" if lost else "warning", "journal", f"{where}, {damage.reason}" if damage.reason else where)
 
 
-def _ports(listen: config.Listen, running: bus.Running | None) -> Iterator[Finding]:
+def _ports(listen: config.Listen, running: Running | None) -> Iterator[Finding]:
     from raceway.server.doors import ports
 
     for door, port in ports(listen).items():

@@ -1,7 +1,7 @@
 """`raceway journal …`: inspect the files of a journal, whether or not a bus is running.
 
 The journal library is imported by the commands: that takes a third of a second, which `raceway --help` should not.
-Topics, ids and payloads are untrusted, and are shown on a terminal: all of them pass through `output.printable`.
+Topics, ids and payloads are untrusted, and are shown on a terminal: all of them pass through `printable`.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ import typer
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode, fail, note, print_json, print_table
 from raceway.errors import FormatVersionError, JournalError
+from raceway.model.text import printable, shortened
+from raceway.server.running import maybe_running
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +65,7 @@ def info(
     folder = bus.data_folder(data)
     _open(folder).close()
     found = survey(folder, top)
-    running = bus.maybe_running(folder)
+    running = maybe_running(folder)
     if as_json:
         import msgspec
 
@@ -93,7 +95,7 @@ def _print_survey(found: Survey, pid: int | None) -> None:
     for snapshot in found.snapshots:
         sections = ", ".join(f"{count:,} {name}" for name, count in snapshot.sections.items())
         text = f"at position {snapshot.sequence:,}: {sections}" if snapshot.sequence >= 0 else "damaged; not needed"
-        print(f"state snapshot {snapshot.file}: {output.printable(text)}")
+        print(f"state snapshot {snapshot.file}: {printable(text)}")
     _print_damage(found.damage)
 
 
@@ -162,9 +164,9 @@ def _print_verdict(verdict: Verdict, repair: bool) -> None:
     print_table("Files", ["file", "kind", "rows", "size", ""], rows, ["rows", "size"])
     _print_damage(verdict.damage)
     for problem in verdict.problems:
-        print(f"contradiction: {output.printable(problem)}")
+        print(f"contradiction: {printable(problem)}")
     for lost in verdict.lost:
-        print(f"lost: positions {_positions(lost.first, lost.last)}: {output.printable(lost.reason)}")
+        print(f"lost: positions {_positions(lost.first, lost.last)}: {printable(lost.reason)}")
     summary = f"{verdict.rows:,} rows in {verdict.topics:,} topics, {_size(verdict.bytes)}, {verdict.seconds:.1f} s"
     print(f"{summary}: {_judgement(verdict, repair)}")
 
@@ -289,8 +291,8 @@ def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: i
             _time(row["time_us"]),
             row["wire"],
             row["kind"],
-            output.shortened(row["message_id"] or "", 36),
-            output.shortened(row["payload"] or b"", 80),
+            shortened(row["message_id"] or "", 36),
+            shortened(row["payload"] or b"", 80),
         )
         for batch in batches
         for row in batch.to_pylist()
@@ -357,9 +359,9 @@ def payload_lines(payload: bytes) -> tuple[str, list[str]]:
         return "binary", _hex_lines(payload)
     try:
         formatted = msgspec.json.format(payload, indent=2).decode()
-        return "JSON", [output.printable(line) for line in formatted.split("\n")]
+        return "JSON", [printable(line) for line in formatted.split("\n")]
     except (msgspec.DecodeError, RecursionError):
-        return "text", [output.printable(line) for line in text.split("\n")]
+        return "text", [printable(line) for line in text.split("\n")]
 
 
 def _hex_lines(payload: bytes) -> list[str]:

@@ -19,6 +19,8 @@ from raceway.cli import bus, options, output
 from raceway.cli.blocked import blocked_subscriptions
 from raceway.cli.output import ExitCode
 from raceway.errors import RacewayError, RemoteError
+from raceway.model.text import printable
+from raceway.server.running import maybe_running
 
 if TYPE_CHECKING:
     from raceway.client import Message, Subscription
@@ -297,7 +299,7 @@ async def _merged(subscriptions: list[Subscription]) -> AsyncIterator[Callable[[
 
 
 def _show_line(message: Message) -> None:
-    print(output.printable(message.topic), output.printable(message.payload), flush=True)
+    print(printable(message.topic), printable(message.payload), flush=True)
 
 
 def _show_json(message: Message) -> None:
@@ -350,7 +352,7 @@ def request(
         elapsed_ms = round((time.monotonic() - began) * 1000, 3)
         output.print_json({"topic": topic, "answer": answer, "elapsed_ms": elapsed_ms})
     else:
-        print(output.printable(answer))
+        print(printable(answer))
 
 
 # ---- topics ----------------------------------------------------------------------------------------------------------
@@ -388,7 +390,7 @@ def topics(
         output.print_table("Stored", ["topic", "first offset", "next offset"], cells, ["first offset", "next offset"])
     cells = [(row["pattern"], row["kind"], ", ".join(row["subscribers"])) for row in subscribed]
     output.print_table("Subscribed", ["pattern", "kind", "by"], cells)
-    running = None if url else bus.maybe_running(bus.data_folder(data))
+    running = None if url else maybe_running(bus.data_folder(data))
     for sentence in blocked_subscriptions(running) if running is not None else ():
         output.complain(sentence)
 
@@ -398,7 +400,7 @@ def _named(subscribers: Iterable[Any], names: dict[str, str]) -> list[str]:
 
 
 def _maybe_stored(data: Path | None) -> list[dict[str, Any]] | None:
-    running = bus.maybe_running(bus.data_folder(data))
+    running = maybe_running(bus.data_folder(data))
     if running is None:
         return None
     found: list[dict[str, Any]] = []

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import typer
 
 from raceway.errors import ConfigError, ConnectionLostError, RacewayError, RemoteError, RequestTimeoutError
+from raceway.model.text import printable
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -66,21 +67,6 @@ REPORTED_EXIT_CODES = {
     "overloaded": ExitCode.FAILED,
     "too_large": ExitCode.FAILED,
 }
-
-
-def printable(text: str | bytes) -> str:
-    """Escape a text to one line that is safe on a terminal (`\\n`, `\\x1b`)."""
-    if isinstance(text, bytes):
-        text = text.decode("utf-8", "backslashreplace")
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
-
-
-def shortened(text: str | bytes, limit: int = 120) -> str:
-    """Escape a text and truncate it to `limit` characters, marking the cut."""
-    shown = printable(text[: limit + 1])
-    return shown if len(shown) <= limit else shown[: limit - 1] + "…"
 
 
 def moment(time_us: int, detail: str = "seconds") -> str:

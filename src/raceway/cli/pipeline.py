@@ -19,6 +19,7 @@ from raceway.cli.output import ExitCode, fail, note, print_json, print_table
 from raceway.cli.pipeline_import import captures, import_captures, unimport
 from raceway.cli.pipeline_options import Chosen, Conf, Form, Master, Memory, TablesFolder, check_tables, choose
 from raceway.errors import JournalError
+from raceway.model.text import shortened
 
 if TYPE_CHECKING:
     from raceway.pipeline.progress import Progress
@@ -386,7 +387,7 @@ def query(
 
 
 def _cell(value: Any) -> Any:
-    return output.shortened(value, 200) if isinstance(value, (str, bytes)) else value
+    return shortened(value, 200) if isinstance(value, (str, bytes)) else value
 
 
 @pipeline_app.command()

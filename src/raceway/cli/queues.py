@@ -16,6 +16,7 @@ import typer
 
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
+from raceway.model.text import printable, shortened
 
 queue_app = typer.Typer(
     name="queue", help="Queues: create, list, peek at waiting messages, purge.", no_args_is_help=True
@@ -108,7 +109,7 @@ def peek(
             output.print_json(message)
         return
     cells = [
-        (row["offset"], output.moment(row["time_us"]), row["kind"], row["message_id"], output.shortened(row["payload"]))
+        (row["offset"], output.moment(row["time_us"]), row["kind"], row["message_id"], shortened(row["payload"]))
         for row in messages
     ]
     output.print_table("", ["offset", "time", "kind", "id", "payload"], cells, ["offset"])
@@ -129,7 +130,7 @@ def purge(
     """Drop all waiting messages of a queue. The journal keeps them; consumers will not get them."""
     address = bus.console_url(url, data)
     if not yes:
-        typer.confirm(f"Drop everything that waits in {output.printable(name)}?", abort=True, err=True)
+        typer.confirm(f"Drop everything that waits in {printable(name)}?", abort=True, err=True)
     purged = bus.call_console(address, _messages_path(name), "DELETE", token)["purged"]
     if as_json:
         output.print_json({"queue": name, "purged": purged})

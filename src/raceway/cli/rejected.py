@@ -10,6 +10,7 @@ import typer
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
 from raceway.errors import RemoteError
+from raceway.model.text import printable
 
 PATH = "/api/rejected"
 PAGE = 500
@@ -76,7 +77,7 @@ def show(
     message = row.pop("message")
     facts = [(name, value) for name, value in row.items() if value not in (None, "") and name != "time_us"]
     output.print_table("", ["", "rejected"], [("time", output.moment(row["time_us"], "milliseconds")), *facts])
-    typer.echo(output.printable(message.get("payload") or message.get("payload_base64", "")))
+    typer.echo(printable(message.get("payload") or message.get("payload_base64", "")))
 
 
 @rejected_app.command()

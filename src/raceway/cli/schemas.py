@@ -15,6 +15,7 @@ import typer
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
 from raceway.errors import RemoteError
+from raceway.model.text import printable
 
 schema_app = typer.Typer(
     name="schema",
@@ -138,7 +139,7 @@ def show(
         for row in every
     ]  # fmt: skip
     output.print_table(
-        f"{output.printable(subject)}: schema id {found['schema_id']}, {found['mode']} compatible",
+        f"{printable(subject)}: schema id {found['schema_id']}, {found['mode']} compatible",
         ["version", "registry id", "type", "made", "by", "description", "fingerprint"],
         cells,
         ["version", "registry id"],
@@ -148,7 +149,7 @@ def show(
     for each in found["referenced_by"]:
         output.note(f"used by {each}")
     for line in _lines(found):
-        print(output.printable(line))
+        print(printable(line))
 
 
 @schema_app.command()
@@ -244,7 +245,7 @@ def delete(
     """
     for_good = " permanently" if permanent else ""
     if not yes:
-        typer.confirm(f"Delete version {version} of {output.printable(subject)}{for_good}?", abort=True, err=True)
+        typer.confirm(f"Delete version {version} of {printable(subject)}{for_good}?", abort=True, err=True)
     path = f"{_path(subject)}/versions/{version}?permanent={str(permanent).lower()}"
     found = _ask(url, data, path, "DELETE", token)
     if as_json:
@@ -367,6 +368,6 @@ def _print_diff(lines: list[str]) -> None:
 
     screen = output.console()
     for line in lines:
-        screen.print(Text(output.printable(line), style=COLOURS.get(line[:1], "")))
+        screen.print(Text(printable(line), style=COLOURS.get(line[:1], "")))
     if not lines:
         output.note("the definitions are the same")

@@ -11,6 +11,7 @@ import typer
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
 from raceway.errors import RemoteError
+from raceway.model.text import printable
 
 PATH = "/api/subscriptions"
 THEN = {"block": "block", "drop": "drop", "dead-letter": "dead_letter"}
@@ -192,7 +193,7 @@ def _print_policy(found: dict[str, Any]) -> None:
         ("then the message", SAID[found["poison"]] + letters),
         ("unacknowledged per consumer", in_flight),
     ]  # fmt: skip
-    output.print_table(f"Subscription {output.printable(found['name'])} of {found['topic']}", ["", ""], rows)
+    output.print_table(f"Subscription {printable(found['name'])} of {found['topic']}", ["", ""], rows)
 
 
 def _state(row: dict[str, Any]) -> str:

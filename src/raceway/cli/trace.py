@@ -11,6 +11,7 @@ import typer
 
 from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
+from raceway.model.text import printable
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -130,14 +131,14 @@ def tree_of(trace: Trace) -> Tree:
     total_ms = (trace.end_us - trace.begin_us) / 1000
     count = "1 message" if trace.messages == 1 else f"{trace.messages} messages"
     head = f"{trace.correlation_id}  {count} over {', '.join(trace.wires)} in {total_ms:,.1f} ms"
-    tree = Tree(Text(output.printable(head), style="bold"))
+    tree = Tree(Text(printable(head), style="bold"))
     derived = " (derived from the correlation id)" if trace.trace_id_derived else ""
     tree.add(Text(f"trace id {trace.trace_id}{derived}", style="dim"))
     branches: dict[int | None, Tree] = {None: tree}
     for span in trace.spans:
-        branch = branches[span.parent].add(Text(output.printable(_label(span, trace.begin_us))))
+        branch = branches[span.parent].add(Text(printable(_label(span, trace.begin_us))))
         for text, style in _answers(span):
-            branch.add(Text(output.printable(text), style=style))
+            branch.add(Text(printable(text), style=style))
         branches[span.position] = branch
     return tree
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from raceway.cli import output
 from raceway.cli.trace import maybe_in_files, tree_of
 from raceway.demo.tally import ASKING, NOBODY, WIRES, Tally
+from raceway.model.text import printable, shortened
 from raceway.pipeline.folders import Folders
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ def _table(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _cell(value: Any) -> Any:
-    return output.shortened(value, CELL) if isinstance(value, (str, bytes)) else value
+    return shortened(value, CELL) if isinstance(value, (str, bytes)) else value
 
 
 # ---- messages -------------------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def _print_trace(report: Report, folder: Path) -> None:
     trace = maybe_in_files(folder, found["correlation_id"])
     assert trace is not None  # the table was made from these files
     output.console().print(tree_of(trace))
-    path = " → ".join(output.printable(topic) for topic in found["critical_path"])
+    path = " → ".join(printable(topic) for topic in found["critical_path"])
     print(f"\nIts critical path: {path}, {found['critical_us'] / 1000:.1f} ms\n")
 
 

@@ -11,11 +11,6 @@ from raceway.errors import RacewayError
 from raceway.net.gate import Gate
 from raceway.net.session import Session
 from raceway.net.sockets import set_send_buffer
-from raceway.wires.mb.codec.encode import tcp_frame
-from raceway.wires.mb.codec.receiver import MbReceiver
-from raceway.wires.mb.listen.session import MbGate, MbSession, publish_encoder
-
-encode_publishes = publish_encoder(tcp_frame)
 
 # A read of this size means that more is waiting. libuv reads up to 32 times in a row before anything is written.
 FULL_READ = 64 * 1024
@@ -104,14 +99,3 @@ class StreamProtocol(asyncio.Protocol):
     def resume_writing(self) -> None:
         if self._session is not None:
             self._session.relieve()
-
-
-class MbTcp(StreamProtocol):
-    """MB over TCP."""
-
-    def __init__(self, gate: MbGate) -> None:
-        super().__init__(gate, MbReceiver(gate.limits, framed=True))
-        self._mb_gate = gate
-
-    def open_session(self, transport: asyncio.Transport) -> MbSession:
-        return MbSession(self._mb_gate, transport, tcp_frame, encode_publishes, transport.close, self.pending)

@@ -12,17 +12,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from raceway.cli import bus, output
 from raceway.errors import UnavailableError
+from raceway.model.text import printable
 from raceway.server import tethered
 from raceway.server.ports import free_port_base
+from raceway.server.running import Running, maybe_running
 
 # Starting takes well under a second; a busy machine may need longer.
 START_S, STOP_S = 20.0, 20.0
 
 
 class ChildBus:
-    def __init__(self, process: subprocess.Popen[bytes], running: bus.Running) -> None:
+    def __init__(self, process: subprocess.Popen[bytes], running: Running) -> None:
         self._process, self.urls = process, running.urls
         self.pid = running.pid
 
@@ -60,10 +61,10 @@ def _stop(child: subprocess.Popen[bytes], log: IO[bytes]) -> None:
         raise UnavailableError(f"the bus ended with status {status}: {_last_line(log)}")
 
 
-def _wait_until_ready(child: subprocess.Popen[bytes], folder: Path, log: IO[bytes]) -> bus.Running:
+def _wait_until_ready(child: subprocess.Popen[bytes], folder: Path, log: IO[bytes]) -> Running:
     deadline = time.monotonic() + START_S
     while time.monotonic() < deadline:
-        running = bus.maybe_running(folder)
+        running = maybe_running(folder)
         if running is not None and running.pid == child.pid:
             return running
         if child.poll() is not None:
@@ -75,4 +76,4 @@ def _wait_until_ready(child: subprocess.Popen[bytes], folder: Path, log: IO[byte
 def _last_line(log: IO[bytes]) -> str:
     log.seek(0)
     lines = log.read().splitlines()
-    return output.printable(lines[-1]) if lines else "no output"
+    return printable(lines[-1]) if lines else "no output"

@@ -19,9 +19,9 @@ from raceway.net.gate import Gate
 from raceway.net.grpc import GrpcTcp
 from raceway.net.session import Session
 from raceway.net.sockets import bind
-from raceway.net.tcp import MbTcp
 from raceway.wires.danube.listen.gate import DanubeGate
 from raceway.wires.mb.listen.session import MbGate
+from raceway.wires.mb.listen.tcp import MbTcp
 from raceway.wires.mb.listen.websocket import answer_upgrade
 from raceway.wires.seneca.codec.patterns import PinTable
 from raceway.wires.seneca.listen.calls import ReturnPath

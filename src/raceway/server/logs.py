@@ -12,7 +12,7 @@ from typing import Any, TextIO
 import structlog
 
 from raceway import config
-from raceway.cli.output import shortened
+from raceway.model.text import shortened
 
 # Limit of a quoted value: topics and headers are untrusted and may be megabytes long.
 MAX_VALUE = 2000

@@ -25,7 +25,6 @@ import uvloop
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.cli.bus import RUNNING_FILE, Running
 from raceway.journal import open_journal
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
@@ -35,6 +34,7 @@ from raceway.net.sockets import bind
 from raceway.server.doors import Doors, ports, tracker_port
 from raceway.server.exporting import exporting
 from raceway.server.lifeline import Lifeline
+from raceway.server.running import RUNNING_FILE, Running
 from raceway.server.tracking import tracking
 from raceway.web.app import build_app
 from raceway.web.connection import bounded_connection

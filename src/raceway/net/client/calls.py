@@ -8,8 +8,8 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from raceway.errors import RacewayError, RemoteError, RequestTimeoutError
+from raceway.model.failure import maybe_failure
 from raceway.wires.mb.codec.encode import SUCCESS
-from raceway.wires.mb.codec.failure import maybe_failure
 
 A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)

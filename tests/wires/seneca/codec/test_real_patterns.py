@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from raceway.errors import PatternTextError
-from raceway.model.document import raw_members, text_of
+from raceway.model.document import raw_members
 from raceway.wires.seneca.codec.pattern_text import parse_pattern, pattern_of, pins_text
 from raceway.wires.seneca.codec.patterns import PatternRouter
+from raceway.wires.seneca.codec.text import text_of
 from tests.rigs.node_patterns import ask_node
 from tests.rigs.rounds import rounds, seeded
 

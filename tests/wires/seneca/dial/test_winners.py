@@ -12,8 +12,9 @@ import pytest
 
 from raceway import config
 from raceway.errors import ConfigError, NameInvalidError, PatternTextError, PinTakenError, UnavailableError
-from raceway.model.document import raw_members, text_of
+from raceway.model.document import raw_members
 from raceway.wires.seneca.codec.patterns import Pin
+from raceway.wires.seneca.codec.text import text_of
 from tests.rigs.node_patterns import ask_node
 from tests.rigs.rounds import rounds, seeded
 from tests.rigs.seneca_bus import SenecaBus, post, raw_service, read_answer, seneca_bus, web

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from raceway.wires.zbus.codec.head import LEARNABLE_HEADERS, First, Head, Refused, ZbusLimits, maybe_unescape, read_head
+from raceway.wires.zbus.codec.head import LEARNABLE_HEADERS, First, Head, Refused, ZbusLimits, read_head
 
 LIMITS = ZbusLimits()
 
@@ -236,19 +233,6 @@ def test_uri_that_cannot_be_read_is_a_fault_of_this_message_alone(uri: str, faul
 def test_keys_of_a_uri_are_bounded_like_headers() -> None:
     assert len(keys("GET /?" + "&".join(f"k{n}=1" for n in range(200)))) == 200
     assert read("GET /?" + "&".join(f"k{n}=1" for n in range(201))).fault == "more than 200 keys in the URI"
-
-
-@given(st.binary(max_size=40))
-def test_escapes_are_read_as_the_standard_library_reads_them(data: bytes) -> None:
-    assert maybe_unescape(quote_from_bytes(data).encode()) == data
-    everything = b"".join(b"%%%02X" % byte for byte in data)
-    assert maybe_unescape(everything) == maybe_unescape(everything.lower()) == data
-
-
-@given(st.text(alphabet="%0aAfFgz+ ", max_size=12).map(str.encode))
-def test_only_two_hexadecimal_digits_make_an_escape(text: bytes) -> None:
-    is_good = all(len(piece) >= 2 and piece[:2].strip(b"0aAfF") == b"" for piece in text.split(b"%")[1:])
-    assert maybe_unescape(text) == (unquote_to_bytes(text) if is_good else None)
 
 
 # ---- priorities -----------------------------------------------------------------------------------------------------

@@ -16,13 +16,13 @@ import pyarrow.compute as pc
 
 from raceway import config
 from raceway.config import MIB
+from raceway.model.failure import PREFIX, maybe_failure_code
 from raceway.net.codec.frames import LENGTH
 from raceway.wires.captures.form import PIECE_BYTES, PIECE_MESSAGES, Form
 from raceway.wires.captures.lines import split_lines, unescaped
 from raceway.wires.captures.parsed import Borders, Content, Fault, Parsed
 from raceway.wires.captures.slices import Bytes, as_mask, coded, sentence
 from raceway.wires.mb.capture.rules import KINDS, MESSAGE_ID, PARENT_ID, Messages
-from raceway.wires.mb.codec.failure import PREFIX, maybe_failure_code
 from raceway.wires.mb.codec.header import ACTIONS, MALFORMED_MESSAGE, RESPONSE, MbLimits
 
 if TYPE_CHECKING:

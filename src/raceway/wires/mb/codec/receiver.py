@@ -23,6 +23,7 @@ from struct import Struct
 
 import msgspec
 
+from raceway.model.failure import maybe_failure_code
 from raceway.model.intents import Call, Done, Heartbeat, Publish, ReadMetrics, Request, Respond
 from raceway.net.codec.frames import LENGTH, Unfinished
 from raceway.wires.mb.codec.calls import is_system, read_call, read_show_all, subscribe_payload
@@ -40,7 +41,6 @@ from raceway.wires.mb.codec.encode import (
     tcp_frame,
     websocket_frame,
 )
-from raceway.wires.mb.codec.failure import maybe_failure_code
 from raceway.wires.mb.codec.header import (
     ID_LENGTH,
     MESSAGE_ID,

@@ -17,7 +17,7 @@ from functools import lru_cache, partial
 
 import msgspec
 
-from raceway.model.document import Members, maybe_members, maybe_text, text_of
+from raceway.model.document import Members, maybe_members, maybe_text
 from raceway.model.envelope import (
     PUBLISH,
     REQUEST,
@@ -41,6 +41,7 @@ from raceway.wires.seneca.codec.custom import (
     encoded_attributes,
     split_schema,
 )
+from raceway.wires.seneca.codec.text import text_of
 from raceway.wires.seneca.codec.trk import Hops, limited, maybe_own, started
 
 Headers = Mapping[bytes, bytes]

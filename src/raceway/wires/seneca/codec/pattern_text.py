@@ -17,8 +17,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raceway.errors import PatternTextError
-from raceway.model.document import js_text
 from raceway.wires.seneca.codec.patterns import Pattern, alphabetical, canonical_text
+from raceway.wires.seneca.codec.text import js_text
 
 # The parser recurses per level; patterns are flat, so this is generous.
 MAX_DEPTH = 64

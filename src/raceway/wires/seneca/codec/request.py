@@ -24,6 +24,7 @@ from raceway.model.document import (
     read_members,
 )
 from raceway.model.envelope import encode_json
+from raceway.net.codec.percent import maybe_unescape
 from raceway.wires.seneca.codec.call import (
     BARE,
     LEGACY,
@@ -43,7 +44,6 @@ from raceway.wires.seneca.codec.call import (
 from raceway.wires.seneca.codec.meta import SeedMeta, WebMeta, seed_meta, web_meta
 from raceway.wires.seneca.codec.pattern_text import parse_pattern
 from raceway.wires.seneca.codec.trk import read_parents, read_trk
-from raceway.wires.zbus.codec.head import maybe_unescape
 
 # Keys of `meta$` that identify a dialect. W first: it has `id`, `mi` or `tx`, and may carry three-letter ids as well.
 _OF_WEB = frozenset({"id", "mi", "tx"})

@@ -23,7 +23,7 @@ from typing import NamedTuple
 from msgspec import Raw
 
 from raceway.errors import TooLargeError
-from raceway.model.document import DocumentError, Members, maybe_text, raw_of, read_members, read_value, text_of
+from raceway.model.document import DocumentError, Members, maybe_text, raw_of, read_members, read_value
 from raceway.model.envelope import (
     MB,
     REQUEST,
@@ -35,7 +35,7 @@ from raceway.model.envelope import (
     encode_hops,
     encode_json,
 )
-from raceway.wires.mb.codec.failure import maybe_failure
+from raceway.model.failure import maybe_failure
 from raceway.wires.seneca.codec.answer import Outcome, Result, kind_of
 from raceway.wires.seneca.codec.call import JSON_ENCODING, UNKNOWN_SENDER, VERSION_INCREMENT, Fresh
 from raceway.wires.seneca.codec.custom import (
@@ -52,6 +52,7 @@ from raceway.wires.seneca.codec.custom import (
 from raceway.wires.seneca.codec.failure import Failure, failure_of, failure_payload, read_failure_payload
 from raceway.wires.seneca.codec.outgoing import Outgoing, Reply
 from raceway.wires.seneca.codec.patterns import Pattern
+from raceway.wires.seneca.codec.text import text_of
 from raceway.wires.seneca.codec.trk import Hops, started
 
 DATA, DATA_BASE64 = "data", "data_base64"

@@ -36,7 +36,7 @@ from raceway.errors import (
     UnavailableError,
     UnreachableError,
 )
-from raceway.model.document import read_members, text_of
+from raceway.model.document import read_members
 from raceway.model.envelope import REQUEST, SENECA, Batch, Hop
 from raceway.model.intents import Respond
 from raceway.net.outgoing.courier import Courier, NotTaken, Parcel, Tried
@@ -58,6 +58,7 @@ from raceway.wires.seneca.codec.hub import (
 )
 from raceway.wires.seneca.codec.patterns import Pattern, Pin, PinTable
 from raceway.wires.seneca.codec.rows import NOTHING
+from raceway.wires.seneca.codec.text import text_of
 from raceway.wires.seneca.codec.trk import Hops
 from raceway.wires.seneca.dial.service import ServiceLine
 

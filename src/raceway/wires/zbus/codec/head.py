@@ -21,6 +21,7 @@ import msgspec
 
 from raceway.errors import MalformedError
 from raceway.model.text import is_utf8
+from raceway.net.codec.percent import maybe_unescape
 
 KIB, MIB = 1024, 1024 * 1024
 END_OF_HEAD = b"\r\n\r\n"
@@ -40,12 +41,6 @@ _control = re.compile(rb"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]").search
 _control_or_line_end = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]").search
 _plain_id = re.compile(rb"[\x21-\x7e]{1,255}+").fullmatch
 
-# Every pair of hexadecimal digits and its byte: percent-decoding (RFC 3986, 2.1) by lookup.
-_ESCAPES = {
-    bytes((high, low)): bytes((int(chr(high) + chr(low), 16),))
-    for high in b"0123456789abcdefABCDEF"
-    for low in b"0123456789abcdefABCDEF"
-}
 
 _OLDER = frozenset((*ALIASES, ADMIN_ALIAS))
 # Heads with these are not learned: `expect` needs a reply before the body, `sub_cmd` depends on the command.
@@ -303,14 +298,3 @@ def _take_key(keys: dict[bytes, bytes], name: bytes, value: bytes) -> bool:
             return False
     keys[name] = value
     return True
-
-
-def maybe_unescape(text: bytes) -> bytes | None:
-    """Percent-decode once; None if a percent sign is not followed by two hexadecimal digits."""
-    if b"%" not in text:
-        return text
-    start, *rest = text.split(b"%")
-    try:
-        return start + b"".join([_ESCAPES[piece[:2]] + piece[2:] for piece in rest])
-    except KeyError:
-        return None

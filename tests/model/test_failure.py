@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.wires.mb.codec.failure import Failure, maybe_failure, maybe_failure_code
+from raceway.model.failure import Failure, maybe_failure, maybe_failure_code
 
 
 @pytest.mark.parametrize(
