@@ -17,11 +17,12 @@ from typing import Any
 from raceway.errors import ConfigError
 from raceway.model.subscriptions import FailurePolicy
 from raceway.net.client.address import Address, parse_urls
-from raceway.net.client.messages import Message, Service, Subscriber, SubscriptionRow, TopicRow
+from raceway.net.client.messages import Message
 from raceway.net.client.options import Options
 from raceway.wires.danube.client.client import DanubeClient, Producer
 from raceway.wires.danube.client.consumer import DanubeConsumer, DanubeMessage
 from raceway.wires.mb.client.client import MbClient
+from raceway.wires.mb.client.messages import Service, Subscriber, SubscriptionRow, TopicRow
 from raceway.wires.mb.client.services import Serving
 from raceway.wires.mb.client.subscription import Subscription
 from raceway.wires.seneca.client.actions import ActionMessage, SenecaService

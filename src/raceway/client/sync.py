@@ -19,10 +19,11 @@ from typing import Any, Generic, Protocol, Self, TypeVar
 
 from raceway import client
 from raceway.model.subscriptions import FailurePolicy
-from raceway.net.client.messages import Message, Payload, Service, SubscriptionRow, TopicRow
+from raceway.net.client.messages import Message, Payload
 from raceway.wires.danube.client.client import NAME, DanubeClient, Producer
 from raceway.wires.danube.client.consumer import DanubeConsumer, DanubeMessage
 from raceway.wires.mb.client.client import VERSION, MbClient
+from raceway.wires.mb.client.messages import Service, SubscriptionRow, TopicRow
 from raceway.wires.mb.client.services import Serving
 from raceway.wires.mb.client.subscription import Subscription
 from raceway.wires.seneca.client.actions import SenecaService

@@ -7,7 +7,8 @@ import asyncio
 import pytest
 
 from raceway.errors import ConnectionLostError, RemoteError, RequestTimeoutError
-from raceway.net.client.calls import Block, Call, Calls
+from raceway.net.client.calls import Calls
+from raceway.wires.mb.client.calls import Block, Call
 from raceway.wires.mb.codec.encode import SUCCESS
 
 LOST = ConnectionLostError("mb://x", "gone")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from raceway.client import Delivery, Message, connect
-from raceway.net.client.chain import handling, mb_parent
+from raceway.net.client.chain import handling
+from raceway.wires.mb.client.messages import mb_parent
 from tests.rigs.http_door import get
 from tests.rigs.server import Server, running_server, wait_until
 

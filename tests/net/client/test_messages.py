@@ -10,17 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from raceway.errors import MalformedError, NameInvalidError
-from raceway.net.client.messages import (
-    Message,
-    Service,
-    check_pattern,
-    compose,
-    encode_payload,
-    fresh_ids,
-    header_start,
-    parts,
-    rows,
-)
+from raceway.net.client.messages import Message, encode_payload, fresh_ids, parts
+from raceway.wires.mb.client.messages import Service, check_pattern, compose, header_start, rows
 from raceway.wires.mb.codec.header import Head, MbLimits, is_message_id, read_message
 from tests.rigs.vectors.mb import I, P
 

@@ -8,8 +8,6 @@ from collections.abc import Callable
 from typing import Any, Generic, Protocol, TypeVar
 
 from raceway.errors import RacewayError, RemoteError, RequestTimeoutError
-from raceway.model.failure import maybe_failure
-from raceway.wires.mb.codec.encode import SUCCESS
 
 A = TypeVar("A")
 A_contra = TypeVar("A_contra", contravariant=True)
@@ -127,29 +125,6 @@ class Unsettled:
             await block.result()
         except RemoteError as refusal:
             self._refusals.append(refusal)
-
-
-class Call(OneAnswer[bytes]):
-    """A call to an MB bus."""
-
-    __slots__ = ()
-
-    def maybe_refusal(self, answer: bytes) -> RemoteError | None:
-        return _maybe_mb_refusal(answer)
-
-
-class Block(ManyAnswers[bytes]):
-    """Publishes to an MB bus."""
-
-    __slots__ = ()
-
-    def maybe_refusal(self, answer: bytes) -> RemoteError | None:
-        return _maybe_mb_refusal(answer) if answer != SUCCESS else None
-
-
-def _maybe_mb_refusal(payload: bytes) -> RemoteError | None:
-    failure = maybe_failure(payload)
-    return None if failure is None else RemoteError(failure.code, failure.message, failure.details)
 
 
 class Calls(Generic[A]):

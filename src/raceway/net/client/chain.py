@@ -9,18 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextvars import ContextVar
 
-from raceway.wires.mb.codec.header import is_uuid
-
 PARENT_KEY, PARENT_ATTRIBUTE = "msgid-raw", "x-parent-id"
 
 # Id of that message, as received; None outside of handlers.
 handling: ContextVar[str | None] = ContextVar("handling", default=None)
-
-
-def mb_parent() -> bytes | None:
-    """The parent for an MB header; None if there is none, or if its id is not a UUID."""
-    parent = handling.get()
-    return parent.encode() if parent is not None and is_uuid(parent) else None
 
 
 def with_parent(name: str, given: Mapping[str, str] | None) -> Mapping[str, str] | None:

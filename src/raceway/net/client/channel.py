@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
@@ -11,9 +12,9 @@ from google.protobuf.message import DecodeError, Message
 from raceway.errors import ConnectionLostError, MalformedError, RacewayError, RemoteError, RequestTimeoutError
 from raceway.net.client.address import Address
 from raceway.net.client.keeper import Keeper
-from raceway.net.client.link import Link
+from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
-from raceway.net.codec.grpc_client import Answer, Ended, Event
+from raceway.net.codec.grpc_client import Answer, Ended, Event, GrpcClientConnection
 from raceway.net.codec.grpc_head import Status
 
 R = TypeVar("R", bound=Message)
@@ -83,7 +84,7 @@ class Channel:
 
     def __init__(self, address: Address, options: Options) -> None:
         self._address, self._options = address, options
-        self._keeper = Keeper(address, options, self._receive, _restore_nothing, self._lost)
+        self._keeper = Keeper(address, options, _open_grpc, self._receive, _restore_nothing, self._lost)
         # Stream id to receiver, on the current connection only: a loss fails and removes all of them.
         self._waiting: dict[int, Waiting] = {}
         self._beating: asyncio.TimerHandle | None = None
@@ -220,3 +221,29 @@ async def _restore_nothing(link: Link) -> None:
 def _error_of(event: Ended) -> RacewayError | None:
     # The status is sent in trailers; a call may have had messages and fail nevertheless.
     return None if event.status is Status.OK else RemoteError(event.status.name, event.text)
+
+
+async def _open_grpc(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    # RFC 9113, 3.2: HTTP/2 over TLS is selected by ALPN with the identifier `h2`.
+    if context is not None:
+        context.set_alpn_protocols(["h2"])
+    # RFC 6750, 2.1. Sent with every call, because a gRPC connection has no state of its own.
+    metadata = [(b"authorization", b"Bearer " + options.token.encode())] if options.token else []
+    calls = GrpcClientConnection(address.authority.encode(), context is not None, metadata)
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(
+        lambda: _GrpcProtocol(owner, calls), address.host, address.port, ssl=context
+    )
+    return protocol.link
+
+
+class _GrpcProtocol(LinkProtocol):
+    def __init__(self, owner: Owner, calls: GrpcClientConnection) -> None:
+        super().__init__(owner, calls.receive_data, b"".join)
+        self._calls = calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        # RFC 9113, 3.4: the client's preface comes first; it may be followed by calls without waiting.
+        self.link.calls = self._calls
+        self._calls.start(self.link.send)

@@ -10,7 +10,7 @@ from typing import Any
 
 from raceway.errors import ConnectionLostError, RacewayError
 from raceway.net.client.address import Address
-from raceway.net.client.link import Link, open_link
+from raceway.net.client.link import Link, Opener, open_link
 from raceway.net.client.options import Options
 
 log = logging.getLogger("raceway.client")
@@ -27,11 +27,12 @@ class Keeper:
         self,
         address: Address,
         options: Options,
+        opener: Opener,
         received: Callable[[list[Any]], None],
         restore: Callable[[Link], Awaitable[None]],
         gone: Callable[[ConnectionLostError, bool], None],
     ) -> None:
-        self._address, self._options = address, options
+        self._address, self._options, self._opener = address, options, opener
         self._received, self._restore, self._gone = received, restore, gone
         self._link: Link | None = None
         # Notified when `_link` or `_error` is set.
@@ -115,7 +116,7 @@ class Keeper:
             self._returning = asyncio.get_running_loop().create_task(self._come_back())
 
     async def _connect(self) -> None:
-        link = await open_link(self._address, self._options, self)
+        link = await open_link(self._address, self._options, self, self._opener)
         # The idle time of the new link begins now, not with the last data of the old one.
         self._heard = asyncio.get_running_loop().time()
         try:

@@ -1,26 +1,16 @@
-"""One connection to a bus, over TCP or WebSocket, plain or TLS. Messages of one loop iteration leave in one write."""
+"""One connection to a bus, plain or TLS. Messages of one loop iteration leave in one write."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, cast
-
-import picows
-from picows import WSCloseCode, WSFrame, WSListener, WSMsgType, WSTransport
+from typing import Any, Protocol, TypeAlias, cast
 
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, TooLargeError
 from raceway.net.client.address import Address
 from raceway.net.client.options import Options
 from raceway.net.codec.grpc_client import GrpcClientConnection
-from raceway.wires.mb.codec.encode import tcp_frame
-from raceway.wires.mb.codec.inbox import MbInbox
-from raceway.wires.mb.codec.websocket import masked_frame
-from raceway.wires.seneca.codec.hub import LineReceiver
-from raceway.wires.zbus.codec.client import ZbusClientReceiver
 
 # Time for buffered output to leave when a link is closed; the connection is aborted afterwards.
 GOODBYE_S = 1.0
@@ -125,32 +115,25 @@ class Link:
             self._owner.lost(self, str(error) if error else self._reason)
 
 
-async def open_link(address: Address, options: Options, owner: Owner) -> Link:
-    """Connect to `address` over the transport and wire of its scheme.
+# Connects over the transport of an address and makes a link that speaks the wire; each wire has its own.
+Opener: TypeAlias = Callable[[Address, Options, Owner, ssl.SSLContext | None], Awaitable[Link]]
+
+
+async def open_link(address: Address, options: Options, owner: Owner, opener: Opener) -> Link:
+    """Connect to `address` with the opener of its wire.
 
     Raises ConnectionLostError if no connection is made within `Options.connect_s`, ConfigError if a certificate file
     cannot be used.
     """
     context = _tls_context(options) if address.scheme.endswith(("tls", "wss")) else None
-    opener = _opener(address.scheme)
     try:
         async with asyncio.timeout(options.connect_s):
             return await opener(address, options, owner, context)
     except TimeoutError:
         raise ConnectionLostError(str(address), f"no answer within {options.connect_s:g} s") from None
-    # A refused connection, a failed TLS handshake (ssl.SSLError is an OSError), or a refused WebSocket upgrade.
-    except (OSError, picows.WSError) as error:
+    # A refused connection, or a failed TLS handshake (ssl.SSLError is an OSError).
+    except OSError as error:
         raise ConnectionLostError(str(address), getattr(error, "strerror", None) or str(error)) from error
-
-
-def _opener(scheme: str) -> Callable[[Address, Options, Owner, ssl.SSLContext | None], Awaitable[Link]]:
-    if scheme.startswith("zbus"):
-        return _open_zbus
-    if scheme.startswith("danube"):
-        return _open_grpc
-    if scheme.startswith("seneca"):
-        return _open_lines
-    return _open_websocket if scheme.endswith(("+ws", "+wss")) else _open_tcp
 
 
 def _tls_context(options: Options) -> ssl.SSLContext:
@@ -170,56 +153,7 @@ def _tls_context(options: Options) -> ssl.SSLContext:
     return context
 
 
-# ---- TCP ------------------------------------------------------------------------------------------------------------
-
-
-async def _open_tcp(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
-    loop = asyncio.get_running_loop()
-    _, protocol = await loop.create_connection(
-        lambda: _TcpProtocol(owner, MbInbox(options.frame_limit).receive_data, _tcp_frames),
-        address.host,
-        address.port,
-        ssl=context,
-    )
-    return protocol.link
-
-
-async def _open_zbus(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
-    loop = asyncio.get_running_loop()
-    transport, protocol = await loop.create_connection(
-        lambda: _TcpProtocol(owner, ZbusClientReceiver().receive_data, b"".join), address.host, address.port
-    )
-    # Brokers do not answer heartbeats. The kernel closes the connection when one is not acknowledged in time.
-    silence_ms = max(1, int(2000 * options.heartbeat_s))
-    transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms)
-    return protocol.link
-
-
-async def _open_lines(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
-    loop = asyncio.get_running_loop()
-    _, protocol = await loop.create_connection(
-        lambda: _TcpProtocol(owner, _bounded(LineReceiver(options.frame_limit)), b"".join), address.host, address.port
-    )
-    return protocol.link
-
-
-def _bounded(lines: LineReceiver) -> Callable[[bytes], list[Any]]:
-    """Receive lines; raise MalformedError for one above the limit."""
-
-    def receive(data: bytes) -> list[Any]:
-        found = lines.receive_data(data)
-        if lines.overflow:
-            raise MalformedError("line is longer than Options.frame_limit")
-        return found
-
-    return receive
-
-
-def _tcp_frames(messages: list[bytes]) -> bytes:
-    return b"".join([piece for message in messages for piece in (tcp_frame(len(message)), message)])
-
-
-class _TcpProtocol(asyncio.Protocol):
+class LinkProtocol(asyncio.Protocol):
     """The asyncio protocol under a link: bytes in, messages of the wire out."""
 
     link: Link
@@ -248,103 +182,3 @@ class _TcpProtocol(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         self.link.ended(error)
-
-
-# ---- gRPC -----------------------------------------------------------------------------------------------------------
-
-
-async def _open_grpc(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
-    # RFC 9113, 3.2: HTTP/2 over TLS is selected by ALPN with the identifier `h2`.
-    if context is not None:
-        context.set_alpn_protocols(["h2"])
-    # RFC 6750, 2.1. Sent with every call, because a gRPC connection has no state of its own.
-    metadata = [(b"authorization", b"Bearer " + options.token.encode())] if options.token else []
-    calls = GrpcClientConnection(address.authority.encode(), context is not None, metadata)
-    loop = asyncio.get_running_loop()
-    _, protocol = await loop.create_connection(
-        lambda: _GrpcProtocol(owner, calls), address.host, address.port, ssl=context
-    )
-    return protocol.link
-
-
-class _GrpcProtocol(_TcpProtocol):
-    def __init__(self, owner: Owner, calls: GrpcClientConnection) -> None:
-        super().__init__(owner, calls.receive_data, b"".join)
-        self._calls = calls
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        # RFC 9113, 3.4: the client's preface comes first; it may be followed by calls without waiting.
-        self.link.calls = self._calls
-        self._calls.start(self.link.send)
-
-
-# ---- WebSocket ------------------------------------------------------------------------------------------------------
-
-
-async def _open_websocket(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
-    url = f"{'wss' if context else 'ws'}://{address.authority}{address.path}"
-    _, listener = await picows.ws_connect(
-        lambda: _WebSocketListener(owner, options.frame_limit),
-        url,
-        ssl_context=context,
-        websocket_handshake_timeout=options.connect_s,
-        max_frame_size=min(options.frame_limit, 2**31 - 1),
-        # A redirect would send messages to an address that the caller did not name.
-        max_redirects=0,
-    )
-    return cast(_WebSocketListener, listener).link
-
-
-def _masked_frames(messages: list[bytes]) -> bytes:
-    # RFC 6455, 5.3: every frame of a client has a fresh, unpredictable key of 4 bytes. One read serves all of them.
-    keys = os.urandom(4 * len(messages))
-    return b"".join([masked_frame(message, keys[4 * row : 4 * row + 4]) for row, message in enumerate(messages)])
-
-
-class _WebSocketListener(WSListener):
-    link: Link
-
-    def __init__(self, owner: Owner, limit: int) -> None:
-        super().__init__()
-        self._owner, self._limit = owner, limit
-        self._messages: list[bytes] = []
-        self._fragments: list[bytes] = []
-        self._size = 0
-
-    def on_ws_connected(self, transport: WSTransport) -> None:
-        self.link = Link(
-            self._owner, transport.underlying_transport, _masked_frames, lambda: transport.send_close(WSCloseCode.OK)
-        )
-
-    def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
-        if frame.msg_type == WSMsgType.CLOSE:
-            # RFC 6455, 5.5.1: answer a close frame with the same code.
-            transport.send_close(frame.get_close_code())
-            transport.disconnect()
-        # picows answers PING by itself.
-        elif frame.msg_type in (WSMsgType.TEXT, WSMsgType.BINARY, WSMsgType.CONTINUATION):
-            self._take_fragment(frame)
-        # Messages of one read go to the owner together.
-        if frame.last_in_buffer and self._messages:
-            messages, self._messages = self._messages, []
-            self.link.received(MbInbox.receive_messages(messages))
-
-    def _take_fragment(self, frame: WSFrame) -> None:
-        self._fragments.append(frame.get_payload_as_bytes())
-        # `max_frame_size` bounds a frame; RFC 6455, 5.4 allows any number of fragments, so the sum is bounded here.
-        self._size += len(self._fragments[-1])
-        if self._size > self._limit:
-            self.link.abort(str(TooLargeError("WebSocket message", self._size, self._limit)))
-        elif frame.fin:
-            self._messages.append(b"".join(self._fragments))
-            self._fragments, self._size = [], 0
-
-    def pause_writing(self) -> None:
-        self.link.pause_writing()
-
-    def resume_writing(self) -> None:
-        self.link.resume_writing()
-
-    def on_ws_disconnected(self, transport: WSTransport) -> None:
-        self.link.ended(None)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-from raceway.wires.mb.codec.inbox import FRAME_LIMIT
-
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a client. All have defaults; some apply to some wires only.
@@ -41,7 +39,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     backoff_s: float = 0.1
     backoff_max_s: float = 5.0
     buffer_bytes: int = 64 * 1024 * 1024
-    frame_limit: int = FRAME_LIMIT
+    frame_limit: int = 256 * 1024 * 1024
     token: str = ""
     admin_token: str = ""
     name: str = ""

@@ -23,31 +23,29 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from raceway.errors import ConnectionLostError, RemoteError
+from raceway.model.envelope import encode_json
 from raceway.model.topics import PatternTrie, fold
 from raceway.net.client.address import Address
-from raceway.net.client.calls import Block, Call, Calls, Unsettled
-from raceway.net.client.chain import mb_parent
+from raceway.net.client.calls import Calls, Unsettled
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link
-from raceway.net.client.messages import (
-    Message,
-    Payload,
+from raceway.net.client.messages import Message, Payload, encode_payload, fresh_ids, parts
+from raceway.net.client.options import Options
+from raceway.wires.mb.client.calls import Block, Call
+from raceway.wires.mb.client.link import open_mb
+from raceway.wires.mb.client.messages import (
     Service,
     SubscriptionRow,
     TopicRow,
     check_pattern,
     compose,
-    encode_payload,
-    fresh_ids,
     header_start,
-    parts,
+    mb_parent,
     received_message,
     rows,
 )
-from raceway.net.client.options import Options
 from raceway.wires.mb.client.services import Handler, Serving, answer_of
 from raceway.wires.mb.client.subscription import Subscription
-from raceway.wires.mb.codec.encode import encode_json
 from raceway.wires.mb.codec.header import Head
 from raceway.wires.mb.codec.inbox import Received
 
@@ -68,7 +66,7 @@ class MbClient:
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
         self._options = options
-        self._keeper = Keeper(address, options, self._receive, self._restore, self._lost)
+        self._keeper = Keeper(address, options, open_mb, self._receive, self._restore, self._lost)
         self._calls: Calls[bytes] = Calls(lambda: asyncio.get_running_loop().time())
         # Registrations and subscriptions to repeat on a new connection: (kind, pattern) to (topic, payload).
         self._wishes: dict[tuple[str, str], tuple[str, bytes]] = {}

@@ -9,9 +9,10 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Self
 
 from raceway.errors import RemoteError
+from raceway.model.envelope import encode_json
 from raceway.net.client.chain import handling
 from raceway.net.client.messages import Message, Payload, encode_payload
-from raceway.wires.mb.codec.encode import encode_json, error_body
+from raceway.wires.mb.codec.encode import error_body
 from raceway.wires.mb.codec.header import Refused
 
 log = logging.getLogger("raceway.client")

@@ -10,7 +10,8 @@ from typing import Any
 
 import msgspec
 
-from raceway.wires.mb.codec.encode import Frame, encode_json, iso_time, message
+from raceway.model.envelope import encode_json
+from raceway.wires.mb.codec.encode import Frame, iso_time, message
 from raceway.wires.mb.codec.header import Head, as_text
 
 AUDIT_HEADER = b"publish:system.message:1.0.0"

@@ -15,6 +15,7 @@ import msgspec
 import re2
 
 from raceway.errors import PeerError
+from raceway.model.envelope import encode_json
 from raceway.model.intents import (
     Call,
     Done,
@@ -31,7 +32,6 @@ from raceway.model.intents import (
     WatchLog,
 )
 from raceway.model.topics import has_wildcard, is_mb_pattern
-from raceway.wires.mb.codec.encode import encode_json
 from raceway.wires.mb.codec.header import MALFORMED_MESSAGE, REQUEST, RESPONSE, Head, Refused, as_text, is_uuid
 
 SYSTEM = "system."

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from raceway.errors import RacewayError, RequestTimeoutError, SchemaRefusedError
-from raceway.model.envelope import Column
+from raceway.model.envelope import Column, encode_json
 from raceway.wires.mb.codec.header import ID_LENGTH, MALFORMED_MESSAGE, Head, Refused
 
 Frame: TypeAlias = Callable[[int], bytes]
@@ -75,8 +75,6 @@ MB_CODES = {
     "unreachable": "SERVICE_UNAVAILABLE",
     "forbidden": "FORBIDDEN",
 }
-
-encode_json = msgspec.json.Encoder().encode
 
 
 @lru_cache(maxsize=4096)

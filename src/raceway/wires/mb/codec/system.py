@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from raceway.model.envelope import encode_json
 from raceway.model.intents import (
     Asked,
     Done,
@@ -22,7 +23,7 @@ from raceway.model.intents import (
     Subscriptions,
     Taken,
 )
-from raceway.wires.mb.codec.encode import SUCCESS, Frame, encode_json, iso_time, message
+from raceway.wires.mb.codec.encode import SUCCESS, Frame, iso_time, message
 from raceway.wires.mb.codec.header import Head, plain_number
 
 # The call was valid but had no effect, for example an unsubscribe without a subscription.

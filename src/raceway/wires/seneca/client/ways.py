@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
+import ssl
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from raceway.errors import ConfigError, ConnectionLostError, MalformedError, RemoteError
 from raceway.net.client.address import Address
 from raceway.net.client.calls import Calls, OneAnswer
 from raceway.net.client.http_pool import HttpPool
 from raceway.net.client.keeper import Keeper
-from raceway.net.client.link import Link
+from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
 from raceway.wires.seneca.client.flow import fresh_id
 from raceway.wires.seneca.codec import hub as codec
-from raceway.wires.seneca.codec.hub import Dialect, Outgoing, Reply
+from raceway.wires.seneca.codec.hub import Dialect, LineReceiver, Outgoing, Reply
 
 # Largest HTTP body of an answer.
 ANSWER_LIMIT = 64 * 1024 * 1024
@@ -88,7 +90,7 @@ class Lines:
     """Calls as lines over one TCP connection that reconnects; answers are matched by id."""
 
     def __init__(self, address: Address, options: Options, dialect: Dialect) -> None:
-        self._keeper = Keeper(address, options, self._receive, _restore_nothing, self._lost)
+        self._keeper = Keeper(address, options, _open_lines, self._receive, _restore_nothing, self._lost)
         self._dialect, self._patience_s = dialect, options.patience_s
         self._calls: Calls[Reply] = Calls(lambda: asyncio.get_running_loop().time())
         self._ticking: asyncio.TimerHandle | None = None
@@ -144,3 +146,23 @@ class Lines:
 
 async def _restore_nothing(link: Link) -> None:
     """Do nothing after a reconnect: the peer keeps no state of a connection that only calls."""
+
+
+async def _open_lines(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    loop = asyncio.get_running_loop()
+    _, protocol = await loop.create_connection(
+        lambda: LinkProtocol(owner, _bounded(LineReceiver(options.frame_limit)), b"".join), address.host, address.port
+    )
+    return protocol.link
+
+
+def _bounded(lines: LineReceiver) -> Callable[[bytes], list[Any]]:
+    """Receive lines; raise MalformedError for one above the limit."""
+
+    def receive(data: bytes) -> list[Any]:
+        found = lines.receive_data(data)
+        if lines.overflow:
+            raise MalformedError("line is longer than Options.frame_limit")
+        return found
+
+    return receive

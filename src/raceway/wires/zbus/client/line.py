@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from raceway.errors import ConnectionLostError
 from raceway.net.client.address import Address
 from raceway.net.client.keeper import Keeper
-from raceway.net.client.link import Link
+from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
 from raceway.wires.zbus.codec import client as codec
 
@@ -27,7 +29,7 @@ class Line:
     ) -> None:
         self.address = address
         self._heartbeat_s = options.heartbeat_s
-        self._keeper = Keeper(address, options, received, restore, gone)
+        self._keeper = Keeper(address, options, _open, received, restore, gone)
         self._beating: asyncio.TimerHandle | None = None
         self.link, self.maybe_link = self._keeper.link, self._keeper.maybe_link
 
@@ -52,8 +54,19 @@ class Line:
 
     def _beat(self) -> None:
         """Send a heartbeat. Brokers do not answer it: it makes the kernel notice a dead peer (TCP_USER_TIMEOUT, see
-        `link`)."""
+        `_open`)."""
         link = self.maybe_link()
         if link is not None:
             link.send(codec.heartbeat())
         self._schedule()
+
+
+async def _open(address: Address, options: Options, owner: Owner, context: ssl.SSLContext | None) -> Link:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.create_connection(
+        lambda: LinkProtocol(owner, codec.ZbusClientReceiver().receive_data, b"".join), address.host, address.port
+    )
+    # Brokers do not answer heartbeats. The kernel closes the connection when one is not acknowledged in time.
+    silence_ms = max(1, int(2000 * options.heartbeat_s))
+    transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, silence_ms)
+    return protocol.link
