@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test pythons check soak bench docs pictures protos lock clean
+.PHONY: help setup demo up test test-slow pythons check soak bench docs pictures protos lock clean
 
 PYTHON ?= python3
 DATA ?= data
@@ -16,7 +16,7 @@ UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --universal --generat
               --no-emit-index-url --no-emit-find-links --no-annotate
 
 help: ## List the tasks
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(READY) ## Make .venv from the lock file; done again when the lock or pyproject.toml changed
 
@@ -45,8 +45,15 @@ demo: setup ## Play an airport's traffic over all four wires, make tables of it,
 up: setup ## Run bus, console and pipeline until Ctrl-C, with their data in DATA (default: data)
 	@$(BIN)/raceway up --data $(DATA)
 
-test: setup ## Run all tests
-	@$(BIN)/python -m pytest
+# Tests wait more than they compute: one worker more than there are cores.
+WORKERS ?= $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1)
+PYTEST := $(BIN)/python -m pytest -q -n $(WORKERS) --dist loadgroup --durations=10
+
+test: setup ## Run the tests, all but the slow ones, on all cores
+	@$(PYTEST) -m "not slow"
+
+test-slow: setup ## Run the slow tests: kills, clusters, conformance suites, scale
+	@$(PYTEST) -m slow
 
 # Those that do not start servers: some two minutes for each Python.
 QUICK_TESTS := tests/model tests/net tests/wires tests/journal tests/broker tests/schema
@@ -71,7 +78,7 @@ check: setup ## Format, lint, types, import directions
 	@$(BIN)/python -m pytest -q tests/test_import_directions.py
 
 soak: setup ## Run all tests with ROUNDS repetitions of the random ones (default: 30)
-	@RACEWAY_ROUNDS=$(ROUNDS) $(BIN)/python -m pytest --timeout=3600
+	@RACEWAY_ROUNDS=$(ROUNDS) $(PYTEST) --timeout=3600
 
 bench: setup ## Measure codec, journal, start, pipeline and the whole path beside other brokers
 	@for script in codec journal path zbus danube seneca start pipeline; do $(BIN)/python -m bench.$$script || exit 1; done

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadScopeScheduling
 
 from tests.rigs.rounds import SOAKING
+from tests.tiers import is_slow
 
 # Few examples in `make test`, many in `make soak`.
 EXAMPLES = 200 if SOAKING else 50
@@ -30,30 +31,46 @@ MAY_SKIP = "may_skip"
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{MAY_SKIP}(reason): a skip is no failure, also with CI=true")
+    config.addinivalue_line("markers", "slow: run by `make test-slow`; see tests/tiers.py")
 
 
-# Tests that share something costly run in one worker: a JVM, a browser, the pages of the manual.
+# Tests that share something costly run in one worker: a JVM, a browser, the pages of the manual. These take longest, so
+# they begin first, in this order; otherwise one worker would be left alone with them at the end.
 GROUPS = {
     "tests/pipeline/": "spark",
+    "tests/test_docs.py": "manual",
+    "tests/cli/test_pipeline_cli.py": "pipeline commands",
     "tests/end_to_end/test_console": "chromium",
     "tests/test_site.py": "chromium",
 }
 
 
-def group_of(path: str) -> str:
-    """The group of a test file, relative to the project; its own name where it shares nothing."""
+def group_of(test_id: str) -> str:
+    """The group of a test; its file where it shares nothing."""
+    path = test_id.partition("::")[0]
     return next((group for prefix, group in GROUPS.items() if path.startswith(prefix)), path)
 
 
 class ByGroup(LoadScopeScheduling):  # type: ignore[misc] # its base has no types
-    """Hand out whole groups, those that take longest first, so that no worker is left alone with one at the end."""
+    """Hand out whole groups to workers."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return group_of(nodeid.partition("::")[0])
+        return group_of(nodeid)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> ByGroup:
+    config.option.loadscopereorder = False  # keep the order of `pytest_collection_modifyitems`
     return ByGroup(config, log)
+
+
+@pytest.hookimpl(tryfirst=True)  # before pytest deselects by marker
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    first = list(dict.fromkeys(GROUPS.values()))
+    ranks = {group: rank for rank, group in enumerate(first)}
+    items.sort(key=lambda item: ranks.get(group_of(item.nodeid), len(first)))
+    for item in items:
+        if is_slow(item.nodeid):
+            item.add_marker("slow")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -26,9 +26,9 @@ def server() -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture(params=["tcp", "websocket"])
+@pytest.fixture(params=["tcp", pytest.param("websocket", marks=pytest.mark.slow)])
 def transport(request: pytest.FixtureRequest) -> Transport:
-    """Both say the same, so almost every test runs on both."""
+    """Both carry the same messages. `test_mb_transports.py` compares them in `make test`."""
     chosen: Transport = request.param
     return chosen
 

@@ -33,6 +33,13 @@ HEARTBEAT = compose(f"request:system.heartbeat:1.0.0:{I}")
 ALIVE = f"response:system.heartbeat:1.0.0:{I}:{I}\n".encode() + SUCCESS
 
 
+@pytest.fixture(params=["tcp", "websocket"])
+def transport(request: pytest.FixtureRequest) -> Transport:
+    """Both, also in `make test`."""
+    chosen: Transport = request.param
+    return chosen
+
+
 @pytest.fixture
 def tcp(server: Server) -> Iterator[TcpPeer]:
     with TcpPeer(connect_socket(server.port("tcp"))) as peer:

@@ -303,4 +303,6 @@ def test_what_a_wire_cannot_spell_is_not_delivered_there_and_counted(bus: OneBus
     assert bus.server.metric("raceway_unspelled_messages_total") > before
     assert client.take(name).body == b"x"
     shown = CliRunner().invoke(app, ["doctor", "--data", str(bus.server.data), "--json"])
-    assert any("cannot say the name" in finding["text"] for finding in json.loads(shown.stdout)), shown.stdout
+    assert any("cannot represent the topic name" in finding["text"] for finding in json.loads(shown.stdout)), (
+        shown.stdout
+    )

@@ -102,7 +102,7 @@ def test_a_file_that_is_written_to_meanwhile_is_not_imported(
 
     (tmp_path / "one.mb").write_bytes(frames(5))
     monkeypatch.setattr(importing, "capture_of", named_and_written_to)
-    with pytest.raises(PipelineError, match="written to while"):
+    with pytest.raises(PipelineError, match="was changed during the import"):
         import_file(lake, "mb", tmp_path / "one.mb")
     assert lake.parts(MESSAGES) == []
 

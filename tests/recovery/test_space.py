@@ -57,7 +57,7 @@ def test_a_nearly_full_disk_is_a_warning_and_no_more(rig: Rig) -> None:
 
 def test_below_the_reserve_rows_are_refused_and_state_is_kept_until_there_is_room(rig: Rig) -> None:
     say_free(rig, 4 * MIB - 1, "low_space")
-    with pytest.raises(DiskFullError, match="only the reserve is left on the journal's disk"):
+    with pytest.raises(DiskFullError, match="no space left on the journal's disk beyond the reserve"):
         rig.publish("t", b"refused")
     told: list[object] = []
     rig.journal.set_state("cursors", "c", {"topic": "t", "offset": 7})

@@ -78,8 +78,8 @@ class Watch:
     def low_reason(self) -> str:
         """Return the reason why publishes are refused."""
         return (
-            f"only the reserve is left on the journal's disk: {_mib(self.free_bytes)} of {_mib(self.disk_bytes)} "
-            f"are free, {_mib(self.reserve)} are kept for state (journal.reserve_bytes)"
+            f"no space left on the journal's disk beyond the reserve: {_mib(self.free_bytes)} of "
+            f"{_mib(self.disk_bytes)} are free, {_mib(self.reserve)} are kept for state (journal.reserve_bytes)"
         )
 
     def maybe_warning(self) -> str | None:

@@ -1,0 +1,56 @@
+"""Which tests are slow: `make test-slow` runs them, `make test` the others, `.ci/run` and `make soak` both.
+
+An entry is the beginning of test ids. Whatever takes more than some ten seconds belongs here, if something quicker in
+`make test` would notice the same fault in everyday work.
+"""
+
+from __future__ import annotations
+
+SLOW = (
+    # Processes killed at random moments, damaged files of every kind, disks that fill up.
+    "tests/recovery/test_bit_flip",
+    "tests/recovery/test_danube_kill.py",
+    "tests/recovery/test_doors_kill.py",
+    "tests/recovery/test_file_kinds.py",
+    "tests/recovery/test_kill.py",
+    "tests/recovery/test_lost_segments.py",
+    "tests/recovery/test_process_faults.py",
+    "tests/recovery/test_seneca_kill.py",
+    "tests/recovery/test_zbus_kill.py",
+    "tests/server/test_lifeline.py",
+    # Several JVMs, one after another.
+    "tests/cli/test_demo.py::test_the_console_of_a_demo_that_stays_shows_its_tables",
+    "tests/cli/test_pipeline_cli.py",
+    "tests/cli/test_up.py::test_what_is_published_is_in_the_tables",
+    "tests/end_to_end/test_zbus_java.py",
+    "tests/pipeline/test_borders.py",
+    "tests/pipeline/test_bus_facts.py",
+    "tests/pipeline/test_cluster.py",
+    "tests/pipeline/test_imports.py::test_the_commands_import_folders",
+    "tests/pipeline/test_kill.py",
+    "tests/pipeline/test_live.py",
+    "tests/pipeline/test_source.py::test_it_works_in_a_connect_session",
+    "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/howto/import-captures.md]",
+    "tests/test_docs.py::test_the_blocks_of_a_page_do_what_it_says[docs/howto/run-the-pipeline.md]",
+    # Conformance suites and clients of other versions.
+    "tests/end_to_end/test_console_api.py::test_the_document_holds_under_schemathesis",
+    "tests/end_to_end/test_grpc_h2spec.py",
+    "tests/end_to_end/test_seneca_npm_old.py",
+    # Scale: many messages, topics, connections; bounds of memory.
+    "tests/contract/test_far_behind.py",
+    "tests/contract/test_retention_of_a_journal.py",
+    "tests/end_to_end/test_console_scale.py",
+    "tests/end_to_end/test_danube_far_behind.py",
+    "tests/end_to_end/test_fanout.py",
+    "tests/end_to_end/test_new_topics.py",
+    "tests/end_to_end/test_slow_subscriber.py",
+    "tests/end_to_end/test_zbus_hostile.py::test_a_body_of_the_largest_size_is_carried",
+    "tests/end_to_end/test_zbus_hostile.py::test_a_queue_that_nobody_reads_costs_no_memory",
+    "tests/end_to_end/test_zbus_hostile.py::test_topics_that_a_subscriber_adds_for_ever",
+    "tests/end_to_end/test_zbus_model.py",
+)
+
+
+def is_slow(test_id: str) -> bool:
+    """Whether a test, by its id relative to the project, is one of the slow ones."""
+    return test_id.startswith(SLOW)
