@@ -1,10 +1,10 @@
-"""Shared parts of the console port's handlers: principal, request body, error responses."""
+"""Shared parts of the console port's handlers: principal, error responses, waiting for commits."""
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
@@ -16,7 +16,6 @@ from raceway.errors import (
     ForbiddenError,
     InUseError,
     LimitError,
-    MalformedError,
     MismatchError,
     NameTakenError,
     NoRouteError,
@@ -50,7 +49,6 @@ from raceway.journal.contract import Done
 from raceway.model.envelope import HTTP
 from raceway.model.schemas import SchemaReference
 from raceway.model.security import ANONYMOUS, Principal
-from raceway.schema.json_text import decode_json
 
 T = TypeVar("T")
 
@@ -124,24 +122,9 @@ class Refusal(msgspec.Struct, frozen=True):
     error: Fault
 
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-
 def refusal(status: int, code: str, message: str, details: dict[str, Any] | None = None) -> Response:
     fault = {"code": code, "message": message} | ({} if details is None else {"details": details})
     return JSONResponse({"error": fault}, status_code=status)
-
-
-def refusing(handle: Handler) -> Handler:
-    """Wrap a handler: RacewayErrors become error responses."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handle(request)
-        except RacewayError as error:
-            return refusal_of(error)
-
-    return answer
 
 
 def status_of(error: RacewayError) -> int:
@@ -176,29 +159,6 @@ def token_of(request: Request) -> str:
 def address_of(request: Request) -> str:
     """Return the host that the request comes from."""
     return request.client.host if request.client is not None else ""
-
-
-async def read_json(request: Request, limit: int) -> dict[str, Any]:
-    """Read a JSON object from the body. Raises TooLargeError, MalformedError."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise TooLargeError("a body", len(body), limit)
-    try:
-        found = decode_json(bytes(body))
-    except ValueError as error:
-        raise MalformedError(f"the body is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise MalformedError("the body is not a JSON object")
-    return found
-
-
-def number_of(name: str, text: str) -> int:
-    """Parse a number of the query. Raises MalformedError."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise MalformedError(f"{name} must be a whole number")
-    return int(text)
 
 
 async def definition_read(

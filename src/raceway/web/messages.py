@@ -13,16 +13,14 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
 from starlette.responses import Response
 
 from raceway.broker.broker import Broker
 from raceway.errors import MalformedError, TrimmedError, UnknownMessageError, UnknownTopicError
 from raceway.journal.query.search import LARGEST, Criteria, Rows, search
-from raceway.web.answers import refusing
-from raceway.web.asking import Desk, answered, read_query
+from raceway.web.asking import Desk
 from raceway.web.doorman import Doorman
-from raceway.web.routing import CONSUME_ALL, Route
+from raceway.web.routing import BYTES, CONSUME_ALL, Routes, get
 
 # Bytes of a payload in a list, and in a single message; more must be downloaded.
 PREVIEW_BYTES, SHOWN_BYTES = 512, 1024 * 1024
@@ -97,46 +95,48 @@ class Latest(msgspec.Struct, frozen=True):
     total: int
 
 
-def message_routes(broker: Broker, desk: Desk, doorman: Doorman) -> list[Route]:
-    def hidden() -> frozenset[str]:
-        if doorman.is_asking:
-            return frozenset()
-        return frozenset(name for name, record, _ in broker.queues if record.token)
+class MessageRoutes(Routes):
+    def __init__(self, broker: Broker, desk: Desk, doorman: Doorman) -> None:
+        self._broker, self._desk, self._doorman = broker, desk, doorman
 
-    async def find(request: Request) -> Response:
-        asked = read_query(request, Search)
-        return answered(await desk.look(_page, asked, hidden()))
+    @get("/api/messages", CONSUME_ALL, "messages")
+    async def messages(self, query: Search) -> Page:
+        """Search messages, newest first, within a limit of rows."""
+        return await self._desk.look(_page, query, self._hidden())
 
-    async def latest(request: Request) -> Response:
-        asked = read_query(request, LatestQuery)
-        topic = broker.topics.maybe_get(request.path_params["name"])
+    @get("/api/messages/{position}", CONSUME_ALL, "messages")
+    async def message(self, position: str) -> Message:
+        """One message."""
+        return shown(await self._read(position), SHOWN_BYTES)
+
+    @get("/api/messages/{position}/payload", CONSUME_ALL, "messages", media_type=BYTES)
+    async def payload(self, position: str) -> Response:
+        """The payload of a message, unchanged."""
+        row = await self._read(position)
+        headers = {"content-disposition": f'attachment; filename="message-{row["sequence"]}.bin"'}
+        return Response(row["payload"] or b"", media_type=BYTES, headers=headers)
+
+    @get("/api/topics/{name:path}/messages", CONSUME_ALL, "topics")
+    async def latest(self, name: str, query: LatestQuery) -> Latest:
+        """The latest publishes and requests of a topic."""
+        topic = self._broker.topics.maybe_get(name)
         if topic is None:
-            raise UnknownTopicError(request.path_params["name"])
-        names = [each.name for each in topic.partitions or (topic,) if each.name not in hidden()]
-        kept = {name: broker.journal.offsets(name) for name in names}
-        messages = await desk.look(_latest, kept, asked.limit)
-        return answered(Latest(messages, sum(end - first for first, end in kept.values())))
+            raise UnknownTopicError(name)
+        names = [each.name for each in topic.partitions or (topic,) if each.name not in self._hidden()]
+        kept = {name: self._broker.journal.offsets(name) for name in names}
+        messages = await self._desk.look(_latest, kept, query.limit)
+        return Latest(messages, sum(end - first for first, end in kept.values()))
 
-    async def read(request: Request) -> dict[str, Any]:
-        row = await desk.look(_row, request.path_params["position"])
-        if row["topic"] in hidden():
+    def _hidden(self) -> frozenset[str]:
+        if self._doorman.is_asking:
+            return frozenset()
+        return frozenset(name for name, record, _ in self._broker.queues if record.token)
+
+    async def _read(self, position: str) -> dict[str, Any]:
+        row = await self._desk.look(_row, position)
+        if row["topic"] in self._hidden():
             raise UnknownMessageError(row["sequence"])
         return row
-
-    async def message(request: Request) -> Response:
-        return answered(shown(await read(request), SHOWN_BYTES))
-
-    async def payload(request: Request) -> Response:
-        row = await read(request)
-        headers = {"content-disposition": f'attachment; filename="message-{row["sequence"]}.bin"'}
-        return Response(row["payload"] or b"", media_type="application/octet-stream", headers=headers)
-
-    return [
-        Route("/api/messages", refusing(find), CONSUME_ALL),
-        Route("/api/messages/{position}", refusing(message), CONSUME_ALL),
-        Route("/api/messages/{position}/payload", refusing(payload), CONSUME_ALL),
-        Route("/api/topics/{name:path}/messages", refusing(latest), CONSUME_ALL),
-    ]
 
 
 def shown(row: dict[str, Any], payload_bytes: int) -> Message:

@@ -7,16 +7,12 @@ from typing import Annotated
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer
 from raceway.broker.routing import patterns
 from raceway.model.intents import SubscriptionKind
-from raceway.web.answers import refusing
-from raceway.web.asking import answered, read_query
-from raceway.web.routing import LOOKUP, Route
+from raceway.web.routing import LOOKUP, Routes, get
 
 PAGE = 1000
 
@@ -67,23 +63,26 @@ class PatternPage(msgspec.Struct, frozen=True):
     total: int
 
 
-def peer_routes(broker: Broker) -> list[Route]:
-    async def peers(request: Request) -> Response:
-        asked = read_query(request, PeerQuery)
-        wanted = asked.contains.casefold()
-        found = [peer for peer in broker.peers if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}".casefold()]
-        return answered(PeerPage([_row(peer) for peer in islice(found, asked.limit)], len(found)))
+class PeerRoutes(Routes):
+    def __init__(self, broker: Broker) -> None:
+        self._peers = broker.peers
 
-    async def subscriptions(request: Request) -> Response:
-        asked = read_query(request, PatternQuery)
-        found = list(patterns(broker.peers))
+    @get("/api/peers", LOOKUP, "bus")
+    async def peers(self, query: PeerQuery) -> PeerPage:
+        """Connected peers."""
+        wanted = query.contains.casefold()
+        found = [peer for peer in self._peers if wanted in f"{peer.name}\n{peer.id}\n{peer.wire.decode()}".casefold()]
+        return PeerPage([_row(peer) for peer in islice(found, query.limit)], len(found))
+
+    @get("/api/subscriptions", LOOKUP, "bus")
+    async def subscriptions(self, query: PatternQuery) -> PatternPage:
+        """Subscriptions of connected peers, by pattern."""
+        found = list(patterns(self._peers))
         rows = [
             PatternRow(row.kind, row.pattern, [SubscriberRow(each.peer, each.priority) for each in row.subscribers])
-            for row in found[: asked.limit]
+            for row in found[: query.limit]
         ]
-        return answered(PatternPage(rows, len(found)))
-
-    return [Route("/api/peers", refusing(peers), LOOKUP), Route("/api/subscriptions", refusing(subscriptions), LOOKUP)]
+        return PatternPage(rows, len(found))
 
 
 def _row(peer: Peer) -> PeerRow:

@@ -31,6 +31,7 @@ from raceway.errors import (
 )
 from raceway.model.envelope import encode_json
 from raceway.model.schemas import SchemaReference, SchemaVersion
+from raceway.web.routing import ResponseForm
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 ADDRESSES = (
@@ -81,13 +82,10 @@ def answer(found: Any, status: int = 200) -> Response:
     return Response(content, status_code=status, media_type=CONTENT_TYPE)
 
 
-def refused(refusal: RefusalError) -> Response:
+def refused(error: RefusalError | RacewayError) -> Response:
+    refusal = refusal_of(error) if isinstance(error, RacewayError) else error
     status = refusal.code if refusal.code < 1000 else refusal.code // 100
     return answer({"error_code": refusal.code, "message": refusal.message}, status)
-
-
-def refused_for(error: RacewayError) -> Response:
-    return refused(refusal_of(error))
 
 
 def refusal_of(error: RacewayError) -> RefusalError:
@@ -115,6 +113,9 @@ def refusal_of(error: RacewayError) -> RefusalError:
     if isinstance(error, (MalformedError, PeerError)):
         return RefusalError(400, str(error))
     return RefusalError(50301, str(error))
+
+
+REGISTRY = ResponseForm(answer, refused, (RacewayError, RefusalError))
 
 
 # ---- schemas --------------------------------------------------------------------------------------------------------

@@ -11,24 +11,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
 from raceway.broker.places import count_requests
 from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.broker.topics import Topic
-from raceway.errors import InvalidValueError, MalformedError, TrimmedError
+from raceway.errors import InvalidValueError, TrimmedError
 from raceway.journal.contract import Journal
-from raceway.web.answers import committed, principal_of, read_json, refusing, token_of
+from raceway.web.answers import committed, principal_of, token_of
 from raceway.web.doorman import Doorman
-from raceway.web.routing import CONSUME, Route
+from raceway.web.inputs import read_body
+from raceway.web.routing import CONSUME, Routes, post
 from raceway.web.topic_rows import FIRST, Gap, gaps_in, place_of, positions, readable
 
-BODY_LIMIT = 64 * 1024
 # Gaps in one answer, and rows per read.
 MOST_GAPS, READ_ROWS = 100, 65_536
 
@@ -50,45 +48,42 @@ class Replayed(msgspec.Struct, frozen=True, rename={"begin": "from"}, omit_defau
     gaps: list[Gap] = []
 
 
-def replay_routes(broker: Broker, doorman: Doorman) -> list[Route]:
-    async def replay(request: Request) -> Response:
-        wanted = _read(await read_json(request, BODY_LIMIT))
+class ReplayRoutes(Routes):
+    def __init__(self, broker: Broker, doorman: Doorman) -> None:
+        self._broker, self._doorman = broker, doorman
+
+    @post("/api/replay", CONSUME, "topics", body=Replay)
+    async def replay(self, request: Request) -> Replayed:
+        """Move a subscription or a queue to another position."""
+        wanted, broker = await read_body(request, Replay), self._broker
         topics = readable(broker, principal_of(request), wanted.topic)
         begin = positions(broker, topics, str(wanted.begin))
         broker.journal.check_writable()
         ends = [broker.journal.offsets(topic.name)[1] for topic in topics]
         gaps = await asyncio.to_thread(_gaps, broker.journal, topics, begin, ends)
         if wanted.subscription is None:
-            _move_queue(request, topics, begin)
+            self._move_queue(request, topics, begin)
         else:
-            await _move_subscriptions(wanted.subscription, topics, begin)
+            await self._move_subscriptions(wanted.subscription, topics, begin)
         await committed(broker)
-        return JSONResponse(msgspec.to_builtins(Replayed(wanted.topic, wanted.subscription, place_of(begin), gaps)))
+        return Replayed(wanted.topic, wanted.subscription, place_of(begin), gaps)
 
-    def _move_queue(request: Request, topics: Sequence[Topic], begin: Sequence[int]) -> None:
+    def _move_queue(self, request: Request, topics: Sequence[Topic], begin: Sequence[int]) -> None:
         """Move a queue, which has one topic. Its own token is required if nothing else protects it."""
         name = topics[0].spoken.decode()
-        broker.queues.find(name, None if doorman.is_asking else token_of(request))
-        broker.queues.move(name, begin[0])
+        self._broker.queues.find(name, None if self._doorman.is_asking else token_of(request))
+        self._broker.queues.move(name, begin[0])
 
-    async def _move_subscriptions(name: str, topics: Sequence[Topic], begin: Sequence[int]) -> None:
-        found = [broker.subscriptions.find(topic.name, name) for topic in topics]
+    async def _move_subscriptions(self, name: str, topics: Sequence[Topic], begin: Sequence[int]) -> None:
+        subscriptions, journal = self._broker.subscriptions, self._broker.journal
+        found = [subscriptions.find(topic.name, name) for topic in topics]
         for subscription, offset in zip(found, begin, strict=True):
             if not isinstance(subscription, DurableSubscription):
                 raise InvalidValueError(f"subscription {name!r}", "not reliable: it has no stored position")
             feed = subscription.feed
             passed = feed.requests  # of the rows before `end`; later ones are counted by the feed
-            behind = await asyncio.to_thread(count_requests, broker.journal, feed.topic.name, offset, feed.end)
-            broker.subscriptions.move(subscription, offset, passed - behind)
-
-    return [Route("/api/replay", refusing(replay), {"POST": CONSUME})]
-
-
-def _read(document: dict[str, Any]) -> Replay:
-    try:
-        return msgspec.convert(document, Replay)
-    except msgspec.ValidationError as error:
-        raise MalformedError(str(error)) from error
+            behind = await asyncio.to_thread(count_requests, journal, feed.topic.name, offset, feed.end)
+            subscriptions.move(subscription, offset, passed - behind)
 
 
 def _gaps(journal: Journal, topics: Sequence[Topic], begin: Sequence[int], ends: Sequence[int]) -> list[Gap]:

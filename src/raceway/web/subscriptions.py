@@ -9,22 +9,37 @@ from __future__ import annotations
 
 import asyncio
 from heapq import nsmallest
-from typing import Any
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
 from raceway.broker.places import find_place
-from raceway.errors import MalformedError, UnknownTopicError
-from raceway.model.subscriptions import LAST, ConsumerWanted, Start, SubscriptionType, parse_start
-from raceway.web.answers import committed, number_of, principal_of, read_json, refusing
-from raceway.web.routing import CONSUME, LOOKUP, Route
+from raceway.errors import UnknownTopicError
+from raceway.model.subscriptions import (
+    LAST,
+    ConsumerWanted,
+    Start,
+    SubscriptionStatus,
+    SubscriptionType,
+    parse_start,
+)
+from raceway.web.answers import committed, principal_of
+from raceway.web.inputs import CLAMPED, read_body
+from raceway.web.routing import CONSUME, LOOKUP, Answered, Routes, get, post
 from raceway.web.topic_rows import topic_name
 
-PAGE = 1000
-BODY_LIMIT = 64 * 1024
+
+class PageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    after: Annotated[str, Meta(description="Continue after this entry, from `after` of the previous page.")] = ""
+    limit: Annotated[int, Meta(description="Maximum number of entries.", ge=1, le=1000, extra=CLAMPED)] = 1000
+
+
+class SubscriptionPage(msgspec.Struct, frozen=True):
+    subscriptions: list[SubscriptionStatus]
+    after: str | None
 
 
 class NewSubscription(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -46,18 +61,23 @@ class MadeSubscription(msgspec.Struct, frozen=True):
     made: bool
 
 
-def subscription_routes(broker: Broker) -> list[Route]:
-    async def named(request: Request) -> Response:
-        """Return a page; `after` is topic and name of the last entry of the previous one, separated by a colon."""
-        limit = max(min(number_of("limit", request.query_params.get("limit", str(PAGE))), PAGE), 1)
-        topic, _, name = request.query_params.get("after", "").partition(":")
-        found = {(each.topic.name, each.name): each for each in broker.subscriptions}
-        keys = nsmallest(limit, (key for key in found if key > (topic, name)))
-        rows = [msgspec.to_builtins(found[key].status()) for key in keys]
-        return JSONResponse({"subscriptions": rows, "after": ":".join(keys[-1]) if len(keys) == limit else None})
+class SubscriptionRoutes(Routes):
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
 
-    async def make(request: Request) -> Response:
-        sent = _read(await read_json(request, BODY_LIMIT))
+    @get("/api/subscriptions/named", LOOKUP, "topics")
+    async def subscriptions(self, query: PageQuery) -> SubscriptionPage:
+        """Subscriptions by name, with cursor and lag."""
+        topic, _, name = query.after.partition(":")  # `after` is topic and name of the last entry
+        found = {(each.topic.name, each.name): each for each in self._broker.subscriptions}
+        keys = nsmallest(query.limit, (key for key in found if key > (topic, name)))
+        after = ":".join(keys[-1]) if len(keys) == query.limit else None
+        return SubscriptionPage([found[key].status() for key in keys], after)
+
+    @post("/api/subscriptions", CONSUME, "topics", body=NewSubscription, statuses=(200, 201))
+    async def create(self, request: Request) -> Answered[MadeSubscription]:
+        """Create a subscription that starts at a position, before it has consumers."""
+        sent, broker = await read_body(request, NewSubscription), self._broker
         name, start = topic_name(broker, sent.topic), parse_start(str(sent.start))
         broker.security.check(principal_of(request), "Consume", name)
         if not broker.danube.look_up(name):
@@ -65,26 +85,13 @@ def subscription_routes(broker: Broker) -> list[Route]:
                 raise UnknownTopicError(name)
             broker.security.check(principal_of(request), "Produce", name)
             broker.danube.create_topic(name)
-        made = [await _make(part, sent, start) for part in broker.danube.partitions(name)]
+        made = any([await self._create(part, sent, start) for part in broker.danube.partitions(name)])
         await committed(broker)
-        answer = MadeSubscription(name, sent.name, any(made))
-        return JSONResponse(msgspec.to_builtins(answer), 201 if answer.made else 200)
+        return Answered(MadeSubscription(name, sent.name, made), 201 if made else 200)
 
-    async def _make(topic: str, sent: NewSubscription, start: Start) -> bool:
-        place = None if start == LAST else await asyncio.to_thread(find_place, broker.journal, topic, start)
+    async def _create(self, topic: str, sent: NewSubscription, start: Start) -> bool:
+        place = None if start == LAST else await asyncio.to_thread(find_place, self._broker.journal, topic, start)
         if sent.in_flight is not None:
-            broker.danube_admin.set_in_flight(topic, sent.name, sent.in_flight)
+            self._broker.danube_admin.set_in_flight(topic, sent.name, sent.in_flight)
         wanted = ConsumerWanted(topic, "", sent.name, sent.type, start=start)
-        return broker.danube.create_subscription(wanted, place)
-
-    return [
-        Route("/api/subscriptions/named", refusing(named), LOOKUP),
-        Route("/api/subscriptions", refusing(make), {"POST": CONSUME}),
-    ]
-
-
-def _read(document: dict[str, Any]) -> NewSubscription:
-    try:
-        return msgspec.convert(document, NewSubscription)
-    except msgspec.ValidationError as error:
-        raise MalformedError(str(error)) from error
+        return self._broker.danube.create_subscription(wanted, place)

@@ -7,9 +7,11 @@ caller may consume are shown; how much was searched is shown only with permissio
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
-from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.broker import Broker
@@ -18,9 +20,10 @@ from raceway.journal.query.search import Rows
 from raceway.journal.query.traces import maybe_trace, search_of
 from raceway.model.security import Principal
 from raceway.model.traces import Trace
-from raceway.web.answers import number_of, principal_of, refusing
+from raceway.web.answers import principal_of
 from raceway.web.asking import Desk
-from raceway.web.routing import CONSUME, Route
+from raceway.web.inputs import CLAMPED
+from raceway.web.routing import CONSUME, Routes, get
 
 
 class UnknownTraceError(UnknownError):
@@ -30,21 +33,25 @@ class UnknownTraceError(UnknownError):
     kind = "message"
 
 
-class Traces:
+class TraceQuery(msgspec.Struct, frozen=True, kw_only=True):
+    topic: Annotated[str, Meta(description="The topic of the message; makes the search much faster.")] | None = None
+    since_us: Annotated[int, Meta(description="Only messages at or after this time.", ge=0, extra=CLAMPED)] | None = (
+        None
+    )
+    until_us: Annotated[int, Meta(description="Only messages before this time.", ge=0, extra=CLAMPED)] | None = None
+    rows: Annotated[int, Meta(description="Maximum number of rows to read.", ge=0, extra=CLAMPED)] | None = None
+
+
+class TraceRoutes(Routes):
     def __init__(self, broker: Broker, settings: config.HttpDoor, desk: Desk) -> None:
         self._broker, self._settings, self._desk = broker, settings, desk
 
-    def routes(self) -> list[Route]:
-        return [Route("/api/traces/{id:path}", refusing(self.find), CONSUME)]
-
-    async def find(self, request: Request) -> Response:
-        """Find a trace. `topic`, `since_us` and `until_us` narrow the search; `rows` limits how many are read."""
-        wanted, query = request.path_params["id"], request.query_params
-        asked = ("since_us", "until_us", "rows")
-        numbers = {name: number_of(name, query[name]) if name in query else None for name in asked}
-        topic, limit = query.get("topic"), self._settings.trace_rows
+    @get("/api/traces/{id:path}", CONSUME, "messages")
+    async def trace(self, request: Request, id: str, query: TraceQuery) -> Trace:
+        """The trace that a message belongs to, as a tree."""
+        topic, limit = query.topic, self._settings.trace_rows
         trace, searched = await self._desk.look(
-            _search, wanted, min(numbers["rows"] or limit, limit), numbers["since_us"], numbers["until_us"],
+            _search, id, min(query.rows or limit, limit), query.since_us, query.until_us,
             None if topic is None else (topic, self._broker.journal.offsets(topic)[1]),
         )  # fmt: skip
         principal = principal_of(request)
@@ -52,8 +59,8 @@ class Traces:
             trace = self._allowed(principal, trace)
         if trace is None:
             sees_all = not self._broker.security.enabled or self._broker.security.allows(principal, "Consume", None)
-            raise UnknownTraceError(f"{wanted} ({searched:,} rows searched)" if sees_all else wanted)
-        return Response(msgspec.json.encode(trace), media_type="application/json")
+            raise UnknownTraceError(f"{id} ({searched:,} rows searched)" if sees_all else id)
+        return trace
 
     def _allowed(self, principal: Principal, trace: Trace) -> Trace | None:
         security = self._broker.security
