@@ -25,7 +25,6 @@ from raceway.web.health import HealthRoutes
 from raceway.web.live import Live, LiveRoutes
 from raceway.web.messages import MessageRoutes
 from raceway.web.openapi import DocumentRoutes
-from raceway.web.peers import PeerRoutes
 from raceway.web.pipeline import PipelineRoutes
 from raceway.web.policies import PolicyRoutes
 from raceway.web.publishing import PublishRoutes
@@ -34,14 +33,12 @@ from raceway.web.reading import TopicReadRoutes
 from raceway.web.registry import RegistryRoutes
 from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
 from raceway.web.rejected import RejectedRoutes
-from raceway.web.replay import ReplayRoutes
 from raceway.web.routing import Route, checked, routes_of
 from raceway.web.schemas import SchemaRoutes
 from raceway.web.seneca import SenecaRoutes, ServiceTable
 from raceway.web.session import SessionRoutes
 from raceway.web.subscriptions import SubscriptionRoutes
 from raceway.web.topics import TopicRoutes
-from raceway.web.traces import TraceRoutes
 
 USUAL = config.Listen()
 WORDS = {
@@ -73,32 +70,17 @@ def build_app(
 
     doorman = Doorman(broker.security, admin_token)
     routes: list[Route] = []
-    routes += routes_of(
-        [
-            HealthRoutes(broker, services, data, desk),
-            ConsoleRoutes(desk.warm),
-            SessionRoutes(broker, admin_token),
-            LiveRoutes(live, broker.security),
-            MessageRoutes(broker, desk, doorman),  # before topics, whose names may contain slashes
-            TopicRoutes(broker, live),
-            PeerRoutes(broker),
-            GraphRoutes(broker, data, desk),
-            PipelineRoutes(data, broker.journal, desk),
-            SubscriptionRoutes(broker),
-            PolicyRoutes(broker),
-            ReplayRoutes(broker, doorman),
-            QueueRoutes(broker, doorman),
-            *([SenecaRoutes(services)] if services is not None else ()),
-            SchemaRoutes(broker),
-            RegistryRoutes(broker),
-            TopicReadRoutes(broker, listen.http, streams),
-            PublishRoutes(broker, listen),
-            TraceRoutes(broker, listen.http, desk),
-            RejectedRoutes(broker),
-            AsyncApiRoutes(broker, doors or {}),
-            DocumentRoutes(routes),
-        ]
-    )
+    # Messages come before topics, whose names may contain slashes.
+    groups = [
+        HealthRoutes(broker, services, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(broker, admin_token),
+        LiveRoutes(live, broker.security), MessageRoutes(broker, desk, doorman, listen.http),
+        TopicRoutes(broker, live), GraphRoutes(broker, data, desk), PipelineRoutes(data, broker.journal, desk),
+        SubscriptionRoutes(broker, doorman), PolicyRoutes(broker), QueueRoutes(broker, doorman),
+        *([SenecaRoutes(services)] if services is not None else ()), SchemaRoutes(broker), RegistryRoutes(broker),
+        TopicReadRoutes(broker, listen.http, streams), PublishRoutes(broker, listen), RejectedRoutes(broker),
+        AsyncApiRoutes(broker, doors or {}), DocumentRoutes(routes),
+    ]  # fmt: skip
+    routes += routes_of(groups)
     middleware = [Middleware(Caution), Middleware(RegistryForm), Middleware(Guard, hosts=hosts)]
     app = Starlette(routes=checked(routes), middleware=middleware)
     app.router.default = doorman.not_found

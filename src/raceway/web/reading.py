@@ -44,21 +44,17 @@ from raceway.web.topic_rows import (
 NOT_KEPT = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
+FROM = Meta(description="`first`, `end`, or an offset.", extra_json_schema={"default": FIRST})
+AS = Meta(
+    description="Format of messages; `Accept` is used if absent.",
+    extra_json_schema={"enum": ["rows", "cloudevents"], "default": "rows"},
+)
+
+
 class ReadQuery(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "from", "form": "as"}):
-    start: (
-        Annotated[str, Meta(description="`first`, `end`, or an offset.", extra_json_schema={"default": FIRST})] | None
-    ) = None
+    start: Annotated[str, FROM] | None = None
     limit: Annotated[int, Meta(description="Maximum number of messages.", ge=1, extra=CLAMPED)] = 100
-    form: (
-        Annotated[
-            str,
-            Meta(
-                description="Format of messages; `Accept` is used if absent.",
-                extra_json_schema={"enum": ["rows", "cloudevents"], "default": "rows"},
-            ),
-        ]
-        | None
-    ) = None
+    form: Annotated[str, AS] | None = None
 
 
 class TopicMessages(msgspec.Struct, frozen=True, omit_defaults=True, rename={"begin": "from"}):

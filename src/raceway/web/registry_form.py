@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raceway.errors import (
     ForbiddenError,
-    MalformedError,
     PeerError,
     RacewayError,
     SchemaDeletionError,
@@ -56,6 +55,11 @@ NOT_FOUND_CODES = {"subject": SUBJECT_NOT_FOUND, "version": VERSION_NOT_FOUND, "
 # (subject or version, whether it was deleted already)
 DELETION_CODES = {("subject", True): 40404, ("subject", False): 40405,
                   ("version", True): 40406, ("version", False): 40407}  # fmt: skip
+# Codes of errors without a message of their own; the first class that an error is an instance of decides.
+CODES = {
+    TooManyFailuresError: 42901, UnauthenticatedError: 40101, ForbiddenError: 40301, TooLargeError: 413,
+    PeerError: 400, RacewayError: 50301,
+}  # fmt: skip
 # Codes for errors of which only the status is known.
 STATUS_CODES = {401: 40101, 403: 40301, 500: 50001, 503: 50301}
 
@@ -102,17 +106,7 @@ def refusal_of(error: RacewayError) -> RefusalError:
     if isinstance(error, SchemaInvalidError):
         code = INVALID_SUBJECT if error.what == "subject" else INVALID_SCHEMA
         return RefusalError(code, f"Invalid {'subject' if code == INVALID_SUBJECT else 'schema'}: {error}")
-    if isinstance(error, TooManyFailuresError):
-        return RefusalError(42901, str(error))
-    if isinstance(error, UnauthenticatedError):
-        return RefusalError(40101, str(error))
-    if isinstance(error, ForbiddenError):
-        return RefusalError(40301, str(error))
-    if isinstance(error, TooLargeError):
-        return RefusalError(413, str(error))
-    if isinstance(error, (MalformedError, PeerError)):
-        return RefusalError(400, str(error))
-    return RefusalError(50301, str(error))
+    return RefusalError(next(code for kind, code in CODES.items() if isinstance(error, kind)), str(error))
 
 
 REGISTRY = ResponseForm(answer, refused, (RacewayError, RefusalError))

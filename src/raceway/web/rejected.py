@@ -38,15 +38,14 @@ class RedrivingPeer(HttpPeer):
     keeps_refused: ClassVar[bool] = False
 
 
+SOURCE = Meta(description="Only messages of this kind.", extra_json_schema={"enum": list(KINDS)})
+AFTER = Meta(description="Only messages older than this position.", ge=0, extra=CLAMPED_UNLESS_EMPTY)
+
+
 class RejectedQuery(msgspec.Struct, frozen=True, kw_only=True):
-    source: (
-        Annotated[str, Meta(description="Only messages of this kind.", extra_json_schema={"enum": list(KINDS)})] | None
-    ) = None
+    source: Annotated[str, SOURCE] | None = None
     topic: Annotated[str, Meta(description="Only messages of this topic.")] | None = None
-    after: (
-        Annotated[int, Meta(description="Only messages older than this position.", ge=0, extra=CLAMPED_UNLESS_EMPTY)]
-        | None
-    ) = None
+    after: Annotated[int, AFTER] | None = None
     limit: Annotated[int, Meta(description="Maximum number of entries.", ge=1, le=500, extra=CLAMPED)] = 50
 
 
