@@ -129,7 +129,7 @@ class MessageRoutes(Routes):
 
     @get("/api/messages/{position}", CONSUME_ALL, "messages")
     async def message(self, position: str) -> Message:
-        """One message."""
+        """A message by its position."""
         return shown(await self._read(position), SHOWN_BYTES)
 
     @get("/api/messages/{position}/payload", CONSUME_ALL, "messages", media_type=BYTES)

@@ -28,7 +28,7 @@ class DocumentRoutes(Routes):
 
     @get("/api/openapi.json", LOOKUP, "bus")
     async def document(self) -> dict[str, Any]:
-        """This document."""
+        """The OpenAPI document of this port."""
         return self._document
 
     @cached_property

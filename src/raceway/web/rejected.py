@@ -104,7 +104,7 @@ class RejectedRoutes(Routes):
 
     @get("/api/rejected/{position:int}", CONSUME, "messages")
     async def message(self, request: Request, position: int) -> RejectedRow:
-        """One rejected message, with its payload."""
+        """A rejected message, with its payload."""
         row = await self._find(request, position)
         return {**self._shown(row), "message": document(row)}
 

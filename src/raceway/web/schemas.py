@@ -150,7 +150,7 @@ class SchemaRoutes(Routes):
 
     @get(VERSION, READ_SCHEMAS, "schemas")
     async def version(self, subject: str, version: str, query: DeletedQuery) -> Version:
-        """One version."""
+        """A version of a subject."""
         return self._shown(self._find(subject, version, query.deleted), mode=self._schemas.mode(subject))
 
     @delete(VERSION, MANAGE_SCHEMA, "schemas")

@@ -104,7 +104,7 @@ class TopicRoutes(Routes):
 
     @get("/api/topics/{name:path}", LOOKUP, "topics")
     async def topic(self, name: str) -> TopicDetail:
-        """One topic."""
+        """A topic with its subscriptions, queue and consumers."""
         topic = self._broker.topics.maybe_get(name)
         if topic is None:
             raise UnknownTopicError(name)
