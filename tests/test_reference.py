@@ -17,12 +17,12 @@ from docs.generate.errors import errors_page
 from raceway import config, errors
 from raceway.cli.app import app
 from raceway.pipeline import options
-from raceway.web.operations import OPERATIONS
 from raceway.wires.mb.codec.encode import MB_CODES
 from raceway.wires.seneca.codec.failure import SENECA_CODES
 from raceway.wires.zbus.codec.encode import ZBUS_STATUSES
 from tests.rigs.manual import PAGES, name_of
 from tests.rigs.server import running_server
+from tests.web.test_openapi import OPERATIONS
 
 OPTIONS = re.compile(r"^│[ *]+((?:-[\w-]+[ ,/]*)+)", re.MULTILINE)
 COMMAND = re.compile(r"^│ (\w[\w-]*) ", re.MULTILINE)

@@ -1,10 +1,8 @@
-"""The page of the console port's addresses, from the table that its OpenAPI document is made of."""
+"""The page of the console port's addresses, from the declarations of its routes."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
-import re
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -16,9 +14,8 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.journal.memory import MemoryJournal
 from raceway.web.app import build_app
-from raceway.web.openapi import query_parameters
-from raceway.web.operations import OPERATIONS, Operation
-from raceway.web.routing import Access, checked
+from raceway.web.openapi import query_parameters, shown_path
+from raceway.web.routing import Access, Operation, checked
 
 TITLES = {
     "bus": "The bus", "topics": "Topics", "messages": "Messages", "door": "Messages over HTTP", "queues": "Queues",
@@ -43,24 +40,26 @@ def http_page() -> str:
         "Confluent's form of the schema registry (`/subjects`, …) is on [a page of its own](schemas.md).",
         "",
     ]
-    access = accesses()
-    for tag in dict.fromkeys(operation.tag for operation in OPERATIONS.values()):
-        found = {asked: operation for asked, operation in OPERATIONS.items() if operation.tag == tag}
-        rows = [_row(*asked, operation, access.pop(asked)) for asked, operation in found.items()]
-        lines += [f"## {TITLES.get(tag, tag.capitalize())}", "", *table(["", "address", "takes", "needs", ""], rows)]
-        lines += [line for asked, operation in found.items() for line in _parameters(*asked, operation)]
-    return page("HTTP interface", *lines, *_others(access))
+    found = operations()
+    for tag, title in TITLES.items():
+        tagged = [each for each in found if each.tag == tag]
+        rows = [
+            (each.method, f"`{shown_path(each.path)}`", _taken(each), _needed(each.access), cell(each.summary))
+            for each in tagged
+        ]
+        lines += [f"## {title}", "", *table(["", "address", "takes", "needs", ""], rows)]
+        lines += [line for each in tagged for line in _parameters(each)]
+    return page("HTTP interface", *lines, *_others(found))
 
 
-def accesses() -> dict[tuple[str, str], Access]:
-    """Who may use each method of each address, from the routes of an application."""
+def operations() -> list[Operation]:
+    """All declared operations, from the routes of an application."""
     with closing(asyncio.new_event_loop()) as loop:
         journal = MemoryJournal(config.Journal(durability="memory"), loop.call_soon, lambda: 0)
         with closing(journal):
             app = build_app(Broker(config.Broker(), journal, loop, lambda: 0), (), services=_NoServices())
-            routes = checked(app.routes)
             app.state.desk.close()
-    return {(method, route.path): access for route in routes for method, access in route.access.items()}
+    return [each for route in checked(app.routes) for each in route.operations.values()]
 
 
 class _NoServices:
@@ -76,12 +75,12 @@ class _NoServices:
         return 0
 
 
-def _others(access: dict[tuple[str, str], Access]) -> Iterator[str]:
+def _others(found: list[Operation]) -> Iterator[str]:
     """Addresses that the OpenAPI document leaves out."""
-    rows = [(method, f"`{shown_path(path)}`", _needed(each)) for (method, path), each in access.items()]
     yield "## The schema registry in Confluent's form, and the console's files"
     yield ""
-    yield from table(["", "address", "needs"], [row for row in rows if row[0] != "HEAD"])
+    rows = [(each.method, f"`{shown_path(each.path)}`", _needed(each.access)) for each in found if not each.tag]
+    yield from table(["", "address", "needs"], rows)
 
 
 def _needed(access: Access) -> str:
@@ -93,21 +92,17 @@ def _needed(access: Access) -> str:
     )
 
 
-def _row(method: str, path: str, operation: Operation, access: Access) -> tuple[str, ...]:
-    return method, f"`{shown_path(path)}`", _taken(operation), _needed(access), cell(operation.summary)
-
-
 def _taken(operation: Operation) -> str:
     """The members of the JSON document, or what the body is."""
-    if inspect.isclass(operation.body) and issubclass(operation.body, msgspec.Struct):
-        return ", ".join(f"`{field.encode_name}`" for field in msgspec.structs.fields(operation.body))
-    return "the payload" if operation.takes else "JSON" if operation.body else ""
+    if operation.body is None:
+        return "the payload" if operation.takes else ""
+    return ", ".join(f"`{field.encode_name}`" for field in msgspec.structs.fields(operation.body))
 
 
-def _parameters(method: str, path: str, operation: Operation) -> Iterator[str]:
+def _parameters(operation: Operation) -> Iterator[str]:
     found = query_parameters(operation)
     if found:
-        yield f"In the query of `{method} {shown_path(path)}`:"
+        yield f"In the query of `{operation.method} {shown_path(operation.path)}`:"
         yield ""
         yield from (f"- `{each['name']}`: {cell(each['description'])}{_bounds(each['schema'])}" for each in found)
         yield ""
@@ -115,9 +110,5 @@ def _parameters(method: str, path: str, operation: Operation) -> Iterator[str]:
 
 def _bounds(schema: dict[str, Any]) -> str:
     said = [f"{schema['maximum']} at most"] if schema.get("maximum", UNBOUNDED) < UNBOUNDED else []
-    said += [f"default {schema['default']}"] if schema.get("default") not in (None, "") else []
+    said += [f"default {schema['default']}"] if schema.get("default") not in (None, "", False) else []
     return f" ({', '.join(said)})" if said else ""
-
-
-def shown_path(path: str) -> str:
-    return re.sub(r"{(\w+):\w+}", r"{\1}", path)

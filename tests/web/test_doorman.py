@@ -6,15 +6,15 @@ from unittest.mock import ANY
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route as PlainRoute
 
 from raceway import config
 from raceway.broker.broker import Broker
 from raceway.model.security import PERMISSIONS, Permission, Principal
-from raceway.web.answers import Handler
 from raceway.web.app import build_app
-from raceway.web.routing import LOOKUP, Access, Route, checked
+from raceway.web.routing import LOOKUP, Access, Route, Routes, checked, get, put, routes_of
 from tests.rigs.danube_tokens import ISSUER, SECRET, token
 from tests.rigs.doubles import Bench, RecordingPeer
 from tests.web.asgi import Answer, ask
@@ -56,11 +56,7 @@ NAMES = ("orders", "messages", "ns/messages", "versions")
 
 def stopped(route: Route) -> None:
     """Let the route answer 299 instead of doing its work: then the doorman alone decides what comes back."""
-
-    async def passed(request: object) -> Response:
-        return PlainTextResponse("passed", status_code=299)
-
-    route.app = Route(route.path, passed, route.access).app
+    route.app = PlainTextResponse("passed", status_code=299)
 
 
 @pytest.fixture(scope="module")
@@ -191,24 +187,40 @@ def test_a_name_at_the_end_of_an_address_opens_nothing(app: Starlette, broker: B
 # ---- declarations ----------------------------------------------------------------------------------------------------
 
 
-async def _handler(request: object) -> Response:
+async def _handler(request: Request) -> Response:
     raise AssertionError("never asked")
 
 
 def test_a_route_without_a_permission_cannot_be_declared() -> None:
-    handler: Handler = _handler
     with pytest.raises(TypeError, match="PUT /api/new has no access"):
-        Route("/api/new", handler, {"GET": LOOKUP, "PUT": None})  # type: ignore[dict-item]
-    with pytest.raises(TypeError, match="/api/new has no method"):
-        Route("/api/new", handler, {})
-    with pytest.raises(TypeError):
-        Route("/api/new", handler)  # type: ignore[call-arg]
+        put("/api/new", None)(_handler)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'access'"):
+        get("/api/new")(_handler)  # type: ignore[call-arg]
     with pytest.raises(TypeError, match="/api/new has no access"):
-        checked([PlainRoute("/api/new", handler)])
+        checked([PlainRoute("/api/new", _handler)])
 
 
-def test_an_application_with_such_a_route_is_not_built(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raceway.web.app.peer_routes", lambda broker: [PlainRoute("/api/new", _handler)])
+def test_a_handler_takes_only_what_its_route_has() -> None:
+    async def handler(name: str, place: str) -> Response:
+        raise AssertionError("never asked")
+
+    with pytest.raises(TypeError, match=r"GET /api/new/\{name} takes place, which is not in the path"):
+        get("/api/new/{name}", LOOKUP)(handler)
+
+
+def test_a_method_of_a_path_is_declared_once() -> None:
+    class Twice(Routes):
+        one = get("/api/new", LOOKUP)(_handler)
+        two = get("/api/new", LOOKUP)(_handler)
+
+    with pytest.raises(TypeError, match="a method of /api/new is declared twice"):
+        routes_of([Twice()])
+
+
+def test_an_application_with_a_route_of_another_kind_is_not_built(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("raceway.web.app.routes_of", lambda groups: [PlainRoute("/api/new", _handler)])
     with pytest.raises(TypeError, match="/api/new"):
         build_app(broker, ())
 

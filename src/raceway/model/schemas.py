@@ -9,7 +9,7 @@ import msgspec
 SchemaType = Literal["bytes", "string", "number", "avro", "json_schema", "protobuf"]
 # Transitive modes compare with every version, the others with the latest.
 Mode = Literal["none", "backward", "forward", "full", "backward_transitive", "forward_transitive", "full_transitive"]
-Access = Literal["READWRITE", "READONLY"]
+SubjectAccess = Literal["READWRITE", "READONLY"]
 Policy = Literal["none", "warn", "enforce"]
 
 

@@ -1,1 +1,16 @@
-"""The console port: health, metrics, and what scripts may ask over HTTP."""
+"""The console port: the console, its API, messages over HTTP, and the schema registry.
+
+Read in this order:
+  routing        how a route is declared, once, on its handler; access, OpenAPI and the manual derive from it
+  inputs, answers                query strings and bodies into records; errors into responses
+  app            the application: all groups of routes, joined
+  connection, guard, doorman     limits of a connection, cross-site requests, permissions
+  asking         queries that take a while, run outside the event loop
+  publishing, bodies             messages over HTTP: publish, request
+  reading, event_streams, topic_rows   messages of a topic by offset, or live
+  topics, messages, rejected, subscriptions, policies, queues, seneca, schemas, live, graph, pipeline, health, session
+                 the API of the console, of `raceway` commands and of scripts
+  registry, registry_form        the schema registry in Confluent's form
+  openapi, asyncapi, metrics     documents about the port and the topics; Prometheus
+  console, static/               the console's files
+"""

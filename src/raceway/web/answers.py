@@ -1,56 +1,23 @@
-"""Shared parts of the console port's handlers: principal, request body, error responses."""
+"""Shared parts of the console port's handlers: principal, error responses, waiting for commits."""
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from raceway import errors
 from raceway.broker.broker import Broker
-from raceway.errors import (
-    ForbiddenError,
-    InUseError,
-    LimitError,
-    MalformedError,
-    MismatchError,
-    NameTakenError,
-    NoRouteError,
-    PeerError,
-    PinTakenError,
-    QueueKindError,
-    RacewayError,
-    RemoteError,
-    RequestTimeoutError,
-    SchemaDeletionError,
-    SchemaIncompatibleError,
-    SchemaInUseError,
-    SchemaInvalidError,
-    SchemaReadOnlyError,
-    SchemaReferenceError,
-    SchemaRefusedError,
-    TooLargeError,
-    TooManyFailuresError,
-    TopicKindError,
-    TrimmedError,
-    UnauthenticatedError,
-    UnknownError,
-    UnknownMessageError,
-    UnknownNamespaceError,
-    UnknownQueueError,
-    UnknownSchemaError,
-    UnknownTableError,
-    UnknownTopicError,
-)
+from raceway.errors import PeerError, RacewayError, SchemaRefusedError
 from raceway.journal.contract import Done
 from raceway.model.envelope import HTTP
 from raceway.model.schemas import SchemaReference
 from raceway.model.security import ANONYMOUS, Principal
-from raceway.schema.json_text import decode_json
 
 T = TypeVar("T")
 
@@ -74,38 +41,37 @@ class MediaTypeError(PeerError):
     code = "media_type"
 
 
-# HTTP statuses of the bus's errors. Others are 404 if something is unknown, 400 if the peer is at fault, otherwise 503.
-STATUSES = {
-    NoRouteError.code: 404,
-    RequestTimeoutError.code: 504,
-    SchemaRefusedError.code: 422,
-    RemoteError.code: 502,
-    LimitError.code: 503,
-    UnauthenticatedError.code: 401,
-    TooManyFailuresError.code: 429,
-    NameTakenError.code: 409,
-    TrimmedError.code: 410,
-    TooSlowError.code: 408,
-    MediaTypeError.code: 415,
-    UnknownQueueError.code: 404,
-    UnknownSchemaError.code: 404,
-    UnknownTopicError.code: 404,
-    UnknownNamespaceError.code: 404,
-    UnknownMessageError.code: 404,
-    UnknownTableError.code: 404,
-    ForbiddenError.code: 403,
-    QueueKindError.code: 409,
-    TopicKindError.code: 409,
-    MismatchError.code: 409,
-    InUseError.code: 409,
-    PinTakenError.code: 409,
-    SchemaIncompatibleError.code: 409,
-    SchemaReferenceError.code: 409,
-    SchemaInUseError.code: 409,
-    SchemaDeletionError.code: 409,
-    SchemaReadOnlyError.code: 409,
-    TooLargeError.code: 413,
-    SchemaInvalidError.code: 422,
+# HTTP statuses of errors; a class without one has that of its base.
+STATUSES: dict[type[RacewayError], int] = {
+    RacewayError: 503,
+    PeerError: 400,
+    errors.LimitError: 503,
+    errors.UnauthenticatedError: 401,
+    errors.ForbiddenError: 403,
+    errors.UnknownError: 404,
+    errors.UnknownQueueError: 404,
+    errors.UnknownSchemaError: 404,
+    errors.NoRouteError: 404,
+    TooSlowError: 408,
+    errors.NameTakenError: 409,
+    errors.QueueKindError: 409,
+    errors.TopicKindError: 409,
+    errors.MismatchError: 409,
+    errors.InUseError: 409,
+    errors.PinTakenError: 409,
+    errors.SchemaIncompatibleError: 409,
+    errors.SchemaReferenceError: 409,
+    errors.SchemaInUseError: 409,
+    errors.SchemaDeletionError: 409,
+    errors.SchemaReadOnlyError: 409,
+    errors.TrimmedError: 410,
+    errors.TooLargeError: 413,
+    MediaTypeError: 415,
+    errors.SchemaInvalidError: 422,
+    SchemaRefusedError: 422,
+    errors.TooManyFailuresError: 429,
+    errors.RemoteError: 502,
+    errors.RequestTimeoutError: 504,
 }
 
 
@@ -124,29 +90,13 @@ class Refusal(msgspec.Struct, frozen=True):
     error: Fault
 
 
-Handler = Callable[[Request], Awaitable[Response]]
-
-
 def refusal(status: int, code: str, message: str, details: dict[str, Any] | None = None) -> Response:
     fault = {"code": code, "message": message} | ({} if details is None else {"details": details})
     return JSONResponse({"error": fault}, status_code=status)
 
 
-def refusing(handle: Handler) -> Handler:
-    """Wrap a handler: RacewayErrors become error responses."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            return await handle(request)
-        except RacewayError as error:
-            return refusal_of(error)
-
-    return answer
-
-
 def status_of(error: RacewayError) -> int:
-    usual = 404 if isinstance(error, UnknownError) else 400 if isinstance(error, PeerError) else 503
-    return STATUSES.get(error.code, usual)
+    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
 
 
 def refusal_of(error: RacewayError) -> Response:
@@ -176,29 +126,6 @@ def token_of(request: Request) -> str:
 def address_of(request: Request) -> str:
     """Return the host that the request comes from."""
     return request.client.host if request.client is not None else ""
-
-
-async def read_json(request: Request, limit: int) -> dict[str, Any]:
-    """Read a JSON object from the body. Raises TooLargeError, MalformedError."""
-    body = bytearray()
-    async for chunk in request.stream():
-        body += chunk
-        if len(body) > limit:
-            raise TooLargeError("a body", len(body), limit)
-    try:
-        found = decode_json(bytes(body))
-    except ValueError as error:
-        raise MalformedError(f"the body is not JSON: {error}") from error
-    if not isinstance(found, dict):
-        raise MalformedError("the body is not a JSON object")
-    return found
-
-
-def number_of(name: str, text: str) -> int:
-    """Parse a number of the query. Raises MalformedError."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise MalformedError(f"{name} must be a whole number")
-    return int(text)
 
 
 async def definition_read(

@@ -9,41 +9,36 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from raceway import __version__, config
+from raceway import config
 from raceway.broker.broker import Broker
 from raceway.web.answers import refusal
 from raceway.web.asking import Desk
-from raceway.web.asyncapi import AsyncApi
-from raceway.web.console import Caution, console_routes
+from raceway.web.asyncapi import AsyncApiRoutes
+from raceway.web.console import Caution, ConsoleRoutes
 from raceway.web.doorman import Doorman
 from raceway.web.event_streams import EventStreams
-from raceway.web.graph import graph_routes
+from raceway.web.graph import GraphRoutes
 from raceway.web.guard import Guard
-from raceway.web.health import health_routes
-from raceway.web.live import Live, live_routes
-from raceway.web.messages import message_routes
-from raceway.web.metrics import exposition
-from raceway.web.openapi import document_route
-from raceway.web.peers import peer_routes
-from raceway.web.pipeline import pipeline_routes
-from raceway.web.policies import policy_routes
-from raceway.web.publishing import HttpDoor
-from raceway.web.queues import queue_routes
-from raceway.web.reading import TopicReading
-from raceway.web.registry import registry_routes
+from raceway.web.health import HealthRoutes
+from raceway.web.live import Live, LiveRoutes
+from raceway.web.messages import MessageRoutes
+from raceway.web.openapi import DocumentRoutes
+from raceway.web.pipeline import PipelineRoutes
+from raceway.web.policies import PolicyRoutes
+from raceway.web.publishing import PublishRoutes
+from raceway.web.queues import QueueRoutes
+from raceway.web.reading import TopicReadRoutes
+from raceway.web.registry import RegistryRoutes
 from raceway.web.registry_form import RegistryForm, is_address, refused_elsewhere
-from raceway.web.rejected import RejectedMessages
-from raceway.web.replay import replay_routes
-from raceway.web.routing import OPEN, Route, checked
-from raceway.web.schemas import schema_routes
-from raceway.web.seneca import ServiceTable, seneca_routes
-from raceway.web.session import session_routes
-from raceway.web.subscription_policies import subscription_policy_routes
-from raceway.web.subscriptions import subscription_routes
-from raceway.web.topics import topic_routes
-from raceway.web.traces import Traces
+from raceway.web.rejected import RejectedRoutes
+from raceway.web.routing import Route, checked, routes_of
+from raceway.web.schemas import SchemaRoutes
+from raceway.web.seneca import SenecaRoutes, ServiceTable
+from raceway.web.session import SessionRoutes
+from raceway.web.subscriptions import SubscriptionRoutes
+from raceway.web.topics import TopicRoutes
 
 USUAL = config.Listen()
 WORDS = {
@@ -73,50 +68,19 @@ def build_app(
     streams = streams or EventStreams(broker, listen.http)
     live, desk = Live(broker), Desk(broker.journal, data)
 
-    async def healthz(request: Request) -> Response:
-        """Report that the process and its event loop are alive."""
-        return JSONResponse({"status": "ok", "version": __version__})
-
-    async def readyz(request: Request) -> Response:
-        """Report whether traffic may be sent here: not while the journal refuses writes or the bus is stopping.
-        Warnings (lost rows, a disk that is nearly full) do not change the status."""
-        health = broker.journal.health()
-        status = "draining" if broker.draining else health.status
-        body = {"status": status, "reason": health.reason, "warnings": health.warnings}
-        return JSONResponse(body, status_code=200 if status == "ok" else 503)
-
-    async def metrics(request: Request) -> Response:
-        return Response(exposition(broker, services), media_type="text/plain; version=0.0.4; charset=utf-8")
-
     doorman = Doorman(broker.security, admin_token)
-    routes = [
-        Route("/healthz", healthz, OPEN),
-        Route("/readyz", readyz, OPEN),
-        Route("/metrics", metrics, OPEN),
-        *console_routes(desk.warm),
-        *session_routes(broker, admin_token),
-        *live_routes(live, broker.security),
-        *message_routes(broker, desk, doorman),  # before topics, whose names may contain slashes
-        *topic_routes(broker, live),
-        *peer_routes(broker),
-        *graph_routes(broker, data, desk),
-        *pipeline_routes(data, broker.journal, desk),
-        *health_routes(broker, data, desk),
-        *subscription_routes(broker),
-        *subscription_policy_routes(broker),
-        *replay_routes(broker, doorman),
-        *policy_routes(broker),
-        *queue_routes(broker, doorman),
-        *(seneca_routes(services) if services is not None else ()),
-        *schema_routes(broker),
-        *registry_routes(broker),
-        *TopicReading(broker, listen.http, streams).routes(),
-        *HttpDoor(broker, listen).routes(),
-        *Traces(broker, listen.http, desk).routes(),
-        *RejectedMessages(broker).routes(),
-        *AsyncApi(broker, doors or {}).routes(),
-    ]
-    routes.append(document_route(routes))
+    routes: list[Route] = []
+    # Messages come before topics, whose names may contain slashes.
+    groups = [
+        HealthRoutes(broker, services, data, desk), ConsoleRoutes(desk.warm), SessionRoutes(broker, admin_token),
+        LiveRoutes(live, broker.security), MessageRoutes(broker, desk, doorman, listen.http),
+        TopicRoutes(broker, live), GraphRoutes(broker, data, desk), PipelineRoutes(data, broker.journal, desk),
+        SubscriptionRoutes(broker, doorman), PolicyRoutes(broker), QueueRoutes(broker, doorman),
+        *([SenecaRoutes(services)] if services is not None else ()), SchemaRoutes(broker), RegistryRoutes(broker),
+        TopicReadRoutes(broker, listen.http, streams), PublishRoutes(broker, listen), RejectedRoutes(broker),
+        AsyncApiRoutes(broker, doors or {}), DocumentRoutes(routes),
+    ]  # fmt: skip
+    routes += routes_of(groups)
     middleware = [Middleware(Caution), Middleware(RegistryForm), Middleware(Guard, hosts=hosts)]
     app = Starlette(routes=checked(routes), middleware=middleware)
     app.router.default = doorman.not_found

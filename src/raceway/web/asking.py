@@ -1,6 +1,4 @@
-"""Queries over HTTP that take a while: parsed from the query string and run outside the event loop.
-
-A query is a record; its limits are checked here and documented in the OpenAPI document.
+"""Queries over HTTP that take a while: run outside the event loop.
 
 Searching the journal is done by another process: a thread would compete with the loop for the GIL at every step. The
 process is started with the first such query, reads the files as they are, and has a low priority. A journal in memory
@@ -22,36 +20,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-import msgspec
 import pyarrow as pa
-from starlette.requests import Request
-from starlette.responses import Response
 
-from raceway.errors import BusyError, MalformedError
+from raceway.errors import BusyError
 from raceway.journal.contract import TOPIC_BYTES, TOPIC_ROWS, Journal
 from raceway.journal.query.search import Rows
 from raceway.journal.read.reader import Reader
-from raceway.model.envelope import encode_json
 
-Q = TypeVar("Q", bound=msgspec.Struct)
 T = TypeVar("T")
 P = ParamSpec("P")
 THREADS, MAX_WAITING = 2, 16
 NICENESS = 10
 # prctl(2): send this process a signal when its parent exits.
 PR_SET_PDEATHSIG = 1
-
-
-def read_query(request: Request, kind: type[Q]) -> Q:
-    """Parse the query string. Raises MalformedError."""
-    try:
-        return msgspec.convert(dict(request.query_params), kind, strict=False)
-    except msgspec.ValidationError as error:
-        raise MalformedError(str(error)) from error
-
-
-def answered(found: Any) -> Response:
-    return Response(encode_json(found), media_type="application/json")
 
 
 class Desk:

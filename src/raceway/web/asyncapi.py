@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from heapq import nsmallest
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
-from starlette.responses import Response
 
 from raceway import __version__
 from raceway.broker.broker import Broker
@@ -22,8 +22,8 @@ from raceway.broker.topics import Topic
 from raceway.model.addresses import host_port
 from raceway.model.schemas import SchemaVersion
 from raceway.model.topics import is_mb_topic, is_reserved
-from raceway.web.answers import number_of, refusing
-from raceway.web.routing import LOOKUP, Route
+from raceway.web.inputs import CLAMPED
+from raceway.web.routing import LOOKUP, Routes, get
 
 VERSION = "3.1.0"
 TOPICS = 1000
@@ -58,26 +58,27 @@ class _Schemas(dict[str, Any]):
         self.room -= len(version.definition)
 
 
-class AsyncApi:
+class AsyncQuery(msgspec.Struct, frozen=True, kw_only=True):
+    after: Annotated[str, Meta(description="Only topics after this one.")] = ""
+    limit: Annotated[int, Meta(description="Maximum number of topics.", ge=1, extra=CLAMPED)] = TOPICS
+
+
+class AsyncApiRoutes(Routes):
     """Handler of the document. `doors`: port numbers by name."""
 
     def __init__(self, broker: Broker, doors: Mapping[str, int]) -> None:
         self._broker = broker
         self._doors = {door: port for door, port in doors.items() if door in PROTOCOLS}
 
-    def routes(self) -> list[Route]:
-        return [Route("/asyncapi.json", refusing(self.describe), LOOKUP)]
-
-    async def describe(self, request: Request) -> Response:
-        query = request.query_params
-        limit = max(min(number_of("limit", query.get("limit", str(TOPICS))), TOPICS), 1)
-        after = query.get("after", "")
-        names = nsmallest(limit, (topic.name for topic in self._broker.topics if topic.name > after))
-        host = request.url.hostname or "127.0.0.1"
-        document = self._document(host, names)
+    @get("/asyncapi.json", LOOKUP, "door")
+    async def document(self, request: Request, query: AsyncQuery) -> dict[str, Any]:
+        """Topics and their schemas, as AsyncAPI."""
+        limit = min(query.limit, TOPICS)
+        names = nsmallest(limit, (topic.name for topic in self._broker.topics if topic.name > query.after))
+        document = self._document(request.url.hostname or "127.0.0.1", names)
         if len(names) == limit:
             document[MORE] = names[-1]
-        return Response(msgspec.json.encode(document), media_type="application/json")
+        return document
 
     def _document(self, host: str, names: list[str]) -> dict[str, Any]:
         channels: dict[str, Any] = {}

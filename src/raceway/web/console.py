@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raceway.web.answers import refusal
-from raceway.web.routing import OPEN, Route
+from raceway.web.routing import OPEN, Routes, get
 
 FOLDER = Path(__file__).parent / "static"
 PREFIX = "/console/"
@@ -72,20 +72,21 @@ def files() -> dict[str, File]:
     return found
 
 
-def console_routes(opened: Callable[[], None]) -> list[Route]:
-    """Return the routes of the console. `opened` is called when a browser loads the page."""
+class ConsoleRoutes(Routes):
+    """The console's files. `opened` is called when a browser loads the page."""
 
-    async def page(request: Request) -> Response:
-        opened()
+    def __init__(self, opened: Callable[[], None]) -> None:
+        self._opened = opened
+
+    @get("/", OPEN)
+    async def page(self, request: Request) -> Response:
+        self._opened()
         return _answer(request, files()["index.html"])
 
-    async def file(request: Request) -> Response:
-        found = files().get(request.path_params["name"])
-        if found is None:
-            return refusal(404, "not_found", "not found")
-        return _answer(request, found)
-
-    return [Route("/", page, OPEN), Route(PREFIX + "{name:path}", file, OPEN)]
+    @get(PREFIX + "{name:path}", OPEN)
+    async def file(self, request: Request, name: str) -> Response:
+        found = files().get(name)
+        return refusal(404, "not_found", "not found") if found is None else _answer(request, found)
 
 
 def _answer(request: Request, file: File) -> Response:

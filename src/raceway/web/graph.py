@@ -9,16 +9,13 @@ from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
 from raceway.broker.broker import Broker
 from raceway.errors import UnknownTableError
 from raceway.journal.query.flows import Flows, recent_flows
-from raceway.web.answers import refusing
-from raceway.web.asking import Desk, answered, read_query
+from raceway.web.asking import Desk
 from raceway.web.graph_table import TABLE, flows_of_table, maybe_folder
-from raceway.web.routing import LOOKUP, Route
+from raceway.web.routing import LOOKUP, Routes, get
 
 
 class GraphQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,18 +43,20 @@ class Graph(msgspec.Struct, frozen=True):
     has_table: bool
 
 
-def graph_routes(broker: Broker, data: Path | None, desk: Desk) -> list[Route]:
-    async def graph(request: Request) -> Response:
-        asked = read_query(request, GraphQuery)
-        folder = await desk.run(partial(maybe_folder, data))
-        if asked.source == "journal":
-            flows = await desk.look(recent_flows, asked.rows, asked.limit)
-            return answered(Graph(flows, _listeners(broker, flows, asked.limit), folder is not None))
+class GraphRoutes(Routes):
+    def __init__(self, broker: Broker, data: Path | None, desk: Desk) -> None:
+        self._broker, self._data, self._desk = broker, data, desk
+
+    @get("/api/graph", LOOKUP, "bus")
+    async def graph(self, query: GraphQuery) -> Graph:
+        """The service graph, from the newest rows or the pipeline's table."""
+        folder = await self._desk.run(partial(maybe_folder, self._data))
+        if query.source == "journal":
+            flows = await self._desk.look(recent_flows, query.rows, query.limit)
+            return Graph(flows, _listeners(self._broker, flows, query.limit), folder is not None)
         if folder is None:
             raise UnknownTableError(TABLE)
-        return answered(Graph(await desk.run(partial(flows_of_table, folder, asked.limit)), [], True))
-
-    return [Route("/api/graph", refusing(graph), LOOKUP)]
+        return Graph(await self._desk.run(partial(flows_of_table, folder, query.limit)), [], True)
 
 
 def _listeners(broker: Broker, flows: Flows, limit: int) -> list[Listener]:

@@ -1,23 +1,37 @@
-"""Health of the journal over the console port: status, segments, damage found so far."""
+"""Health of the bus over the console port: liveness, readiness, metrics, and the journal's files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import msgspec
-from starlette.requests import Request
 from starlette.responses import Response
 
+from raceway import __version__
 from raceway.broker.broker import Broker
 from raceway.errors import JournalError
 from raceway.journal.contract import Health
 from raceway.journal.query.inspect import SegmentFacts, survey
-from raceway.web.answers import refusing
-from raceway.web.asking import Desk, answered
-from raceway.web.routing import LOOKUP, Route
+from raceway.web.asking import Desk
+from raceway.web.metrics import exposition
+from raceway.web.routing import LOOKUP, OPEN, TEXT, Answered, Routes, get
+from raceway.web.seneca import ServiceTable
 
 # Number of newest segments shown.
 SEGMENTS = 200
+
+
+class Alive(msgspec.Struct):
+    status: str
+    version: str
+
+
+class Ready(msgspec.Struct):
+    """Readiness. `warnings`, such as lost rows or a disk that is nearly full, do not affect it."""
+
+    status: str
+    reason: str
+    warnings: tuple[str, ...]
 
 
 class JournalHealth(msgspec.Struct, frozen=True):
@@ -28,18 +42,39 @@ class JournalHealth(msgspec.Struct, frozen=True):
     segments: list[SegmentFacts]
 
 
-def health_routes(broker: Broker, data: Path | None, desk: Desk) -> list[Route]:
-    def look() -> JournalHealth:
-        health = broker.journal.health()
-        if data is None or health.durability == "memory":
+class HealthRoutes(Routes):
+    def __init__(self, broker: Broker, services: ServiceTable | None, data: Path | None, desk: Desk) -> None:
+        self._broker, self._services, self._data, self._desk = broker, services, data, desk
+
+    @get("/healthz", OPEN, "bus")
+    async def alive(self) -> Alive:
+        """Check that the process is alive."""
+        return Alive("ok", __version__)
+
+    @get("/readyz", OPEN, "bus", statuses=(200, 503))
+    async def ready(self) -> Answered[Ready]:
+        """Check whether traffic may be sent here."""
+        health = self._broker.journal.health()
+        status = "draining" if self._broker.draining else health.status
+        return Answered(Ready(status, health.reason, health.warnings), 200 if status == "ok" else 503)
+
+    @get("/metrics", OPEN, "bus", media_type=TEXT)
+    async def metrics(self) -> Response:
+        """Metrics for Prometheus."""
+        content = exposition(self._broker, self._services)
+        return Response(content, media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @get("/api/journal", LOOKUP, "bus")
+    async def journal(self) -> JournalHealth:
+        """Health of the journal."""
+        return await self._desk.run(self._look)
+
+    def _look(self) -> JournalHealth:
+        health = self._broker.journal.health()
+        if self._data is None or health.durability == "memory":
             return JournalHealth(health, "", [])
         try:
-            segments = survey(data, 0).segments[-SEGMENTS:]
+            segments = survey(self._data, 0).segments[-SEGMENTS:]
         except (JournalError, OSError):  # files may change while they are read
             segments = []
-        return JournalHealth(health, str(data), segments[::-1])
-
-    async def journal(request: Request) -> Response:
-        return answered(await desk.run(look))
-
-    return [Route("/api/journal", refusing(journal), LOOKUP)]
+        return JournalHealth(health, str(self._data), segments[::-1])

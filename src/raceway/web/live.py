@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 from starlette.requests import Request
@@ -22,8 +21,8 @@ from raceway.broker.security.security import Security
 from raceway.broker.subscriptions.durable import DurableSubscription
 from raceway.errors import BusyError, ForbiddenError
 from raceway.model.envelope import DANUBE, HTTP, MB, SENECA, ZBUS, encode_json
-from raceway.web.answers import principal_of, refusing
-from raceway.web.routing import LOOKUP, Route
+from raceway.web.answers import principal_of
+from raceway.web.routing import EVENTS, LOOKUP, Routes, get
 
 WIRES = tuple(wire.decode() for wire in (MB, DANUBE, ZBUS, SENECA, HTTP))
 # Five minutes at one a second: the length of the chart.
@@ -44,6 +43,12 @@ class Sample(msgspec.Struct, frozen=True):
     delivered: int
     bytes: int
     errors: int
+
+
+class History(msgspec.Struct, frozen=True):
+    """Samples of the last five minutes, one a second."""
+
+    samples: list[Sample]
 
 
 class Overview(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,28 +172,30 @@ class Live:
         return wires, (meter.counts["bus.delivered"], meter.counts["bus.bytes"], errors)
 
 
-def live_routes(live: Live, security: Security) -> list[Route]:
-    async def overview(request: Request) -> Response:
-        return Response(encode_json(live.overview()), media_type="application/json")
+class LiveRoutes(Routes):
+    def __init__(self, live: Live, security: Security) -> None:
+        self._live, self._security = live, security
 
-    async def history(request: Request) -> Response:
-        rows: list[Mapping[str, Any]] = [msgspec.structs.asdict(sample) for sample in live.samples]
-        return Response(encode_json({"samples": rows}), media_type="application/json")
+    @get("/api/overview", LOOKUP, "bus")
+    async def overview(self) -> Overview:
+        """Current status of the bus."""
+        return self._live.overview()
 
-    async def watch(request: Request) -> Response:
-        if live.watchers >= MAX_WATCHERS:
+    @get("/api/history", LOOKUP, "bus")
+    async def history(self) -> History:
+        """Rates of the last five minutes."""
+        return History(list(self._live.samples))
+
+    @get("/api/live", LOOKUP, "bus", media_type=EVENTS)
+    async def watch(self, request: Request) -> Response:
+        """The overview once a second, as server-sent events called `overview`."""
+        if self._live.watchers >= MAX_WATCHERS:
             raise BusyError(f"the limit of {MAX_WATCHERS} watching consoles is reached")
         principal = principal_of(request)
 
         def may_go_on() -> None:
-            security.check(principal, "Lookup")
+            self._security.check(principal, "Lookup")
 
         # Proxies must not buffer events.
         headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-        return StreamingResponse(live.events(may_go_on), media_type="text/event-stream", headers=headers)
-
-    return [
-        Route("/api/overview", refusing(overview), LOOKUP),
-        Route("/api/history", refusing(history), LOOKUP),
-        Route("/api/live", refusing(watch), LOOKUP),
-    ]
+        return StreamingResponse(self._live.events(may_go_on), media_type=EVENTS, headers=headers)

@@ -1,7 +1,10 @@
-"""Messages over the console port: search, show one, list the latest of a topic.
+"""Messages over the console port: search, show one with its trace, list the latest of a topic.
 
 Messages in a queue are as private as the queue: if the bus has an administrator's token it is required here; otherwise
 messages of queues with a token are left out.
+
+A trace is that of a correlation id, or of any message's id. Only messages of topics from which the caller may consume
+are shown; how much was searched is shown only with permission to consume from all topics.
 """
 
 from __future__ import annotations
@@ -16,13 +19,18 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
+from raceway import config
 from raceway.broker.broker import Broker
-from raceway.errors import MalformedError, TrimmedError, UnknownMessageError, UnknownTopicError
+from raceway.errors import MalformedError, TrimmedError, UnknownError, UnknownMessageError, UnknownTopicError
 from raceway.journal.query.search import LARGEST, Criteria, Rows, search
-from raceway.web.answers import refusing
-from raceway.web.asking import Desk, answered, read_query
+from raceway.journal.query.traces import maybe_trace, search_of
+from raceway.model.security import Principal
+from raceway.model.traces import Trace
+from raceway.web.answers import principal_of
+from raceway.web.asking import Desk
 from raceway.web.doorman import Doorman
-from raceway.web.routing import CONSUME_ALL, Route
+from raceway.web.inputs import CLAMPED
+from raceway.web.routing import BYTES, CONSUME, CONSUME_ALL, Routes, get
 
 # Bytes of a payload in a list, and in a single message; more must be downloaded.
 PREVIEW_BYTES, SHOWN_BYTES = 512, 1024 * 1024
@@ -30,15 +38,14 @@ PREVIEW_BYTES, SHOWN_BYTES = 512, 1024 * 1024
 LONGEST_S = 1.0
 
 
+BEFORE = Meta(description="Continue below this position, from `before` of the previous page.", ge=0, le=LARGEST)
+SINCE = Meta(description="Only messages at or after this time.", ge=0, extra=CLAMPED)
+
+
 class Search(Criteria, frozen=True, kw_only=True):
     """Search criteria and limits."""
 
-    before: (
-        Annotated[
-            int, Meta(description="Continue below this position, from `before` of the previous page.", ge=0, le=LARGEST)
-        ]
-        | None
-    ) = None
+    before: Annotated[int, BEFORE] | None = None
     limit: Annotated[int, Meta(description="Maximum number of messages.", ge=1, le=500)] = 50
     budget: Annotated[int, Meta(description="Maximum number of rows to search.", ge=1, le=1_000_000)] = 200_000
 
@@ -97,46 +104,85 @@ class Latest(msgspec.Struct, frozen=True):
     total: int
 
 
-def message_routes(broker: Broker, desk: Desk, doorman: Doorman) -> list[Route]:
-    def hidden() -> frozenset[str]:
-        if doorman.is_asking:
-            return frozenset()
-        return frozenset(name for name, record, _ in broker.queues if record.token)
+class UnknownTraceError(UnknownError):
+    """No message with this id was found in the rows searched."""
 
-    async def find(request: Request) -> Response:
-        asked = read_query(request, Search)
-        return answered(await desk.look(_page, asked, hidden()))
+    code = "unknown_trace"
+    kind = "message"
 
-    async def latest(request: Request) -> Response:
-        asked = read_query(request, LatestQuery)
-        topic = broker.topics.maybe_get(request.path_params["name"])
+
+class TraceQuery(msgspec.Struct, frozen=True, kw_only=True):
+    topic: Annotated[str, Meta(description="The topic of the message; makes the search much faster.")] | None = None
+    since_us: Annotated[int, SINCE] | None = None
+    until_us: Annotated[int, Meta(description="Only messages before this time.", ge=0, extra=CLAMPED)] | None = None
+    rows: Annotated[int, Meta(description="Maximum number of rows to read.", ge=0, extra=CLAMPED)] | None = None
+
+
+class MessageRoutes(Routes):
+    def __init__(self, broker: Broker, desk: Desk, doorman: Doorman, settings: config.HttpDoor) -> None:
+        self._broker, self._desk, self._doorman, self._settings = broker, desk, doorman, settings
+
+    @get("/api/messages", CONSUME_ALL, "messages")
+    async def messages(self, query: Search) -> Page:
+        """Search messages, newest first, within a limit of rows."""
+        return await self._desk.look(_page, query, self._hidden())
+
+    @get("/api/messages/{position}", CONSUME_ALL, "messages")
+    async def message(self, position: str) -> Message:
+        """A message by its position."""
+        return shown(await self._read(position), SHOWN_BYTES)
+
+    @get("/api/messages/{position}/payload", CONSUME_ALL, "messages", media_type=BYTES)
+    async def payload(self, position: str) -> Response:
+        """The payload of a message, unchanged."""
+        row = await self._read(position)
+        headers = {"content-disposition": f'attachment; filename="message-{row["sequence"]}.bin"'}
+        return Response(row["payload"] or b"", media_type=BYTES, headers=headers)
+
+    @get("/api/topics/{name:path}/messages", CONSUME_ALL, "topics")
+    async def latest(self, name: str, query: LatestQuery) -> Latest:
+        """The latest publishes and requests of a topic."""
+        topic = self._broker.topics.maybe_get(name)
         if topic is None:
-            raise UnknownTopicError(request.path_params["name"])
-        names = [each.name for each in topic.partitions or (topic,) if each.name not in hidden()]
-        kept = {name: broker.journal.offsets(name) for name in names}
-        messages = await desk.look(_latest, kept, asked.limit)
-        return answered(Latest(messages, sum(end - first for first, end in kept.values())))
+            raise UnknownTopicError(name)
+        names = [each.name for each in topic.partitions or (topic,) if each.name not in self._hidden()]
+        kept = {name: self._broker.journal.offsets(name) for name in names}
+        messages = await self._desk.look(_latest, kept, query.limit)
+        return Latest(messages, sum(end - first for first, end in kept.values()))
 
-    async def read(request: Request) -> dict[str, Any]:
-        row = await desk.look(_row, request.path_params["position"])
-        if row["topic"] in hidden():
+    @get("/api/traces/{id:path}", CONSUME, "messages")
+    async def trace(self, request: Request, id: str, query: TraceQuery) -> Trace:
+        """The trace that a message belongs to, as a tree."""
+        topic, limit = query.topic, self._settings.trace_rows
+        trace, searched = await self._desk.look(
+            _search, id, min(query.rows or limit, limit), query.since_us, query.until_us,
+            None if topic is None else (topic, self._broker.journal.offsets(topic)[1]),
+        )  # fmt: skip
+        principal = principal_of(request)
+        if trace is not None:
+            trace = self._allowed(principal, trace)
+        if trace is None:
+            sees_all = not self._broker.security.enabled or self._broker.security.allows(principal, "Consume", None)
+            raise UnknownTraceError(f"{id} ({searched:,} rows searched)" if sees_all else id)
+        return trace
+
+    def _allowed(self, principal: Principal, trace: Trace) -> Trace | None:
+        security = self._broker.security
+        if not security.enabled:
+            return trace
+        spans = [span for span in trace.spans if security.allows(principal, "Consume", span.topic)]
+        return msgspec.structs.replace(trace, spans=spans, messages=len(spans)) if spans else None
+
+    def _hidden(self) -> frozenset[str]:
+        if self._doorman.is_asking:
+            return frozenset()
+        return frozenset(name for name, record, _ in self._broker.queues if record.token)
+
+    async def _read(self, position: str) -> dict[str, Any]:
+        row = await self._desk.look(_row, position)
+        if row["topic"] in self._hidden():
             raise UnknownMessageError(row["sequence"])
         return row
-
-    async def message(request: Request) -> Response:
-        return answered(shown(await read(request), SHOWN_BYTES))
-
-    async def payload(request: Request) -> Response:
-        row = await read(request)
-        headers = {"content-disposition": f'attachment; filename="message-{row["sequence"]}.bin"'}
-        return Response(row["payload"] or b"", media_type="application/octet-stream", headers=headers)
-
-    return [
-        Route("/api/messages", refusing(find), CONSUME_ALL),
-        Route("/api/messages/{position}", refusing(message), CONSUME_ALL),
-        Route("/api/messages/{position}/payload", refusing(payload), CONSUME_ALL),
-        Route("/api/topics/{name:path}/messages", refusing(latest), CONSUME_ALL),
-    ]
 
 
 def shown(row: dict[str, Any], payload_bytes: int) -> Message:
@@ -203,3 +249,11 @@ def _row(journal: Rows, text: str) -> dict[str, Any]:
     except TrimmedError:
         pass
     raise UnknownMessageError(position)
+
+
+def _search(
+    journal: Rows, wanted: str, rows: int, since_us: int | None, until_us: int | None, topic: tuple[str, int] | None
+) -> tuple[Trace | None, int]:
+    """Return the trace, if found, and how many rows were searched."""
+    search = search_of(journal, rows)
+    return maybe_trace(search, wanted, since_us=since_us, until_us=until_us, topic=topic), search.searched

@@ -1,4 +1,4 @@
-"""`/api/openapi.json`: the OpenAPI document of the console port, generated from the routes and `operations`.
+"""`/api/openapi.json`: the OpenAPI document of the console port, generated from its routes.
 
 The schema registry (`/subjects`, …) follows Confluent's API and is documented there.
 """
@@ -6,57 +6,49 @@ The schema registry (`/subjects`, …) follows Confluent's API and is documented
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable
+from functools import cached_property
 from typing import Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
 
 from raceway import __version__
 from raceway.web.answers import Refusal
-from raceway.web.asking import answered
-from raceway.web.operations import OPERATIONS, Operation
-from raceway.web.routing import LOOKUP, Route
+from raceway.web.routing import JSON, LOOKUP, Operation, Route, Routes, get
 
-ADDRESS = "/api/openapi.json"
 REFERENCE = "#/components/schemas/{name}"
-JSON = "application/json"
-OURS = ("/api/", "/topics/", "/requests/", "/asyncapi", "/healthz", "/readyz", "/metrics")
 PARTS = {"position": {"type": "integer", "minimum": 0, "maximum": (1 << 53) - 1}}
-# Methods that `Route` adds by itself.
-UNSAID = {"HEAD"}
 
 
-def document_route(routes: Sequence[Route]) -> Route:
-    documents: list[dict[str, Any]] = []
+class DocumentRoutes(Routes):
+    """The document of `routes`, and of its own."""
 
-    async def document(request: Request) -> Response:
-        if not documents:
-            documents.append(describe([*routes, route]))
-        return answered(documents[0])
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self._routes = routes
 
-    route = Route(ADDRESS, document, LOOKUP)
-    return route
+    @get("/api/openapi.json", LOOKUP, "bus")
+    async def document(self) -> dict[str, Any]:
+        """The OpenAPI document of this port."""
+        return self._document
 
-
-def described(routes: Sequence[Route]) -> list[tuple[str, Route]]:
-    """Return each documented route with each of its methods."""
-    ours = [route for route in routes if route.path.startswith(OURS)]
-    return [(method, route) for route in ours for method in sorted((route.methods or set()) - UNSAID)]
+    @cached_property
+    def _document(self) -> dict[str, Any]:
+        return describe(documented(self._routes))
 
 
-def describe(routes: Sequence[Route]) -> dict[str, Any]:
-    """Return the document. Raises KeyError for a route without a description."""
-    found = [(method, route, OPERATIONS[method, route.path]) for method, route in described(routes)]
-    types = [Refusal, *(kind for _, _, operation in found for kind in (operation.body, operation.answer) if kind)]
+def documented(routes: Iterable[Route]) -> list[Operation]:
+    return [each for route in routes for each in route.operations.values() if each.tag]
+
+
+def describe(operations: list[Operation]) -> dict[str, Any]:
+    """Return the document."""
+    types = [Refusal, *(kind for each in operations for kind in (each.body, each.answer) if kind)]
     schemas, components = msgspec.json.schema_components(types, ref_template=REFERENCE)
     by_type = dict(zip(types, schemas, strict=True))
     paths: dict[str, dict[str, Any]] = {}
-    for method, route, operation in found:
-        path = re.sub(r":\w+}", "}", route.path)
-        access = {"x-permission": str(route.access[method])}
-        paths.setdefault(path, {})[method.lower()] = _operation(method, path, operation, by_type) | access
+    for each in operations:
+        path = shown_path(each.path)
+        paths.setdefault(path, {})[each.method.lower()] = _operation(path, each, by_type)
     return {
         "openapi": "3.1.0",
         "info": {
@@ -74,7 +66,12 @@ def describe(routes: Sequence[Route]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _operation(method: str, path: str, operation: Operation, by_type: dict[Any, Any]) -> dict[str, Any]:
+def shown_path(path: str) -> str:
+    """Return a path as documents show it, without the types of its parts."""
+    return re.sub(r":\w+}", "}", path)
+
+
+def _operation(path: str, operation: Operation, by_type: dict[Any, Any]) -> dict[str, Any]:
     parameters = [
         {"name": name, "in": "path", "required": True, "schema": PARTS.get(name, {"type": "string", "minLength": 1})}
         for name in re.findall(r"{(\w+)}", path)
@@ -90,10 +87,11 @@ def _operation(method: str, path: str, operation: Operation, by_type: dict[Any, 
         responses["503"] = {"description": "Not ready", "content": {JSON: answer}}
     found: dict[str, Any] = {
         "summary": operation.summary,
-        "operationId": f"{method.lower()}{re.sub('[^a-zA-Z]+', '_', path).rstrip('_')}",
+        "operationId": f"{operation.method.lower()}{re.sub('[^a-zA-Z]+', '_', path).rstrip('_')}",
         "tags": [operation.tag],
         "parameters": [*parameters, *query_parameters(operation)],
         "responses": responses,
+        "x-permission": str(operation.access),
     }
     if operation.body is not None:
         found["requestBody"] = {"required": True, "content": {JSON: {"schema": by_type[operation.body]}}}

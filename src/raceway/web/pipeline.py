@@ -15,15 +15,12 @@ from typing import Annotated, Any, Literal
 import msgspec
 import pyarrow.parquet as pq
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
 from raceway.errors import UnknownTableError
 from raceway.journal.contract import Journal
 from raceway.journal.lock import is_alive
-from raceway.web.answers import refusing
-from raceway.web.asking import Desk, answered, read_query
-from raceway.web.routing import CONSUME_ALL, LOOKUP, Route
+from raceway.web.asking import Desk
+from raceway.web.routing import CONSUME_ALL, LOOKUP, Routes, get
 
 # Maximum length of a cell in a preview.
 CELL = 500
@@ -99,18 +96,19 @@ class Preview(msgspec.Struct, frozen=True):
     note: str
 
 
-def pipeline_routes(data: Path | None, journal: Journal, desk: Desk) -> list[Route]:
-    async def progress(request: Request) -> Response:
-        return answered(await desk.run(partial(_pipeline, data, journal.committed + 1)))
+class PipelineRoutes(Routes):
+    def __init__(self, data: Path | None, journal: Journal, desk: Desk) -> None:
+        self._data, self._journal, self._desk = data, journal, desk
 
-    async def preview(request: Request) -> Response:
-        asked = read_query(request, TableQuery)
-        return answered(await desk.run(partial(_preview, data, request.path_params["name"], asked.limit)))
+    @get("/api/pipeline", LOOKUP, "pipeline")
+    async def progress(self) -> Pipeline:
+        """Progress of the pipeline, and its tables."""
+        return await self._desk.run(partial(_pipeline, self._data, self._journal.committed + 1))
 
-    return [
-        Route("/api/pipeline", refusing(progress), LOOKUP),
-        Route("/api/tables/{name}", refusing(preview), CONSUME_ALL),
-    ]
+    @get("/api/tables/{name}", CONSUME_ALL, "pipeline")
+    async def preview(self, name: str, query: TableQuery) -> Preview:
+        """Rows of a table."""
+        return await self._desk.run(partial(_preview, self._data, name, query.limit))
 
 
 def _pipeline(data: Path | None, end: int) -> Pipeline:

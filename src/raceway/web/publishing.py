@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, ClassVar
 
+import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.broker import Broker
@@ -26,9 +28,9 @@ from raceway.model.intents import Outcome, Publish, Taken
 from raceway.model.intents import Request as Ask
 from raceway.net.codec import cloudevents
 from raceway.net.codec.http_message import HttpMessage, read_plain
-from raceway.web.answers import Handler, MediaTypeError, principal_of, refusal, refusing, stored
+from raceway.web.answers import MediaTypeError, principal_of, refusal, refusal_of, stored
 from raceway.web.bodies import Bodies
-from raceway.web.routing import PRODUCE, Route
+from raceway.web.routing import BYTES, PRODUCE, Answered, ResponseForm, Routes, answer, post
 
 # An answer opened in a browser is untrusted: it gets an opaque origin and no scripts.
 STRANGERS = {"x-content-type-options": "nosniff", "content-security-policy": "sandbox"}
@@ -73,48 +75,69 @@ class HttpPeer(Peer):
             self.answered.set_exception(error)
 
 
-class HttpDoor:
+class Stored(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Position of a published message, or of those of a batch. `repeated`: its x-dedup-id is a repeat, and it was not
+    stored again."""
+
+    topic: str | None = None
+    offset: int | UnsetType | None = UNSET
+    message_id: str | None = None
+    correlation_id: str | None = None
+    messages: list[Stored] | None = None
+    routed: bool | None = None
+    repeated: bool | None = None
+
+
+def _refused(error: RacewayError | ClientDisconnect) -> Response:
+    """Build the response to a refused request, and close the connection rather than read the rest of its body."""
+    if isinstance(error, ClientDisconnect):
+        return refusal(400, "malformed", "the body ended early")
+    response = refusal_of(error)
+    if response.status_code in (408, 413, 503):
+        response.headers["connection"] = "close"
+    return response
+
+
+class PublishRoutes(Routes):
+    form: ClassVar[ResponseForm] = ResponseForm(answer, _refused, (RacewayError, ClientDisconnect))
+
     def __init__(self, broker: Broker, listen: config.Listen) -> None:
         self._broker = broker
         self._bodies = Bodies(listen)
 
-    def routes(self) -> list[Route]:
-        return [
-            Route("/topics/{name:path}", _reading(self.publish), {"POST": PRODUCE}),
-            Route("/requests/{name:path}", _reading(self.ask), {"POST": PRODUCE}),
-        ]
-
-    async def publish(self, request: Request) -> Response:
+    @post("/topics/{name:path}", PRODUCE, "door", takes=BYTES, statuses=(200, 201))
+    async def publish(self, request: Request, name: str) -> Answered[Stored]:
+        """Publish a message or a batch of events; answered after the commit."""
         async with self._bodies.read(request) as body:
             if cloudevents.mode_of(request.headers) == "batch":
-                return await self._publish_all(request, cloudevents.read_batch(_headers(request), body))
+                return await self._publish_all(request, name, cloudevents.read_batch(_headers(request), body))
             message = _message(request, body)
-            batch = message.batch(request.path_params["name"], PUBLISH)
+            batch = message.batch(name, PUBLISH)
             routed = await publish(self._broker, HttpPeer(self._broker, request, message.producer), Publish(batch))
         if batch.offset is None:
-            return JSONResponse({"topic": batch.item("topic", 0).decode(), "repeated": True})
-        return JSONResponse(_stored(batch, 0) | {"routed": routed}, status_code=201)
+            return Answered(Stored(topic=batch.item("topic", 0).decode(), repeated=True))
+        return Answered(_stored(batch, 0, routed), 201)
 
-    async def _publish_all(self, request: Request, messages: list[HttpMessage]) -> Response:
+    async def _publish_all(self, request: Request, name: str, messages: list[HttpMessage]) -> Answered[Stored]:
         """Publish a batch completely or not at all."""
-        name = request.path_params["name"]
         if not messages:
-            return JSONResponse({"messages": []})
+            return Answered(Stored(messages=[]))
         batch = Batch.joined([message.batch(name, PUBLISH) for message in messages])
         batch.producer = [(message.producer or "").encode("utf-8", "replace") for message in messages]
         peer = HttpPeer(self._broker, request, messages[0].producer)
         routed = await publish(self._broker, peer, Publish(batch, whole=True))
-        facts = {"messages": [_stored(batch, row) for row in range(batch.count)], "routed": routed}
-        return JSONResponse(facts, status_code=201)
+        return Answered(Stored(messages=[_stored(batch, row) for row in range(batch.count)], routed=routed), 201)
 
-    async def ask(self, request: Request) -> Response:
+    @post("/requests/{name:path}", PRODUCE, "door", takes=BYTES, media_type="*/*")
+    async def ask(self, request: Request, name: str) -> Response:
+        """Send a request and get the service's answer."""
         async with self._bodies.read(request) as body:
             message = _message(request, body)
             if message.message_id is None:
                 message.message_id = random_id().decode()
             if message.timeout_ms is not None:
                 message.timeout_ms = min(message.timeout_ms, self._broker.settings.request_timeout_max_ms)
-            batch = message.batch(request.path_params["name"], REQUEST)
+            batch = message.batch(name, REQUEST)
             peer = HttpPeer(self._broker, request, message.producer)
             taken = self._broker.perform(peer, Ask(batch))
             if isinstance(taken, Taken) and taken.refused:
@@ -144,21 +167,6 @@ def _feed(broker: Broker, peer: HttpPeer, intent: Publish, done: Done) -> Outcom
     outcome = broker.perform(peer, intent, done)
     broker.credits.settle(peer)
     return outcome
-
-
-def _reading(handle: Handler) -> Handler:
-    """Wrap a handler that reads a body: handle a client that disconnects, close after refused bodies."""
-
-    async def answer(request: Request) -> Response:
-        try:
-            response = await refusing(handle)(request)
-        except ClientDisconnect:
-            return refusal(400, "malformed", "the body ended early")
-        if response.status_code in (408, 413, 503):  # do not read the rest of the body
-            response.headers["connection"] = "close"
-        return response
-
-    return answer
 
 
 def _message(request: Request, body: bytes) -> HttpMessage:
@@ -200,15 +208,13 @@ def _is_routed(outcome: Outcome) -> bool:
     return not errors
 
 
-def _stored(batch: Batch, row: int) -> dict[str, Any]:
+def _stored(batch: Batch, row: int, routed: bool | None = None) -> Stored:
     message_id = batch.item("message_id", row)
     root = batch.item("correlation_id", row) or message_id
-    return {
-        "topic": batch.item("topic", row).decode(),
-        "offset": batch.item("offset", row),
-        "message_id": message_id.decode("utf-8", "replace"),
-        "correlation_id": root.decode("utf-8", "replace"),
-    }
+    return Stored(
+        topic=batch.item("topic", row).decode(), offset=batch.item("offset", row), routed=routed,
+        message_id=message_id.decode("utf-8", "replace"), correlation_id=root.decode("utf-8", "replace"),
+    )  # fmt: skip
 
 
 def _answer(found: dict[str, Any], message: HttpMessage) -> Response:

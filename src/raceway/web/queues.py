@@ -8,28 +8,33 @@ checked the principal, and no queue's token is needed.
 from __future__ import annotations
 
 from base64 import b64encode
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
 from raceway.broker.queues.pubsub import PubSubQueue
 from raceway.broker.queues.queue import Queue
-from raceway.errors import MalformedError, QueueKindError
+from raceway.errors import QueueKindError
 from raceway.model.subscriptions import parse_start
-from raceway.web.answers import committed, number_of, principal_of, read_json, refusing, token_of
+from raceway.web.answers import committed, principal_of, token_of
 from raceway.web.doorman import Doorman
-from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, MANAGE_TOPIC, Route
+from raceway.web.inputs import CLAMPED, read_body
+from raceway.web.routing import CONSUME_ALL, LOOKUP_PRIVATE, MANAGE_TOPIC, Answered, Routes, delete, get, post
 
-BODY_LIMIT = 64 * 1024
 # The mode of an ordinary queue on zbus.
 ORDINARY = 1
 
 # Limits of messages shown: they are read in the event loop.
 PEEK_ROWS, PEEK_BYTES = 100, 1024 * 1024
 COLUMNS = ("offset", "time_us", "wire", "kind", "message_id", "producer", "payload")
+MESSAGES = "/api/queues/{name:path}/messages"
+
+
+class QueuePage(msgspec.Struct, frozen=True):
+    queues: list[dict[str, Any]]
 
 
 class NewQueue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,53 +52,65 @@ class MadeQueue(msgspec.Struct, frozen=True):
     made: bool
 
 
-def queue_routes(broker: Broker, doorman: Doorman) -> list[Route]:
-    def find(request: Request) -> Queue:
-        """Return the queue of the path, if the caller may see its messages."""
-        name = request.path_params["name"]
-        broker.queues.find(name, None if doorman.is_asking else token_of(request))
-        queue = next(queue for known, _, queue in broker.queues if known == name)
-        if isinstance(queue, PubSubQueue):
-            raise QueueKindError(name)
-        return queue
+class PeekQuery(msgspec.Struct, frozen=True, kw_only=True):
+    limit: Annotated[int, Meta(description="Maximum number of messages.", ge=0, le=PEEK_ROWS, extra=CLAMPED)] = 10
 
-    async def list_queues(request: Request) -> Response:
+
+class QueueMessages(msgspec.Struct, frozen=True):
+    """Waiting messages, oldest first."""
+
+    waiting: int
+    messages: list[dict[str, Any]]
+
+
+class PurgedQueue(msgspec.Struct, frozen=True):
+    purged: int
+
+
+class QueueRoutes(Routes):
+    def __init__(self, broker: Broker, doorman: Doorman) -> None:
+        self._broker, self._doorman = broker, doorman
+
+    @get("/api/queues", LOOKUP_PRIVATE, "queues")
+    async def queues(self) -> QueuePage:
+        """Queues."""
         rows = [
             {"name": name, "mode": record.mode, "guarded": bool(record.token), "creator": record.maker,
              "created_ms": record.made_ms, "waiting": queue.backlog if isinstance(queue, Queue) else 0,
              "consumers": len(queue.consumers)}
-            for name, record, queue in broker.queues
+            for name, record, queue in self._broker.queues
         ]  # fmt: skip
-        return JSONResponse({"queues": sorted(rows, key=lambda row: str(row["name"]))})
+        return QueuePage(sorted(rows, key=lambda row: str(row["name"])))
 
-    async def messages(request: Request) -> Response:
-        queue = find(request)
-        if request.method == "DELETE":
-            return JSONResponse({"purged": queue.purge()})
-        limit = min(number_of("limit", request.query_params.get("limit", "10")), PEEK_ROWS)
-        return JSONResponse({"waiting": queue.backlog, "messages": _peek(broker, queue, limit)})
+    @post("/api/queues", MANAGE_TOPIC, "topics", body=NewQueue, statuses=(200, 201))
+    async def create(self, request: Request) -> Answered[MadeQueue]:
+        """Create a queue that starts at a position."""
+        sent = await read_body(request, NewQueue)
+        self._broker.security.check(principal_of(request), "ManageTopic", sent.name)
+        made, start = not self._broker.queues.exists(sent.name), parse_start(str(sent.start))
+        # Publish/subscribe queues have no start.
+        self._broker.queues.create(None, str(principal_of(request)), sent.name, ORDINARY, sent.token, start)
+        await committed(self._broker)
+        return Answered(MadeQueue(sent.name, made), 201 if made else 200)
 
-    async def make(request: Request) -> Response:
-        """Create an ordinary queue at a start position; publish/subscribe queues have none."""
-        sent = _read(await read_json(request, BODY_LIMIT))
-        broker.security.check(principal_of(request), "ManageTopic", sent.name)
-        made, start = not broker.queues.exists(sent.name), parse_start(str(sent.start))
-        broker.queues.create(None, str(principal_of(request)), sent.name, ORDINARY, sent.token, start)
-        await committed(broker)
-        return JSONResponse(msgspec.to_builtins(MadeQueue(sent.name, made)), 201 if made else 200)
+    @get(MESSAGES, CONSUME_ALL, "queues")
+    async def peek(self, request: Request, name: str, query: PeekQuery) -> QueueMessages:
+        """Messages waiting in a queue."""
+        queue = self._find(request, name)
+        return QueueMessages(queue.backlog, _peek(self._broker, queue, query.limit))
 
-    return [
-        Route("/api/queues", refusing(list_queues), LOOKUP_PRIVATE),
-        Route("/api/queues", refusing(make), {"POST": MANAGE_TOPIC}),
-        Route("/api/queues/{name:path}/messages", refusing(messages), {"GET": CONSUME_ALL, "DELETE": CONSUME_ALL}),
-    ]
+    @delete(MESSAGES, CONSUME_ALL, "queues")
+    async def purge(self, request: Request, name: str) -> PurgedQueue:
+        """Purge a queue."""
+        return PurgedQueue(self._find(request, name).purge())
 
-
-def _read(document: dict[str, Any]) -> NewQueue:
-    try:
-        return msgspec.convert(document, NewQueue)
-    except msgspec.ValidationError as error:
-        raise MalformedError(str(error)) from error
+    def _find(self, request: Request, name: str) -> Queue:
+        """Return a queue, if the caller may see its messages."""
+        self._broker.queues.find(name, None if self._doorman.is_asking else token_of(request))
+        queue = next(queue for known, _, queue in self._broker.queues if known == name)
+        if isinstance(queue, PubSubQueue):
+            raise QueueKindError(name)
+        return queue
 
 
 def _peek(broker: Broker, queue: Queue, limit: int) -> list[dict[str, Any]]:

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from typing import Any
+from typing import Annotated, Any
 
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -21,9 +23,10 @@ from raceway.errors import MalformedError, UnavailableError
 from raceway.journal.contract import Journal
 from raceway.model.addresses import network_of
 from raceway.net.codec.cloudevents import BATCH
-from raceway.web.answers import committed, number_of, principal_of, refusing
+from raceway.web.answers import address_of, committed, principal_of
 from raceway.web.event_streams import EventResponse, EventStreams
-from raceway.web.routing import CONSUME, Route
+from raceway.web.inputs import CLAMPED
+from raceway.web.routing import CONSUME, EVENTS, Answered, Routes, get
 from raceway.web.topic_rows import (
     END,
     FIRST,
@@ -38,27 +41,46 @@ from raceway.web.topic_rows import (
     shown,
 )
 
-EVENTS = "text/event-stream"
-USUAL_ROWS = 100
 NOT_KEPT = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 
-class TopicReading:
+FROM = Meta(description="`first`, `end`, or an offset.", extra_json_schema={"default": FIRST})
+AS = Meta(
+    description="Format of messages; `Accept` is used if absent.",
+    extra_json_schema={"enum": ["rows", "cloudevents"], "default": "rows"},
+)
+
+
+class ReadQuery(msgspec.Struct, frozen=True, kw_only=True, rename={"start": "from", "form": "as"}):
+    start: Annotated[str, FROM] | None = None
+    limit: Annotated[int, Meta(description="Maximum number of messages.", ge=1, extra=CLAMPED)] = 100
+    form: Annotated[str, AS] | None = None
+
+
+class TopicMessages(msgspec.Struct, frozen=True, omit_defaults=True, rename={"begin": "from"}):
+    """A page of messages. `from`, `next` and `end` (start of this page, start of the next one, end of the topic) are
+    offsets, one for each partition, separated by commas. `gaps`: offsets of this page whose rows are lost."""
+
+    topic: str
+    begin: str
+    next: str
+    end: str
+    messages: list[dict[str, Any]]
+    gaps: list[Gap] = []
+
+
+class TopicReadRoutes(Routes):
     def __init__(self, broker: Broker, settings: config.HttpDoor, streams: EventStreams) -> None:
         self._broker, self._settings, self._streams = broker, settings, streams
 
-    def routes(self) -> list[Route]:
-        return [Route("/topics/{name:path}", refusing(self.read), CONSUME)]
-
-    async def read(self, request: Request) -> Response:
+    @get("/topics/{name:path}", CONSUME, "door")
+    async def read(self, request: Request, name: str, query: ReadQuery) -> Answered[TopicMessages] | Response:
+        """Messages of a topic from an offset on; live with `Accept: text/event-stream`."""
         if request.method == "GET" and EVENTS in request.headers.get("accept", ""):
-            return self._live(request)
-        return await self._page(request)
-
-    async def _page(self, request: Request) -> Response:
-        topics = readable(self._broker, principal_of(request), request.path_params["name"])
-        begin = positions(self._broker, topics, request.query_params.get("from", FIRST))
-        form, limit = _form(request), self._limit(request)
+            return self._live(request, name, query)
+        topics = readable(self._broker, principal_of(request), name)
+        begin = positions(self._broker, topics, FIRST if query.start is None else query.start)
+        form, limit = _form(request, query), min(query.limit, self._settings.page_rows)
         rows, following, gaps = await self._rows(topics, begin, limit)
         messages = [shown(row, form) for row in rows]
         if form == "cloudevents":
@@ -66,14 +88,9 @@ class TopicReading:
             if gaps:
                 headers["x-gaps"] = encode_line(gaps).decode("latin-1")
             return Response(encode_line(messages), headers=headers)
-        page = {
-            "topic": request.path_params["name"],
-            "from": place_of(begin),
-            "next": place_of(following),
-            "end": place_of([self._broker.journal.offsets(topic.name)[1] for topic in topics]),
-            "messages": messages,
-        } | ({"gaps": gaps} if gaps else {})
-        return Response(encode_line(page), headers=NOT_KEPT | {"content-type": "application/json"})
+        end = place_of([self._broker.journal.offsets(topic.name)[1] for topic in topics])
+        page = TopicMessages(name, place_of(begin), place_of(following), end, messages, gaps)
+        return Answered(page, headers=NOT_KEPT)
 
     async def _rows(
         self, topics: Sequence[Topic], begin: Sequence[int], limit: int
@@ -95,31 +112,23 @@ class TopicReading:
             following = [max(first, end) for first, end in zip(begin, ends, strict=True)]
         return found, following, gaps
 
-    def _live(self, request: Request) -> Response:
+    def _live(self, request: Request, name: str, query: ReadQuery) -> Response:
         """Open an event stream: from `Last-Event-ID`, from the query's `from`, or from now on."""
-        principal, name = principal_of(request), request.path_params["name"]
-        topics = readable(
-            self._broker, principal, name, maker=network_of(request.client.host if request.client else "")
-        )
-        wanted = request.headers.get("last-event-id") or request.query_params.get("from", END)
-        begin = positions(self._broker, topics, wanted)
-        stream = self._streams.open(topics, begin, "cloudevents" if _form(request) == "cloudevents" else "rows")
+        principal = principal_of(request)
+        topics = readable(self._broker, principal, name, maker=network_of(address_of(request)))
+        wanted = request.headers.get("last-event-id") or (END if query.start is None else query.start)
+        stream = self._streams.open(topics, positions(self._broker, topics, wanted), _form(request, query))
 
         def may_go_on() -> None:
             self._broker.security.check(principal, "Consume", topics[0].name)
 
         return EventResponse(self._streams, stream, may_go_on)
 
-    def _limit(self, request: Request) -> int:
-        wanted = number_of("limit", request.query_params.get("limit", str(USUAL_ROWS)))
-        return max(min(wanted, self._settings.page_rows), 1)
 
-
-def _form(request: Request) -> Form:
-    wanted = request.query_params.get("as", "")
-    if wanted not in ("", "rows", "cloudevents"):
+def _form(request: Request, query: ReadQuery) -> Form:
+    if query.form not in (None, "", "rows", "cloudevents"):
         raise MalformedError("`as` must be rows or cloudevents")
-    if wanted == "cloudevents" or (not wanted and BATCH in request.headers.get("accept", "")):
+    if query.form == "cloudevents" or (not query.form and BATCH in request.headers.get("accept", "")):
         return "cloudevents"
     return "rows"
 

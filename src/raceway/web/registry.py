@@ -8,18 +8,18 @@ still be read by its number, and with `deleted=true`; `permanent=true` is the se
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple
+from functools import wraps
+from typing import Any, ClassVar, NamedTuple
 
 from starlette.requests import Request
-from starlette.responses import Response
 
 from raceway import __version__
 from raceway.broker.broker import Broker
 from raceway.broker.registry.registry import CONTEXT, References
-from raceway.errors import RacewayError, SchemaInvalidError
-from raceway.model.schemas import Access as SubjectAccess
-from raceway.model.schemas import SchemaVersion
-from raceway.web.answers import committed, definition_read, read_json
+from raceway.errors import SchemaInvalidError
+from raceway.model.schemas import SchemaVersion, SubjectAccess
+from raceway.web.answers import committed, definition_read
+from raceway.web.inputs import read_json
 from raceway.web.registry_form import (
     INVALID_LEVEL,
     INVALID_MODE,
@@ -29,20 +29,18 @@ from raceway.web.registry_form import (
     NO_OWN_LEVEL,
     NO_OWN_MODE,
     NOT_PERMITTED,
+    REGISTRY,
     SCHEMA_NOT_FOUND,
     SUBJECT_NOT_FOUND,
     TYPES,
     RefusalError,
-    answer,
     is_true,
     page,
     references_of,
-    refused,
-    refused_for,
     serialized,
     shown,
 )
-from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Access, Route
+from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, ResponseForm, Routes, delete, get, post, put
 
 OVERHEAD = 128 * 1024
 MAX_NUMBER = (1 << 31) - 1
@@ -54,18 +52,24 @@ MODES: tuple[SubjectAccess, ...] = ("READWRITE", "READONLY")
 # Unsupported modes of Confluent's registry: ids are assigned here only, and there is no leader to forward to.
 OTHER_MODES = ("IMPORT", "READONLY_OVERRIDE", "FORWARD")
 
-Answer = Callable[[Request], Awaitable[Any]]
+VERSIONS, VERSION = "/subjects/{subject:path}/versions", "/subjects/{subject:path}/versions/{version}"
+SUBJECT, ID = "/subjects/{subject:path}", "/schemas/ids/{id}"
+LEVEL, MODE = "/config/{subject:path}", "/mode/{subject:path}"
+
+Change = Callable[["RegistryRoutes", Request], Awaitable[Any]]
 
 
-class Method(NamedTuple):
-    """A method of a path: its access and its handler."""
+def changing(change: Change) -> Change:
+    """Wrap a handler that changes something: refused while the journal is not writable, answered after the commit."""
 
-    access: Access
-    answer: Answer
+    @wraps(change)
+    async def changed(self: RegistryRoutes, request: Request) -> Any:
+        self._broker.journal.check_writable()
+        found = await change(self, request)
+        await committed(self._broker)
+        return found
 
-
-def reading(answer: Answer) -> Method:
-    return Method(READ_SCHEMAS, answer)
+    return changed
 
 
 class Sent(NamedTuple):
@@ -76,86 +80,30 @@ class Sent(NamedTuple):
     references: References
 
 
-def registry_routes(broker: Broker) -> list[Route]:
-    handlers = _Handlers(broker)
+class RegistryRoutes(Routes):
+    form: ClassVar[ResponseForm] = REGISTRY
 
-    def changing(change: Answer) -> Method:
-        """Wrap a change: refused while the journal is not writable, answered after the commit."""
-
-        async def answer(request: Request) -> Any:
-            broker.journal.check_writable()
-            found = await change(request)
-            await committed(broker)
-            return found
-
-        return Method(MANAGE_SCHEMA, answer)
-
-    versions = "/subjects/{subject:path}/versions"
-    set_level, delete_level = changing(handlers.set_level), changing(handlers.delete_level)
-    set_mode, delete_mode = changing(handlers.set_mode), changing(handlers.delete_mode)
-    delete_version, delete_subject = changing(handlers.delete_version), changing(handlers.delete_subject)
-    levels = {"GET": reading(handlers.get_level), "PUT": set_level, "DELETE": delete_level}
-    modes = {"GET": reading(handlers.get_mode), "PUT": set_mode, "DELETE": delete_mode}
-    table: dict[str, dict[str, Method]] = {
-        "/subjects": {"GET": reading(handlers.list_subjects)},
-        f"{versions}": {"GET": reading(handlers.list_versions), "POST": changing(handlers.register)},
-        f"{versions}/{{version}}": {"GET": reading(handlers.get_version), "DELETE": delete_version},
-        f"{versions}/{{version}}/schema": {"GET": reading(handlers.get_version_schema)},
-        f"{versions}/{{version}}/referencedby": {"GET": reading(handlers.referenced_by)},
-        "/subjects/{subject:path}": {"POST": reading(handlers.look_up), "DELETE": delete_subject},
-        "/schemas": {"GET": reading(handlers.list_schemas)},
-        "/schemas/types": {"GET": reading(handlers.list_types)},
-        "/schemas/ids/{id}": {"GET": reading(handlers.get_schema)},
-        "/schemas/ids/{id}/schema": {"GET": reading(handlers.get_schema_text)},
-        "/schemas/ids/{id}/subjects": {"GET": reading(handlers.get_schema_subjects)},
-        "/schemas/ids/{id}/versions": {"GET": reading(handlers.get_schema_versions)},
-        "/schemas/ids/{id}/referencedby": {"GET": reading(handlers.schema_referenced_by)},
-        f"/compatibility{versions}": {"POST": reading(handlers.check_all)},
-        f"/compatibility{versions}/{{version}}": {"POST": reading(handlers.check)},
-        "/config": levels,
-        "/config/{subject:path}": levels,
-        "/mode": modes,
-        "/mode/{subject:path}": modes,
-        "/contexts": {"GET": reading(handlers.list_contexts)},
-        "/v1/metadata/id": {"GET": reading(handlers.get_id)},
-        "/v1/metadata/version": {"GET": reading(handlers.get_release)},
-    }
-    return [
-        Route(path, _endpoint(methods), {method: each.access for method, each in methods.items()}, refused_for)
-        for path, methods in table.items()
-    ]
-
-
-def _endpoint(methods: dict[str, Method]) -> Callable[[Request], Awaitable[Response]]:
-    async def endpoint(request: Request) -> Response:
-        try:
-            return answer(await methods["GET" if request.method == "HEAD" else request.method].answer(request))
-        except RefusalError as refusal:
-            return refused(refusal)
-        except RacewayError as error:
-            return refused_for(error)
-
-    return endpoint
-
-
-class _Handlers:
     def __init__(self, broker: Broker) -> None:
         self._broker, self._schemas = broker, broker.schemas
         self._body_limit = 2 * broker.settings.schemas.definition_bytes + OVERHEAD
 
     # ---- subjects and versions ---------------------------------------------------------------------------------------
 
+    @get("/subjects", READ_SCHEMAS)
     async def list_subjects(self, request: Request) -> Any:
         prefix, deleted_only = _prefix(request), _deleted_only(request)
         rows = self._schemas.subjects(deleted_only or is_true(request, "deleted"))
         found = [row for row in rows if row.subject.startswith(prefix) and (row.deleted or not deleted_only)]
         return page(request, [row.subject for row in found])
 
+    @get(VERSIONS, READ_SCHEMAS)
     async def list_versions(self, request: Request) -> Any:
         deleted_only = _deleted_only(request)
         versions = self._schemas.versions(self._subject(request), deleted_only or is_true(request, "deleted"))
         return page(request, [each.version for each in versions if each.deleted or not deleted_only])
 
+    @post(VERSIONS, MANAGE_SCHEMA)
+    @changing
     async def register(self, request: Request) -> Any:
         sent = await self._sent(request)
         version, _ = self._schemas.register(
@@ -163,23 +111,21 @@ class _Handlers:
         )
         return {"id": version.registry_id, "version": version.version, **self._shown(version, request)}
 
-    async def look_up(self, request: Request) -> Any:
-        sent = await self._sent(request)
-        found = self._schemas.maybe_same(self._subject(request), *sent, deleted=is_true(request, "deleted"))
-        if found is None:
-            raise RefusalError(SCHEMA_NOT_FOUND, "Schema not found")
-        return self._named(found, request)
-
+    @get(VERSION, READ_SCHEMAS)
     async def get_version(self, request: Request) -> Any:
         return self._named(self._find(request, is_true(request, "deleted")), request)
 
+    @get(f"{VERSION}/schema", READ_SCHEMAS)
     async def get_version_schema(self, request: Request) -> Any:
         return self._definition(self._find(request, is_true(request, "deleted")), request)
 
+    @get(f"{VERSION}/referencedby", READ_SCHEMAS)
     async def referenced_by(self, request: Request) -> Any:
         users = self._schemas.users(self._find(request, deleted=True), is_true(request, "deleted"))
         return page(request, sorted({each.registry_id for each in users}))
 
+    @delete(VERSION, MANAGE_SCHEMA)
+    @changing
     async def delete_version(self, request: Request) -> Any:
         subject = self._subject(request)
         version = self._find(request, deleted=True).version
@@ -189,6 +135,16 @@ class _Handlers:
             self._schemas.delete_version(subject, version)
         return version
 
+    @post(SUBJECT, READ_SCHEMAS)
+    async def look_up(self, request: Request) -> Any:
+        sent = await self._sent(request)
+        found = self._schemas.maybe_same(self._subject(request), *sent, deleted=is_true(request, "deleted"))
+        if found is None:
+            raise RefusalError(SCHEMA_NOT_FOUND, "Schema not found")
+        return self._named(found, request)
+
+    @delete(SUBJECT, MANAGE_SCHEMA)
+    @changing
     async def delete_subject(self, request: Request) -> Any:
         subject = self._subject(request)
         if is_true(request, "permanent"):
@@ -197,6 +153,7 @@ class _Handlers:
 
     # ---- schemas -----------------------------------------------------------------------------------------------------
 
+    @get("/schemas", READ_SCHEMAS)
     async def list_schemas(self, request: Request) -> Any:
         prefix, deleted = _prefix(request), is_true(request, "deleted")
         found: list[SchemaVersion] = []
@@ -206,45 +163,47 @@ class _Handlers:
                 found += versions[-1:] if is_true(request, "latestOnly") else versions
         return [self._named(version, request) for version in page(request, found, MOST_SCHEMAS)]
 
+    @get("/schemas/types", READ_SCHEMAS)
     async def list_types(self, request: Request) -> Any:
         return ["JSON", "PROTOBUF", "AVRO"]
 
+    @get(ID, READ_SCHEMAS)
     async def get_schema(self, request: Request) -> Any:
         return self._shown(self._registered(request), request)
 
+    @get(f"{ID}/schema", READ_SCHEMAS)
     async def get_schema_text(self, request: Request) -> Any:
         return self._definition(self._registered(request), request)
 
+    @get(f"{ID}/subjects", READ_SCHEMAS)
     async def get_schema_subjects(self, request: Request) -> Any:
         return page(request, [version.subject for version in self._versions_of(request)])
 
+    @get(f"{ID}/versions", READ_SCHEMAS)
     async def get_schema_versions(self, request: Request) -> Any:
         versions = self._versions_of(request)
         return page(request, [{"subject": each.subject, "version": each.version} for each in versions])
 
+    @get(f"{ID}/referencedby", READ_SCHEMAS)
     async def schema_referenced_by(self, request: Request) -> Any:
         users = [user for each in self._versions_of(request) for user in self._schemas.users(each)]
         return page(request, sorted({each.registry_id for each in users}))
 
+    @get("/contexts", READ_SCHEMAS)
     async def list_contexts(self, request: Request) -> Any:
         return ["."]
 
+    @get("/v1/metadata/id", READ_SCHEMAS)
     async def get_id(self, request: Request) -> Any:
         return {"id": "", "scope": {"path": [], "clusters": {"schema-registry-cluster": "raceway"}}}
 
+    @get("/v1/metadata/version", READ_SCHEMAS)
     async def get_release(self, request: Request) -> Any:
         return {"version": __version__, "commitId": ""}
 
     # ---- compatibility -----------------------------------------------------------------------------------------------
 
-    async def check(self, request: Request) -> Any:
-        sent = await self._sent(request)
-        version = self._find(request).version
-        reasons = self._schemas.check(
-            self._subject(request), sent.schema_type, sent.definition, version=version, references=sent.references
-        )
-        return _verdict(request, reasons)
-
+    @post(f"/compatibility{VERSIONS}", READ_SCHEMAS)
     async def check_all(self, request: Request) -> Any:
         """Check against the versions that the level compares; a subject without versions accepts everything."""
         sent = await self._sent(request)
@@ -254,6 +213,17 @@ class _Handlers:
         reasons = self._schemas.check(subject, sent.schema_type, sent.definition, references=sent.references)
         return _verdict(request, reasons)
 
+    @post(f"/compatibility{VERSION}", READ_SCHEMAS)
+    async def check(self, request: Request) -> Any:
+        sent = await self._sent(request)
+        version = self._find(request).version
+        reasons = self._schemas.check(
+            self._subject(request), sent.schema_type, sent.definition, version=version, references=sent.references
+        )
+        return _verdict(request, reasons)
+
+    @get("/config", READ_SCHEMAS)
+    @get(LEVEL, READ_SCHEMAS)
     async def get_level(self, request: Request) -> Any:
         subject = self._maybe_subject(request)
         if subject is None:
@@ -263,6 +233,9 @@ class _Handlers:
             raise RefusalError(NO_OWN_LEVEL, f"Subject '{subject}' has no compatibility level of its own")
         return {"compatibilityLevel": self._schemas.mode(subject).upper()}
 
+    @put("/config", MANAGE_SCHEMA)
+    @put(LEVEL, MANAGE_SCHEMA)
+    @changing
     async def set_level(self, request: Request) -> Any:
         level = (await read_json(request, self._body_limit)).get("compatibility")
         subject = self._maybe_subject(request)
@@ -278,6 +251,9 @@ class _Handlers:
             raise RefusalError(code, f"Invalid compatibility level: {error}") from error
         return {"compatibility": level.upper()}
 
+    @delete("/config", MANAGE_SCHEMA)
+    @delete(LEVEL, MANAGE_SCHEMA)
+    @changing
     async def delete_level(self, request: Request) -> Any:
         """Remove a compatibility level. A subject without one is 404, as in Confluent's registry."""
         subject = self._maybe_subject(request)
@@ -293,6 +269,8 @@ class _Handlers:
 
     # ---- modes -------------------------------------------------------------------------------------------------------
 
+    @get("/mode", READ_SCHEMAS)
+    @get(MODE, READ_SCHEMAS)
     async def get_mode(self, request: Request) -> Any:
         subject = self._maybe_subject(request)
         own = self._schemas.access() if subject is None else self._schemas.own_access(subject)
@@ -300,6 +278,9 @@ class _Handlers:
             raise RefusalError(NO_OWN_MODE, f"Subject '{subject}' has no mode of its own")
         return {"mode": self._schemas.access(subject)}
 
+    @put("/mode", MANAGE_SCHEMA)
+    @put(MODE, MANAGE_SCHEMA)
+    @changing
     async def set_mode(self, request: Request) -> Any:
         mode = (await read_json(request, self._body_limit)).get("mode")
         if mode in OTHER_MODES:
@@ -309,6 +290,9 @@ class _Handlers:
         self._schemas.set_access(self._maybe_subject(request), mode)
         return {"mode": mode}
 
+    @delete("/mode", MANAGE_SCHEMA)
+    @delete(MODE, MANAGE_SCHEMA)
+    @changing
     async def delete_mode(self, request: Request) -> Any:
         subject = self._maybe_subject(request)
         if subject is not None and self._schemas.own_access(subject) is None:

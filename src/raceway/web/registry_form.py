@@ -16,7 +16,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from raceway.errors import (
     ForbiddenError,
-    MalformedError,
     PeerError,
     RacewayError,
     SchemaDeletionError,
@@ -31,6 +30,7 @@ from raceway.errors import (
 )
 from raceway.model.envelope import encode_json
 from raceway.model.schemas import SchemaReference, SchemaVersion
+from raceway.web.routing import ResponseForm
 
 CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 ADDRESSES = (
@@ -55,6 +55,11 @@ NOT_FOUND_CODES = {"subject": SUBJECT_NOT_FOUND, "version": VERSION_NOT_FOUND, "
 # (subject or version, whether it was deleted already)
 DELETION_CODES = {("subject", True): 40404, ("subject", False): 40405,
                   ("version", True): 40406, ("version", False): 40407}  # fmt: skip
+# Codes of errors without a message of their own; the first class that an error is an instance of decides.
+CODES = {
+    TooManyFailuresError: 42901, UnauthenticatedError: 40101, ForbiddenError: 40301, TooLargeError: 413,
+    PeerError: 400, RacewayError: 50301,
+}  # fmt: skip
 # Codes for errors of which only the status is known.
 STATUS_CODES = {401: 40101, 403: 40301, 500: 50001, 503: 50301}
 
@@ -81,13 +86,10 @@ def answer(found: Any, status: int = 200) -> Response:
     return Response(content, status_code=status, media_type=CONTENT_TYPE)
 
 
-def refused(refusal: RefusalError) -> Response:
+def refused(error: RefusalError | RacewayError) -> Response:
+    refusal = refusal_of(error) if isinstance(error, RacewayError) else error
     status = refusal.code if refusal.code < 1000 else refusal.code // 100
     return answer({"error_code": refusal.code, "message": refusal.message}, status)
-
-
-def refused_for(error: RacewayError) -> Response:
-    return refused(refusal_of(error))
 
 
 def refusal_of(error: RacewayError) -> RefusalError:
@@ -104,17 +106,10 @@ def refusal_of(error: RacewayError) -> RefusalError:
     if isinstance(error, SchemaInvalidError):
         code = INVALID_SUBJECT if error.what == "subject" else INVALID_SCHEMA
         return RefusalError(code, f"Invalid {'subject' if code == INVALID_SUBJECT else 'schema'}: {error}")
-    if isinstance(error, TooManyFailuresError):
-        return RefusalError(42901, str(error))
-    if isinstance(error, UnauthenticatedError):
-        return RefusalError(40101, str(error))
-    if isinstance(error, ForbiddenError):
-        return RefusalError(40301, str(error))
-    if isinstance(error, TooLargeError):
-        return RefusalError(413, str(error))
-    if isinstance(error, (MalformedError, PeerError)):
-        return RefusalError(400, str(error))
-    return RefusalError(50301, str(error))
+    return RefusalError(next(code for kind, code in CODES.items() if isinstance(error, kind)), str(error))
+
+
+REGISTRY = ResponseForm(answer, refused, (RacewayError, RefusalError))
 
 
 # ---- schemas --------------------------------------------------------------------------------------------------------

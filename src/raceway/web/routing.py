@@ -1,6 +1,13 @@
-"""Routes of the console port. Each method of a route declares its access; without one it cannot be built.
+"""Routes of the console port. Each is declared once, on the method that handles it:
 
-    Route("/api/policies/topics/{name:path}", handler, {"GET": LOOKUP, "PUT": MANAGE_BROKER})
+    class PeerRoutes(Routes):
+        @get("/api/peers", LOOKUP, "bus")
+        async def peers(self, query: PeerQuery) -> PeerPage:
+            \"\"\"Connected peers.\"\"\"
+
+The access check, the OpenAPI document and the manual's page derive from it: the query's type and the answer's are those
+of the signature, the summary is the docstring. A handler takes any of `request`, `query` and the parts of its path, and
+returns a record, which is encoded as JSON; `Answered` adds a status or headers to it. What is not JSON is a Response.
 
 The doorman of the application (`app.state.doorman`) decides by the matched route, never by the text of a path: names of
 topics and subjects are part of paths, and peers choose them.
@@ -8,18 +15,30 @@ topics and subjects are part of paths, and peers choose them.
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from types import UnionType
+from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
+import msgspec
 from starlette import routing
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from raceway.errors import RacewayError, TooManyFailuresError, UnauthenticatedError
+from raceway.model.envelope import encode_json
 from raceway.model.security import Permission
-from raceway.web.answers import Handler, refusal_of
+from raceway.web.answers import refusal_of
+from raceway.web.inputs import read_query
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Callable[..., Awaitable[Any]])
+
+JSON, TEXT, EVENTS, BYTES = "application/json", "text/plain", "text/event-stream", "application/octet-stream"
 
 
 class Access(NamedTuple):
@@ -55,41 +74,100 @@ PRODUCE = Access("topic", ("Produce",), is_private=False)
 NOT_THERE = LOOKUP
 
 
-class Route(routing.Route):
-    """A path with the access of each method; a single access is that of GET. HEAD is like GET.
-
-    `refused` builds the response if access is denied.
-    """
-
-    def __init__(
-        self,
-        path: str,
-        handler: Handler,
-        access: Access | Mapping[str, Access],
-        refused: Callable[[RacewayError], Response] = refusal_of,
-    ) -> None:
-        by_method = {"GET": access} if isinstance(access, Access) else dict(access)
-        for method, each in by_method.items():
-            if not isinstance(each, Access):
-                raise TypeError(f"route {method} {path} has no access: pass an Access")
-        if not by_method:
-            raise TypeError(f"route {path} has no method: pass an Access for each")
-        super().__init__(path, handler, methods=list(by_method))
-        if "GET" in by_method:
-            by_method.setdefault("HEAD", by_method["GET"])
-        self.access = by_method
-        self._refused = refused
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            scope["app"].state.doorman.check(Request(scope), self.access.get(scope["method"], NOT_THERE))
-        except RacewayError as error:
-            await refused_by(self._refused, error)(scope, receive, send)
-        else:
-            await super().handle(scope, receive, send)
+# ---- declarations ----------------------------------------------------------------------------------------------------
 
 
-def refused_by(refused: Callable[[RacewayError], Response], error: RacewayError) -> Response:
+class Answered(msgspec.Struct, Generic[T], frozen=True):
+    """A record to encode as JSON, with the status and headers of the response."""
+
+    record: T
+    status: int = 200
+    headers: Mapping[str, str] = {}
+
+
+class Operation(NamedTuple):
+    """A declared method of a path. Those without a `tag` are not in the OpenAPI document. `answer` is None if it is not
+    JSON; `body` is None if `takes` names the media type of the body."""
+
+    method: str
+    path: str
+    access: Access
+    tag: str
+    summary: str
+    parameters: tuple[str, ...]
+    query: type[msgspec.Struct] | None
+    answer: Any
+    body: type[msgspec.Struct] | None = None
+    takes: str = ""
+    media_type: str = JSON
+    statuses: tuple[int, ...] = (200,)
+
+    def arguments(self, request: Request) -> dict[str, Any]:
+        """Return the arguments of the handler. Raises MalformedError."""
+        given = {"request": request, **request.path_params}
+        if self.query is not None:
+            given["query"] = read_query(request, self.query)
+        return {name: given[name] for name in self.parameters}
+
+
+def _declare(method: str, path: str, access: Access, tag: str = "", **more: Any) -> Callable[[H], H]:
+    """Declare that the decorated method handles a route; `more` are fields of `Operation`. Raises TypeError."""
+    if not isinstance(access, Access):
+        raise TypeError(f"route {method} {path} has no access: pass an Access")
+
+    def declared(handler: H) -> H:
+        hints = get_type_hints(handler)
+        answer, query = _record_of(hints.pop("return")), hints.get("query")
+        unknown = hints.keys() - {"request", "query", *re.findall(r"{(\w+)", path)}
+        if unknown:
+            raise TypeError(f"handler of {method} {path} takes {', '.join(unknown)}, which is not in the path")
+        summary = " ".join((inspect.getdoc(handler) or "").split())
+        operation = Operation(method, path, access, tag, summary, tuple(hints), query, answer, **more)
+        handler.__dict__["operations"] = (operation, *handler.__dict__.get("operations", ()))
+        return handler
+
+    return declared
+
+
+get = partial(_declare, "GET")
+post = partial(_declare, "POST")
+put = partial(_declare, "PUT")
+delete = partial(_declare, "DELETE")
+
+
+def _record_of(returned: Any) -> Any:
+    """Return the record of a handler's return type, None if it is not JSON."""
+    if get_origin(returned) in (Union, UnionType):
+        returned = get_args(returned)[0]
+    if get_origin(returned) is Answered:
+        return get_args(returned)[0]
+    return None if returned is Response else returned
+
+
+# ---- answers ---------------------------------------------------------------------------------------------------------
+
+
+class ResponseForm(NamedTuple):
+    """ResponseForm of responses: of what a handler returns, and of the errors that it may raise."""
+
+    answer: Callable[[Any], Response]
+    refused: Callable[[Any], Response]
+    errors: tuple[type[Exception], ...] = (RacewayError,)
+
+
+def answer(found: Any) -> Response:
+    """Encode what a handler returns."""
+    if isinstance(found, Response):
+        return found
+    if isinstance(found, Answered):
+        return Response(encode_json(found.record), found.status, found.headers, JSON)
+    return Response(encode_json(found), media_type=JSON)
+
+
+CONSOLE = ResponseForm(answer, refusal_of)
+
+
+def refused_by(refused: Callable[[Any], Response], error: RacewayError) -> Response:
     """Build the response to a refused request, with `WWW-Authenticate` for 401 (RFC 9110, 11.6.1)."""
     response = refused(error)
     if isinstance(error, TooManyFailuresError):
@@ -97,6 +175,67 @@ def refused_by(refused: Callable[[RacewayError], Response], error: RacewayError)
     elif isinstance(error, UnauthenticatedError):
         response.headers["www-authenticate"] = "Bearer"
     return response
+
+
+# ---- routes ----------------------------------------------------------------------------------------------------------
+
+
+class Bound(NamedTuple):
+    """An operation with the handler of an application."""
+
+    operation: Operation
+    handler: Callable[..., Awaitable[Any]]
+    form: ResponseForm
+
+
+class Routes:
+    """A group of handlers, whose routes are declared on its methods."""
+
+    form: ClassVar[ResponseForm] = CONSOLE
+
+    def bound(self) -> Iterator[Bound]:
+        for name, member in vars(type(self)).items():
+            for operation in getattr(member, "operations", ()):
+                yield Bound(operation, getattr(self, name), self.form)
+
+
+class Route(routing.Route):
+    """A path with the handlers of its methods. HEAD is like GET."""
+
+    def __init__(self, path: str, bound: Sequence[Bound]) -> None:
+        self.operations = {each.operation.method: each.operation for each in bound}
+        if len(self.operations) < len(bound):
+            raise TypeError(f"a method of {path} is declared twice")
+        super().__init__(path, self._answer, methods=list(self.operations))
+        self._bound = {each.operation.method: each for each in bound}
+        if "GET" in self._bound:
+            self._bound["HEAD"] = self._bound["GET"]
+        self.access = {method: each.operation.access for method, each in self._bound.items()}
+        self._form = bound[0].form
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            scope["app"].state.doorman.check(Request(scope), self.access.get(scope["method"], NOT_THERE))
+        except RacewayError as error:
+            await refused_by(self._form.refused, error)(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        operation, handler, form = self._bound[request.method]
+        try:
+            return form.answer(await handler(**operation.arguments(request)))
+        except form.errors as error:
+            return form.refused(error)
+
+
+def routes_of(groups: Iterable[Routes]) -> list[Route]:
+    """Return the routes that groups declare, in the order in which their paths are matched."""
+    by_path: dict[str, list[Bound]] = {}
+    for group in groups:
+        for bound in group.bound():
+            by_path.setdefault(bound.operation.path, []).append(bound)
+    return [Route(path, bound) for path, bound in by_path.items()]
 
 
 def checked(routes: Sequence[Any]) -> Sequence[Route]:

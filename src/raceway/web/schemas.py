@@ -6,24 +6,26 @@ topics.
 
 from __future__ import annotations
 
-from base64 import b64decode
-from typing import Any
+from base64 import b64decode, b64encode
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from raceway.broker.broker import Broker
 from raceway.broker.topics import Topic
 from raceway.errors import MalformedError, SchemaInvalidError, UnknownTopicError
-from raceway.model.schemas import SchemaReference, SchemaVersion
+from raceway.model.schemas import SchemaReference, SchemaVersion, SubjectRow, TopicSchema
 from raceway.model.topics import refuse_reserved
-from raceway.web.answers import committed, definition_read, read_json, refusing
-from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Route
+from raceway.web.answers import committed, definition_read
+from raceway.web.inputs import read_body, read_json
+from raceway.web.routing import MANAGE_SCHEMA, READ_SCHEMAS, Answered, Routes, delete, get, post, put
 
 # Size of a body besides its definition, which may be base64.
 OVERHEAD = 128 * 1024
 SUBJECT = "/api/schemas/{subject:path}"
+VERSION, TOPIC = f"{SUBJECT}/versions/{{version}}", "/api/topic-schemas/{topic:path}"
 
 
 class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,34 +54,88 @@ class Definition(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class TopicSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Schema binding of a topic. Absent fields stay unchanged."""
 
-    subject: str | msgspec.UnsetType | None = msgspec.UNSET
+    subject: str | UnsetType | None = UNSET
     policy: str | None = None
     validate_payload: bool | None = None
 
 
-def schema_routes(broker: Broker) -> list[Route]:
-    handlers = _Handlers(broker)
-    return [
-        Route("/api/schemas", refusing(handlers.subjects), READ_SCHEMAS),
-        Route(
-            f"{SUBJECT}/versions/{{version}}",
-            refusing(handlers.version),
-            {"GET": READ_SCHEMAS, "DELETE": MANAGE_SCHEMA},
-        ),
-        Route(f"{SUBJECT}/versions", refusing(handlers.versions), {"GET": READ_SCHEMAS, "POST": MANAGE_SCHEMA}),
-        Route(f"{SUBJECT}/check", refusing(handlers.check), {"POST": READ_SCHEMAS}),
-        Route(f"{SUBJECT}/differences", refusing(handlers.differences), READ_SCHEMAS),
-        Route(f"{SUBJECT}/mode", refusing(handlers.mode), {"PUT": MANAGE_SCHEMA}),
-        Route("/api/topic-schemas", refusing(handlers.topics), READ_SCHEMAS),
-        Route(
-            "/api/topic-schemas/{topic:path}",
-            refusing(handlers.topic),
-            {"GET": READ_SCHEMAS, "PUT": MANAGE_SCHEMA, "DELETE": MANAGE_SCHEMA},
-        ),
-    ]
+class DeletedQuery(msgspec.Struct, frozen=True, kw_only=True):
+    deleted: Annotated[bool, Meta(description="Whether to show deleted ones too.")] = False
 
 
-class _Handlers:
+class DeletionQuery(msgspec.Struct, frozen=True, kw_only=True):
+    permanent: Annotated[bool, Meta(description="Whether to remove a deleted version for good.")] = False
+
+
+class DifferenceQuery(msgspec.Struct, frozen=True, kw_only=True):
+    old: Annotated[str, Meta(description="A version, or `latest`.")] = "latest"
+    new: Annotated[str, Meta(description="A version, or `latest`.")] = "latest"
+
+
+class Subjects(msgspec.Struct, frozen=True):
+    subjects: list[SubjectRow]
+
+
+class Version(msgspec.Struct, frozen=True, kw_only=True):
+    """A version of a subject. A definition that is not text is base64."""
+
+    subject: str
+    schema_id: int
+    version: int
+    registry_id: int
+    schema_type: str
+    fingerprint: str
+    description: str = ""
+    created_at_ms: int = 0
+    created_by: str = ""
+    tags: tuple[str, ...] = ()
+    references: tuple[SchemaReference, ...] = ()
+    deleted: bool = False
+    referenced_by: list[str] = []
+    definition: str | UnsetType = UNSET
+    definition_base64: str | UnsetType = UNSET
+    mode: str | UnsetType = UNSET
+    is_new_version: bool | UnsetType = UNSET
+
+
+class Versions(msgspec.Struct, frozen=True):
+    subject: str
+    mode: str
+    versions: list[Version]
+
+
+class Mode(msgspec.Struct, frozen=True):
+    mode: str
+
+
+class SubjectMode(msgspec.Struct, frozen=True):
+    subject: str
+    mode: str
+
+
+class Compatibility(msgspec.Struct, frozen=True):
+    subject: str
+    version: int
+    mode: str
+    is_compatible: bool
+    reasons: list[str]
+
+
+class Differences(msgspec.Struct, frozen=True):
+    """Two versions. `reasons`: why readers of the new version cannot read data of the old one (`backward`), and vice
+    versa (`forward`)."""
+
+    subject: str
+    old: Version
+    new: Version
+    reasons: dict[str, list[str]]
+
+
+class BoundTopics(msgspec.Struct, frozen=True):
+    topics: list[TopicSchema]
+
+
+class SchemaRoutes(Routes):
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._schemas = broker.schemas
@@ -87,96 +143,113 @@ class _Handlers:
 
     # ---- subjects ----------------------------------------------------------------------------------------------------
 
-    async def subjects(self, request: Request) -> Response:
-        rows = self._schemas.subjects(_asks(request, "deleted"))
-        return JSONResponse({"subjects": [msgspec.to_builtins(row) for row in rows]})
+    @get("/api/schemas", READ_SCHEMAS, "schemas")
+    async def subjects(self, query: DeletedQuery) -> Subjects:
+        """Subjects with their latest version."""
+        return Subjects(self._schemas.subjects(query.deleted))
 
-    async def versions(self, request: Request) -> Response:
-        subject = request.path_params["subject"]
-        if request.method == "GET":
-            versions = self._schemas.versions(subject, _asks(request, "deleted"))
-            rows = [self._shown(version, with_definition=False) for version in versions]
-            return JSONResponse({"subject": subject, "mode": self._schemas.mode(subject), "versions": rows})
-        self._check_change()
+    @get(VERSION, READ_SCHEMAS, "schemas")
+    async def version(self, subject: str, version: str, query: DeletedQuery) -> Version:
+        """A version of a subject."""
+        return self._shown(self._find(subject, version, query.deleted), mode=self._schemas.mode(subject))
+
+    @delete(VERSION, MANAGE_SCHEMA, "schemas")
+    async def delete_version(self, subject: str, version: str, query: DeletionQuery) -> Version:
+        """Delete a version."""
+        found = self._find(subject, version, deleted=True)
+        self._broker.journal.check_writable()
+        if query.permanent:
+            self._schemas.forget_version(subject, found.version)
+        else:
+            self._schemas.delete_version(subject, found.version)
+        await committed(self._broker)
+        return self._shown(found, mode=self._schemas.mode(subject))
+
+    @get(f"{SUBJECT}/versions", READ_SCHEMAS, "schemas")
+    async def versions(self, subject: str, query: DeletedQuery) -> Versions:
+        """Versions of a subject."""
+        rows = [self._described(version) for version in self._schemas.versions(subject, query.deleted)]
+        return Versions(subject, self._schemas.mode(subject), rows)
+
+    @post(f"{SUBJECT}/versions", MANAGE_SCHEMA, "schemas", body=Definition, statuses=(200, 201))
+    async def register(self, request: Request, subject: str) -> Answered[Version]:
+        """Register a version."""
+        self._broker.journal.check_writable()
         sent = await self._definition(request)
         version, is_new = self._schemas.register(
             subject, sent.type, sent.content, references=sent.references,
             description=sent.description, created_by=sent.created_by, tags=sent.tags,
         )  # fmt: skip
         await committed(self._broker)
-        return JSONResponse(self._shown(version) | {"is_new_version": is_new}, status_code=201 if is_new else 200)
+        return Answered(self._shown(version, is_new_version=is_new), 201 if is_new else 200)
 
-    async def version(self, request: Request) -> Response:
-        subject, wanted = request.path_params["subject"], request.path_params["version"]
-        is_deleting = request.method == "DELETE"
-        found = self._find(subject, wanted, deleted=is_deleting or _asks(request, "deleted"))
-        if is_deleting:
-            self._check_change()
-            if _asks(request, "permanent"):
-                self._schemas.forget_version(subject, found.version)
-            else:
-                self._schemas.delete_version(subject, found.version)
-            await committed(self._broker)
-        return JSONResponse(self._shown(found) | {"mode": self._schemas.mode(subject)})
-
-    async def check(self, request: Request) -> Response:
-        subject = request.path_params["subject"]
+    @post(f"{SUBJECT}/check", READ_SCHEMAS, "schemas", body=Definition)
+    async def check(self, request: Request, subject: str) -> Compatibility:
+        """Check whether a definition is compatible as the next version."""
         sent = await self._definition(request)
         reasons = self._schemas.check(subject, sent.type, sent.content, sent.mode, sent.version, sent.references)
         against = sent.version or self._schemas.latest(subject).version
-        return JSONResponse(
-            {"subject": subject, "version": against, "mode": sent.mode or self._schemas.mode(subject),
-             "is_compatible": not reasons, "reasons": reasons}
-        )  # fmt: skip
+        return Compatibility(subject, against, sent.mode or self._schemas.mode(subject), not reasons, reasons)
 
-    async def differences(self, request: Request) -> Response:
-        subject = request.path_params["subject"]
-        new, old = (self._find(subject, request.query_params.get(each, "latest"), True) for each in ("new", "old"))
+    @get(f"{SUBJECT}/differences", READ_SCHEMAS, "schemas")
+    async def differences(self, subject: str, query: DifferenceQuery) -> Differences:
+        """Compare two versions."""
+        new, old = (self._find(subject, each, deleted=True) for each in (query.new, query.old))
         reasons = self._schemas.differences(subject, new.version, old.version)
-        return JSONResponse({"subject": subject, "old": self._shown(old), "new": self._shown(new), "reasons": reasons})
+        return Differences(subject, self._shown(old), self._shown(new), reasons)
 
-    async def mode(self, request: Request) -> Response:
-        self._check_change()
-        subject = request.path_params["subject"]
+    @put(f"{SUBJECT}/mode", MANAGE_SCHEMA, "schemas", body=Mode)
+    async def set_mode(self, request: Request, subject: str) -> SubjectMode:
+        """Set the compatibility mode."""
+        self._broker.journal.check_writable()
         self._schemas.set_mode(subject, str((await read_json(request, self._body_limit)).get("mode", "")))
         await committed(self._broker)
-        return JSONResponse({"subject": subject, "mode": self._schemas.mode(subject)})
+        return SubjectMode(subject, self._schemas.mode(subject))
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
-    async def topics(self, request: Request) -> Response:
+    @get("/api/topic-schemas", READ_SCHEMAS, "schemas")
+    async def bound_topics(self) -> BoundTopics:
+        """Topics that are bound to a subject."""
         names = sorted(self._schemas.bound_topics())
-        found = [self._schemas.topic_schema(self._broker.topics.own(name)) for name in names]
-        return JSONResponse({"topics": [msgspec.to_builtins(each) for each in found]})
+        return BoundTopics([self._schemas.topic_schema(self._broker.topics.own(name)) for name in names])
 
-    async def topic(self, request: Request) -> Response:
-        name = request.path_params["topic"]
-        if request.method != "GET":
-            self._check_change()
-        if request.method == "PUT":
-            sent = await self._read(request, TopicSettings)
-            topics = self._topics(name, make=True)
-            for topic in topics:
-                self._configure(topic, sent)
-        else:
-            topics = self._topics(name, make=False)
-        if request.method == "DELETE":
-            for topic in topics:
-                self._schemas.forget(topic)
-        if request.method != "GET":
-            await committed(self._broker)
-        return JSONResponse(msgspec.to_builtins(self._schemas.topic_schema(topics[0])))
+    @get(TOPIC, READ_SCHEMAS, "schemas")
+    async def topic(self, topic: str) -> TopicSchema:
+        """Schema binding of a topic."""
+        return self._schemas.topic_schema(self._topics(topic)[0])
+
+    @put(TOPIC, MANAGE_SCHEMA, "schemas", body=TopicSettings)
+    async def bind(self, request: Request, topic: str) -> TopicSchema:
+        """Bind a topic to a subject."""
+        self._broker.journal.check_writable()
+        sent = await read_body(request, TopicSettings, self._body_limit)
+        topics = self._topics(topic, make=True)
+        for each in topics:
+            self._configure(each, sent)
+        await committed(self._broker)
+        return self._schemas.topic_schema(topics[0])
+
+    @delete(TOPIC, MANAGE_SCHEMA, "schemas")
+    async def unbind(self, topic: str) -> TopicSchema:
+        """Remove the binding of a topic."""
+        self._broker.journal.check_writable()
+        topics = self._topics(topic)
+        for each in topics:
+            self._schemas.forget(each)
+        await committed(self._broker)
+        return self._schemas.topic_schema(topics[0])
 
     def _configure(self, topic: Topic, sent: TopicSettings) -> None:
         known = self._schemas.topic_schema(topic)
         self._schemas.configure(
             topic,
-            known.subject if sent.subject is msgspec.UNSET else sent.subject,
+            known.subject if sent.subject is UNSET else sent.subject,
             sent.policy or known.policy,
             known.validate_payload if sent.validate_payload is None else sent.validate_payload,
         )
 
-    def _topics(self, name: str, make: bool) -> tuple[Topic, ...]:
+    def _topics(self, name: str, make: bool = False) -> tuple[Topic, ...]:
         """Return the topic itself, or its partitions. `make`: create it if it is new."""
         if make:
             refuse_reserved(name)
@@ -189,10 +262,6 @@ class _Handlers:
 
     # ---- reading -----------------------------------------------------------------------------------------------------
 
-    def _check_change(self) -> None:
-        """Check that the journal is writable. Raises UnavailableError."""
-        self._broker.journal.check_writable()
-
     def _find(self, subject: str, version: str, deleted: bool = False) -> SchemaVersion:
         """Return a version. `deleted`: also a deleted one. Raises MalformedError, UnknownSchemaError."""
         if version == "latest":
@@ -202,28 +271,22 @@ class _Handlers:
         return self._schemas.find(subject, int(version), deleted)
 
     async def _definition(self, request: Request) -> Definition:
-        sent: Definition = await self._read(request, Definition)
+        sent = await read_body(request, Definition, self._body_limit)
         await definition_read(self._broker, sent.type, sent.content, sent.references)
         return sent
 
-    async def _read(self, request: Request, kind: Any) -> Any:
+    def _described(self, version: SchemaVersion) -> Version:
+        """Return a version without its definition."""
+        facts = msgspec.structs.asdict(version)
+        del facts["definition"]
+        return Version(
+            **facts, referenced_by=[f"{each.subject} {each.version}" for each in self._schemas.users(version)]
+        )
+
+    def _shown(self, version: SchemaVersion, **more: Any) -> Version:
+        """Return a version with its definition: as text, or as base64 if it is not UTF-8."""
         try:
-            return msgspec.convert(await read_json(request, self._body_limit), kind)
-        except msgspec.ValidationError as error:
-            raise MalformedError(str(error)) from error
-
-    def _shown(self, version: SchemaVersion, with_definition: bool = True) -> dict[str, Any]:
-        """Return a version as JSON. Definitions are text, or base64 if they are not UTF-8."""
-        row: dict[str, Any] = msgspec.to_builtins(version)
-        row["referenced_by"] = [f"{each.subject} {each.version}" for each in self._schemas.users(version)]
-        encoded = row.pop("definition")
-        if with_definition:
-            try:
-                row["definition"] = version.definition.decode()
-            except UnicodeDecodeError:
-                row["definition_base64"] = encoded
-        return row
-
-
-def _asks(request: Request, name: str) -> bool:
-    return request.query_params.get(name, "").lower() == "true"
+            more["definition"] = version.definition.decode()
+        except UnicodeDecodeError:
+            more["definition_base64"] = b64encode(version.definition).decode()
+        return msgspec.structs.replace(self._described(version), **more)

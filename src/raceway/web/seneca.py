@@ -5,19 +5,18 @@ If the bus has an administrator's token it is required, as `Authorization: Beare
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
 
 from raceway.errors import MalformedError
-from raceway.web.answers import refusing
-from raceway.web.routing import LOOKUP_PRIVATE, MANAGE_BROKER, Route
+from raceway.web.routing import LOOKUP_PRIVATE, MANAGE_BROKER, Routes, delete, get, post
 
 # Enough for a pin and an address.
 MAX_BODY = 64 * 1024
+ADDRESS = "/api/seneca/services"
 
 
 class ServiceTable(Protocol):
@@ -28,9 +27,6 @@ class ServiceTable(Protocol):
     async def detach(self, pins: str, url: str) -> int: ...
 
 
-ACCESS = {"GET": LOOKUP_PRIVATE, "POST": MANAGE_BROKER, "DELETE": MANAGE_BROKER}
-
-
 class Attach(msgspec.Struct, forbid_unknown_fields=True):
     pin: str
     url: str
@@ -38,25 +34,35 @@ class Attach(msgspec.Struct, forbid_unknown_fields=True):
     name: str = ""
 
 
-def seneca_routes(services: ServiceTable) -> list[Route]:
-    async def handle(request: Request) -> Response:
-        return await actions[request.method](request)
+class Services(msgspec.Struct, frozen=True):
+    services: list[dict[str, Any]]
 
-    async def list_services(request: Request) -> Response:
-        return _rows(services.rows())
 
-    async def attach(request: Request) -> Response:
+class Detached(msgspec.Struct, frozen=True):
+    detached: int
+
+
+class SenecaRoutes(Routes):
+    def __init__(self, services: ServiceTable) -> None:
+        self._services = services
+
+    @get(ADDRESS, LOOKUP_PRIVATE, "seneca")
+    async def services(self) -> Services:
+        """Attached Seneca services."""
+        return Services(msgspec.to_builtins(self._services.rows()))
+
+    @post(ADDRESS, MANAGE_BROKER, "seneca", body=Attach)
+    async def attach(self, request: Request) -> Services:
+        """Attach a Seneca service."""
         wanted = await _read(request)
-        return _rows(await services.attach(wanted.pin, wanted.url, wanted.dialect, wanted.name))
+        rows = await self._services.attach(wanted.pin, wanted.url, wanted.dialect, wanted.name)
+        return Services(msgspec.to_builtins(rows))
 
-    async def detach(request: Request) -> Response:
+    @delete(ADDRESS, MANAGE_BROKER, "seneca", body=Attach)
+    async def detach(self, request: Request) -> Detached:
+        """Detach a Seneca service."""
         wanted = await _read(request)
-        return JSONResponse({"detached": await services.detach(wanted.pin, wanted.url)})
-
-    actions: dict[str, Callable[[Request], Awaitable[Response]]] = {
-        "GET": list_services, "HEAD": list_services, "POST": attach, "DELETE": detach
-    }  # fmt: skip
-    return [Route("/api/seneca/services", refusing(handle), ACCESS)]
+        return Detached(await self._services.detach(wanted.pin, wanted.url))
 
 
 async def _read(request: Request) -> Attach:
@@ -72,7 +78,3 @@ async def _read(request: Request) -> Attach:
         return msgspec.convert(dict(request.query_params), Attach)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise MalformedError(str(error)) from error
-
-
-def _rows(rows: Sequence[Any]) -> Response:
-    return JSONResponse({"services": msgspec.to_builtins(list(rows))})

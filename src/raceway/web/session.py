@@ -9,15 +9,12 @@ from typing import Literal
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
 
 from raceway.broker.broker import Broker
 from raceway.model.security import OWNER, PERMISSIONS, Permission
-from raceway.web.answers import principal_of, refusing, token_of
-from raceway.web.asking import answered
-from raceway.web.routing import KNOWN, Route
+from raceway.web.answers import principal_of, token_of
+from raceway.web.routing import KNOWN, Routes, get
 
-ADDRESS = "/api/session"
 # Permissions without the administrator's token, if there is no other security.
 WITHOUT_TOKEN: tuple[Permission, ...] = ("Lookup", "Produce")
 
@@ -33,11 +30,16 @@ class Session(msgspec.Struct, frozen=True):
     permissions: list[str]
 
 
-def session_routes(broker: Broker, admin_token: str) -> list[Route]:
-    async def session(request: Request) -> Response:
-        return answered(_of_tokens(broker, request) if broker.security.enabled else _of_one(admin_token, request))
+class SessionRoutes(Routes):
+    def __init__(self, broker: Broker, admin_token: str) -> None:
+        self._broker, self._admin_token = broker, admin_token
 
-    return [Route(ADDRESS, refusing(session), KNOWN)]
+    @get("/api/session", KNOWN, "bus")
+    async def session(self, request: Request) -> Session:
+        """The caller's principal and permissions."""
+        if self._broker.security.enabled:
+            return _of_tokens(self._broker, request)
+        return _of_one(self._admin_token, request)
 
 
 def _of_tokens(broker: Broker, request: Request) -> Session:

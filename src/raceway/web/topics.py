@@ -8,18 +8,14 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
 
 from raceway.broker.broker import Broker
 from raceway.broker.queues.queue import Queue
 from raceway.broker.topics import Topic
 from raceway.errors import UnknownTopicError
 from raceway.model.subscriptions import SubscriptionStatus
-from raceway.web.answers import refusing
-from raceway.web.asking import answered, read_query
 from raceway.web.live import Live
-from raceway.web.routing import LOOKUP, Route
+from raceway.web.routing import LOOKUP, Routes, get
 
 # Topics on a page: not too many for the browser and the event loop.
 PAGE = 1000
@@ -81,35 +77,38 @@ class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
     consumers: list[Consumer]
 
 
-def topic_routes(broker: Broker, live: Live) -> list[Route]:
-    async def listing(request: Request) -> Response:
-        asked = read_query(request, TopicQuery)
-        limit = max(min(asked.limit, PAGE), 1)
-        wanted = asked.contains.casefold()
-        names = [topic.name for topic in broker.topics if wanted in topic.folded or wanted in topic.name.casefold()]
-        chosen = _chosen(names, asked, limit)
-        waiting = _waiting(broker, set(chosen))
-        rows = [
-            TopicRow(name, *broker.journal.offsets(name), live.topic_rate(name), *waiting.get(name, (0, 0)))
-            for name in chosen
-        ]
-        more = asked.order == "name" and len(chosen) == limit
-        return answered(TopicPage(rows, chosen[-1] if more else None, len(names)))
+class TopicRoutes(Routes):
+    def __init__(self, broker: Broker, live: Live) -> None:
+        self._broker, self._live = broker, live
 
-    def _chosen(names: list[str], asked: TopicQuery, limit: int) -> list[str]:
-        if asked.order == "rate":
-            return nlargest(limit, names, key=lambda name: (live.topic_rate(name), name))
-        if asked.order == "messages":
-            return nlargest(limit, names, key=lambda name: (broker.journal.state.next_offsets.get(name, 0), name))
-        return nsmallest(limit, (name for name in names if name > asked.after))
+    @get("/api/topics", LOOKUP, "topics")
+    async def topics(self, query: TopicQuery) -> TopicPage:
+        """A page of topics."""
+        limit, wanted = max(min(query.limit, PAGE), 1), query.contains.casefold()
+        topics = self._broker.topics
+        names = [topic.name for topic in topics if wanted in topic.folded or wanted in topic.name.casefold()]
+        chosen = self._chosen(names, query, limit)
+        waiting = _waiting(self._broker, set(chosen))
+        offsets, rate = self._broker.journal.offsets, self._live.topic_rate
+        rows = [TopicRow(name, *offsets(name), rate(name), *waiting.get(name, (0, 0))) for name in chosen]
+        more = query.order == "name" and len(chosen) == limit
+        return TopicPage(rows, chosen[-1] if more else None, len(names))
 
-    async def detail(request: Request) -> Response:
-        topic = broker.topics.maybe_get(request.path_params["name"])
+    def _chosen(self, names: list[str], query: TopicQuery, limit: int) -> list[str]:
+        if query.order == "rate":
+            return nlargest(limit, names, key=lambda name: (self._live.topic_rate(name), name))
+        if query.order == "messages":
+            offsets = self._broker.journal.state.next_offsets
+            return nlargest(limit, names, key=lambda name: (offsets.get(name, 0), name))
+        return nsmallest(limit, (name for name in names if name > query.after))
+
+    @get("/api/topics/{name:path}", LOOKUP, "topics")
+    async def topic(self, name: str) -> TopicDetail:
+        """A topic with its subscriptions, queue and consumers."""
+        topic = self._broker.topics.maybe_get(name)
         if topic is None:
-            raise UnknownTopicError(request.path_params["name"])
-        return answered(_detail(broker, live, topic))
-
-    return [Route("/api/topics", refusing(listing), LOOKUP), Route("/api/topics/{name:path}", refusing(detail), LOOKUP)]
+            raise UnknownTopicError(name)
+        return _detail(self._broker, self._live, topic)
 
 
 def _waiting(broker: Broker, names: set[str]) -> dict[str, tuple[int, int]]:

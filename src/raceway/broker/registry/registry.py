@@ -31,7 +31,7 @@ from raceway.errors import (
     SchemaReadOnlyError,
     UnknownSchemaError,
 )
-from raceway.model.schemas import Access, Mode, SchemaReference, SchemaVersion, SubjectRow
+from raceway.model.schemas import Mode, SchemaReference, SchemaVersion, SubjectAccess, SubjectRow
 from raceway.schema.definition import Definition, Resolved, mode_of, schema_type_of
 from raceway.schema.reading import TRANSITIVE, incompatibilities, read_definition
 
@@ -58,7 +58,7 @@ class SubjectRecord(msgspec.Struct, gc=False, omit_defaults=True):
     schema_id: int
     mode: Mode | None = None
     next_version: int = 1
-    access: Access | None = None
+    access: SubjectAccess | None = None
 
 
 class Counters(msgspec.Struct, gc=False):
@@ -94,7 +94,7 @@ class Registry:
         # Earlier releases numbered every version.
         self._counters.versions = self._counters.versions or self._counters.registry_id
         self._default_mode: Mode = mode_of(kept.get(DEFAULT_MODE, "backward"))
-        self._access: Access = kept.get(ACCESS, "READWRITE")
+        self._access: SubjectAccess = kept.get(ACCESS, "READWRITE")
         for subject, value in state.section(SUBJECTS).items():
             record = self._subjects[subject] = msgspec.convert(value, SubjectRecord)
             self._names[record.schema_id] = subject
@@ -197,11 +197,11 @@ class Registry:
     def default_mode(self) -> Mode:
         return self._default_mode
 
-    def access(self, subject: str | None = None) -> Access:
+    def access(self, subject: str | None = None) -> SubjectAccess:
         """Return whether versions may be registered and deleted: the subject's setting, or the default."""
         return (None if subject is None else self.own_access(subject)) or self._access
 
-    def own_access(self, subject: str) -> Access | None:
+    def own_access(self, subject: str) -> SubjectAccess | None:
         record = self._subjects.get(subject)
         return None if record is None else record.access
 
@@ -298,7 +298,7 @@ class Registry:
         self._bus.set_state(REGISTRY, DEFAULT_MODE, wanted)
         self._default_mode = wanted
 
-    def set_access(self, subject: str | None, access: Access | None) -> None:
+    def set_access(self, subject: str | None, access: SubjectAccess | None) -> None:
         """Set the access of a subject, also before its first version, or the default. None resets it."""
         if subject is None:
             self._bus.set_state(REGISTRY, ACCESS, access)
