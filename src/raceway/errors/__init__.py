@@ -56,6 +56,7 @@
         │   ├── DamagedError          bytes that could not be repaired; names the positions
         │   ├── TrimmedError          the position was removed by retention
         │   └── MissingRowsError      positions that no file has
+        ├── UnsupportedError        the wire of a client does not have a method
         ├── PipelineError           tables, checkpoints, Spark or Java
         └── ConnectionLostError     a client's connection ended before the answer
 
@@ -82,6 +83,7 @@ from raceway.errors.local import (
     TrimmedError,
     UnavailableError,
     UnreachableError,
+    UnsupportedError,
 )
 from raceway.errors.peer import (
     ForbiddenError,
@@ -140,4 +142,5 @@ __all__ = [
     "UnknownConsumerError", "UnknownError", "UnknownMessageError", "UnknownNamespaceError", "UnknownPeerError",
     "UnknownProducerError", "UnknownQueueError", "UnknownRoleError", "UnknownSchemaError",
     "UnknownSubscriptionError", "UnknownTableError", "UnknownTopicError", "UnmatchedAnswerError", "UnreachableError",
+    "UnsupportedError",
 ]  # fmt: skip

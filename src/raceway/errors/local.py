@@ -155,6 +155,20 @@ class MissingRowsError(JournalError):
         return f"{where} missing from the journal{some}: {self.reason}"
 
 
+class UnsupportedError(LocalError):
+    """A client whose wire does not have `method`; `instead` is the one to call, if any. Raised in clients."""
+
+    code = "unsupported"
+
+    def __init__(self, client: str, method: str, instead: str = "") -> None:
+        super().__init__(client, method, instead)
+        self.client, self.method, self.instead = client, method, instead
+
+    def __str__(self) -> str:
+        advice = f"use {self.instead}" if self.instead else "its wire does not support it"
+        return f"{self.client} has no {self.method}: {advice}"
+
+
 class PipelineError(LocalError):
     """An error of the tables, their checkpoint, Spark or Java; the text says what to do."""
 
