@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from raceway.errors.root import RacewayError
 
+__all__ = [
+    "BusyError", "ConfigError", "ConnectionLostError", "DamagedError", "DiskFullError", "DrainingError",
+    "FormatVersionError", "JournalError", "LocalError", "LockedError", "MissingRowsError", "PipelineError",
+    "ReadOnlyError", "TrimmedError", "UnavailableError", "UnreachableError", "UnsupportedError",
+]  # fmt: skip
+
 
 class LocalError(RacewayError):
     """An error of this process, its disk or its settings."""

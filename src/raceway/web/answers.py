@@ -39,12 +39,8 @@ from raceway.errors import (
     TrimmedError,
     UnauthenticatedError,
     UnknownError,
-    UnknownMessageError,
-    UnknownNamespaceError,
     UnknownQueueError,
     UnknownSchemaError,
-    UnknownTableError,
-    UnknownTopicError,
 )
 from raceway.journal.contract import Done
 from raceway.model.envelope import HTTP
@@ -74,8 +70,10 @@ class MediaTypeError(PeerError):
     code = "media_type"
 
 
-# HTTP statuses of the bus's errors. Others are 404 if something is unknown, 400 if the peer is at fault, otherwise 503.
+# Code of the bus to HTTP status, for an error and the classes below it. Others are 503.
 STATUSES = {
+    PeerError.code: 400,
+    UnknownError.code: 404,
     NoRouteError.code: 404,
     RequestTimeoutError.code: 504,
     SchemaRefusedError.code: 422,
@@ -89,10 +87,6 @@ STATUSES = {
     MediaTypeError.code: 415,
     UnknownQueueError.code: 404,
     UnknownSchemaError.code: 404,
-    UnknownTopicError.code: 404,
-    UnknownNamespaceError.code: 404,
-    UnknownMessageError.code: 404,
-    UnknownTableError.code: 404,
     ForbiddenError.code: 403,
     QueueKindError.code: 409,
     TopicKindError.code: 409,
@@ -145,8 +139,7 @@ def refusing(handle: Handler) -> Handler:
 
 
 def status_of(error: RacewayError) -> int:
-    usual = 404 if isinstance(error, UnknownError) else 400 if isinstance(error, PeerError) else 503
-    return STATUSES.get(error.code, usual)
+    return error.maybe_entry(STATUSES) or 503
 
 
 def refusal_of(error: RacewayError) -> Response:
