@@ -97,11 +97,11 @@ class Opening(Generic[P, T]):
 def blocking_with(call: Callable[P, Coroutine[Any, Any, T]]) -> Callable[Concatenate[Any, P], T]:
     """Return a method that makes `call` on its first argument and waits for its result."""
 
-    @functools.wraps(call)
     def method(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
         result: T = self._run(call(*args, **kwargs))
         return result
 
+    method.__doc__ = call.__doc__
     return method
 
 
