@@ -10,7 +10,7 @@ from raceway.client import connect
 
 
 async def main(url: str) -> None:
-    async with connect(url) as belt, connect(url) as scanner:
+    async with connect(url, wire="mb") as belt, connect(url, wire="mb") as scanner:
         bags = await belt.subscribe("baggage.#")
         # `publish` returns when the message is on the bus's disk.
         await scanner.publish("baggage.events", {"bag": 17, "belt": 3})

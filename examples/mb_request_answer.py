@@ -22,7 +22,7 @@ def give_seat(message: Message) -> dict[str, str]:
 
 
 def main(tcp: str, websocket: str) -> None:
-    with connect(tcp) as desk, connect(websocket) as kiosk:
+    with connect(tcp, wire="mb") as desk, connect(websocket, wire="mb") as kiosk:
         desk.serve("checkin.seat", give_seat)
         for seat in ("7C", "12A"):
             try:

@@ -28,7 +28,7 @@ def take(message: ActionMessage) -> dict[str, Any]:
 
 
 def main(url: str, console: str) -> None:
-    with connect(url, console=console) as desk, desk.host(service), connect(url) as kiosk:
+    with connect(url, wire="seneca", console=console) as desk, desk.host(service), connect(url, wire="seneca") as kiosk:
         for seat in ("7C", "12A"):
             try:
                 print("answer:", kiosk.act("role:seats,cmd:take", {"seat": seat}, custom={"passenger": "Ada"}))

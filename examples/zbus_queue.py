@@ -10,7 +10,7 @@ from raceway.client import connect
 
 
 async def main(url: str) -> None:
-    async with connect(url) as scanner, connect(url) as belt:
+    async with connect(url, wire="zbus") as scanner, connect(url, wire="zbus") as belt:
         await scanner.create_queue("bags")
         async with await belt.consume("bags") as bags:
             try:

@@ -22,7 +22,7 @@ def give_seat(request: Delivery) -> dict[str, str]:
 
 
 def main(url: str) -> None:
-    with connect(url) as desk, connect(url) as kiosk:
+    with connect(url, wire="zbus") as desk, connect(url, wire="zbus") as kiosk:
         desk.create_queue("seats")
         with desk.serve("seats", give_seat):
             for seat in ("7C", "12A"):

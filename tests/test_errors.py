@@ -7,6 +7,11 @@ import pytest
 
 from raceway import errors
 from raceway.errors import RacewayError
+from raceway.web.answers import status_of as web_status
+from raceway.wires.danube.codec.status import status_of as danube_status
+from raceway.wires.mb.codec import encode as mb_encode
+from raceway.wires.seneca.codec.failure import failure_of
+from raceway.wires.zbus.codec import encode as zbus_encode
 
 CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if issubclass(kind, RacewayError)]
 GROUPS = {RacewayError, errors.PeerError, errors.LocalError}
@@ -15,8 +20,8 @@ EXAMPLES = [
     (errors.NameInvalidError("a..b", "empty segment"), "'a..b' is not a valid name: empty segment"),
     (errors.NoRouteError("a.b"), "No subscribers for topic a.b"),
     (errors.RequestTimeoutError("a", "service"), "Request timed out"),
-    (errors.UnmatchedAnswerError(None), "Received response message without requestId."),
-    (errors.UnmatchedAnswerError("x"), "No matching request found for requestId: x"),
+    (errors.UnmatchedAnswerError(None), "answer without the id of its request"),
+    (errors.UnmatchedAnswerError("x"), "no open request x"),
     (errors.UnknownPeerError("x"), "Service x not found"),
     (errors.UnknownQueueError("orders"), "MQ(orders) Not Found"),
     (errors.QueueKindError("orders"), "the queue 'orders' already exists with another kind"),
@@ -48,12 +53,34 @@ EXAMPLES = [
     (errors.TrimmedError(3, 9, "t"), "offset 3 of topic 't' was removed by retention; the first one left is 9"),
     (errors.DamagedError("file", 1, 2, "checksum"), "file: rows 1 to 2 are damaged (checksum)"),
     (errors.ConnectionLostError("mb://x", "reset"), "connection to mb://x lost: reset"),
+    (errors.UnsupportedError("MbClient", "consume", "subscribe()"), "MbClient has no consume: use subscribe()"),
+    (errors.UnsupportedError("DanubeClient", "serve"), "DanubeClient has no serve: its wire does not support it"),
 ]
 
 
 def test_codes_are_distinct() -> None:
     codes = [kind.code for kind in CLASSES if kind not in GROUPS]
     assert len(set(codes)) == len(codes)
+
+
+def test_every_class_is_exported() -> None:
+    def below(kind: type[RacewayError]) -> set[str]:
+        return {kind.__name__}.union(*map(below, kind.__subclasses__()))
+
+    own = {name for name in below(RacewayError) if hasattr(errors.local, name) or hasattr(errors.peer, name)}
+    assert own == set(errors.__all__) == {kind.__name__ for kind in CLASSES}
+
+
+def test_a_new_error_has_the_word_of_its_base_class_on_every_wire() -> None:
+    class UnknownGateError(errors.UnknownError):
+        code = "unknown_gate"
+
+    error = UnknownGateError("B4")
+    assert mb_encode.refusal_of(error, None).code == "NO_ROUTE_FOUND"
+    assert zbus_encode.refusal_of(error, None).status == 404
+    assert failure_of(error, {}).code == "act_not_found"
+    assert danube_status(error).name == "NOT_FOUND"
+    assert web_status(error) == 404
 
 
 def test_codes_are_stable_words() -> None:

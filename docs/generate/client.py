@@ -13,7 +13,10 @@ from docs.generate.markdown import page, paragraphs, table
 from raceway import client
 
 # What one calls first, then what that gives.
-FIRST = ("connect", "Options", "MbClient", "DanubeClient", "ZbusClient", "TrackedClient", "SenecaClient")
+FIRST = (
+    "connect", "Options", "Client", "MessageStream", "MbClient", "DanubeClient", "ZbusClient", "TrackedClient",
+    "SenecaClient",
+)  # fmt: skip
 ELSEWHERE = "See the module."
 # What the client calls on what it gives out.
 OF_THE_CLIENT = {"put", "end", "join", "maybe_action"}
@@ -26,7 +29,11 @@ def client_page() -> str:
         "every verb below blocks there instead of being awaited, and handlers run in threads. Both begin with",
         "`connect`, whose URL chooses the wire:",
         "",
-        *table(["URL", "default port", "client"], _schemes()),
+        *table(["URL", "default port", "`wire`", "client"], _schemes()),
+        "`connect(url)` returns a [Client](#client), with the methods that all wires have in common. With `wire=`",
+        "editors and type checkers know that it is the class in the last column, with its methods and arguments; at",
+        "run time it is that class in any case. A `wire` that is not the URL's is refused.",
+        "",
         "What is refused is raised: `RemoteError` with the wire's own code as `reported`, `ConnectionLostError` for",
         "calls that were under way when the connection ended. All are in [errors](errors.md).",
         "",
@@ -41,10 +48,12 @@ def client_page() -> str:
     return page("Python clients", *lines)
 
 
-def _schemes() -> list[tuple[str, str, str]]:
+def _schemes() -> list[tuple[str, str, str, str]]:
     return [
-        (f"`{scheme}://HOST[:PORT]`", str(port), f"[{made.__name__}](#{made.__name__.lower()})")
+        (f"`{scheme}://HOST[:PORT]`", str(port), f"`{wire}`", f"[{made.__name__}](#{made.__name__.lower()})")
         for scheme, (port, made) in client.SCHEMES.items()
+        for wire, kind in client.WIRES.items()
+        if kind is made
     ]
 
 
@@ -54,6 +63,7 @@ def _one(name: str, found: Any) -> list[str]:
         lines += [f"    {name}{_signature(found)}", ""]
     lines += [_told(found), ""]
     if inspect.isclass(found):
+        lines += _inherited(found)
         lines += [*_fields(found), *_members(found), ""]
     return lines
 
@@ -65,6 +75,12 @@ def _told(found: Any) -> str:
         module = inspect.getdoc(sys.modules[found.__module__]) or ""
         own = module + "\n\n" + own.removeprefix(ELSEWHERE).strip()
     return paragraphs(own)
+
+
+def _inherited(kind: type) -> list[str]:
+    """A line about a base class that has a section of its own."""
+    bases = [base.__name__ for base in kind.__bases__ if base.__name__ in client.__all__]
+    return [line for name in bases for line in (f"In addition to the methods of [{name}](#{name.lower()}):", "")]
 
 
 def _fields(kind: type) -> Iterator[str]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from docs.generate.markdown import cell, page, table
 from raceway import errors
 from raceway.net.codec.grpc_head import Status
@@ -9,7 +11,7 @@ from raceway.web.answers import status_of
 from raceway.wires.danube.codec.status import STATUSES as DANUBE_STATUSES
 from raceway.wires.mb.codec.encode import MB_CODES
 from raceway.wires.seneca.codec.failure import SENECA_CODES
-from raceway.wires.zbus.codec import encode as zbus_encode
+from raceway.wires.zbus.codec.encode import ZBUS_STATUSES
 
 # They only group others; of peers that is told in full where nothing closer is known (`invalid`).
 GROUPS = (errors.RacewayError, errors.PeerError, errors.LocalError)
@@ -50,17 +52,18 @@ def _meaning(kind: Kind) -> tuple[str, ...]:
 
 def _is_told(kind: Kind) -> bool:
     """Some wire has a word for it."""
-    return any(kind.code in words for words in (MB_CODES, SENECA_CODES, DANUBE_STATUSES, zbus_encode.ZBUS_STATUSES))
+    tables: tuple[Mapping[str, object], ...] = (MB_CODES, SENECA_CODES, DANUBE_STATUSES, ZBUS_STATUSES)
+    return any(kind.maybe_entry(words) is not None for words in tables)
 
 
 def _words(kind: Kind) -> tuple[str, ...]:
     """Through the same tables that the wires use, with what each says where its table is silent."""
-    danube = DANUBE_STATUSES.get(kind.code)
+    danube = kind.maybe_entry(DANUBE_STATUSES)
     return (
         f"`{kind.code}`",
-        f"`{MB_CODES.get(kind.code, 'INTERNAL_ERROR')}`",
-        str(zbus_encode.ZBUS_STATUSES.get(kind.code, 500)),
-        f"`{SENECA_CODES.get(kind.code, 'act_execute')}`",
+        f"`{kind.maybe_entry(MB_CODES) or 'INTERNAL_ERROR'}`",
+        str(kind.maybe_entry(ZBUS_STATUSES) or 500),
+        f"`{kind.maybe_entry(SENECA_CODES) or 'act_execute'}`",
         f"`{(Status.INTERNAL if danube is None else danube).name}`",
         str(status_of(kind.__new__(kind))),
     )

@@ -63,7 +63,7 @@ def test_what_is_published_is_printed(server: Server, tmp_path: Path) -> None:
 
 
 def test_a_named_subscription_goes_on_where_it_ended(server: Server, tmp_path: Path) -> None:
-    with sync.connect(url(server)) as bus:
+    with sync.connect(url(server), wire="danube") as bus:
         bus.publish("cli.b", b"before")
         bus.subscribe("cli.b", "kept", type="shared").close()
         bus.publish_many("cli.b", [b"1", b"2", b"3"])

@@ -26,8 +26,8 @@ def server() -> Iterator[Server]:
 
 
 @pytest.fixture
-def bus(server: Server) -> Iterator[sync.SyncClient]:
-    with sync.connect(f"mb://127.0.0.1:{server.port('tcp')}") as bus:
+def bus(server: Server) -> Iterator[sync.SyncMbClient]:
+    with sync.connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as bus:
         yield bus
 
 
@@ -65,7 +65,7 @@ def listening(server: Server, *arguments: str, log: Path) -> subprocess.Popen[st
     ],
 )
 def test_pub_sends_what_it_is_given(
-    server: Server, bus: sync.SyncClient, arguments: list[str], stdin: bytes | None, payloads: list[bytes]
+    server: Server, bus: sync.SyncMbClient, arguments: list[str], stdin: bytes | None, payloads: list[bytes]
 ) -> None:
     subscription = bus.subscribe("cli.pub")
     result = run(server, "pub", "cli.pub", *arguments, stdin=stdin)
@@ -74,7 +74,7 @@ def test_pub_sends_what_it_is_given(
     assert "stored" in result.stderr
 
 
-def test_pub_takes_a_file(server: Server, bus: sync.SyncClient, tmp_path: Path) -> None:
+def test_pub_takes_a_file(server: Server, bus: sync.SyncMbClient, tmp_path: Path) -> None:
     (tmp_path / "message").write_bytes(b"in a file")
     subscription = bus.subscribe("cli.file")
     assert run(server, "pub", "cli.file", "--file", str(tmp_path / "message")).exit_code == 0
@@ -92,7 +92,7 @@ def test_pub_goes_on_where_nobody_listens_and_says_so(server: Server) -> None:
     assert (row["first"], row["next"]) == (0, 9000)
 
 
-def test_pub_without_acknowledgement_still_delivers_before_it_ends(server: Server, bus: sync.SyncClient) -> None:
+def test_pub_without_acknowledgement_still_delivers_before_it_ends(server: Server, bus: sync.SyncMbClient) -> None:
     subscription = bus.subscribe("cli.fast")
     result = run(server, "pub", "cli.fast", "x", "--no-ack", "--json", "--count", "50")
     assert json.loads(result.stdout)["acknowledged"] is False
@@ -115,7 +115,7 @@ def test_pub_wants_one_source(server: Server, tmp_path: Path) -> None:
 # ---- sub -------------------------------------------------------------------------------------------------------------
 
 
-def test_sub_prints_each_message_harmlessly(server: Server, bus: sync.SyncClient, tmp_path: Path) -> None:
+def test_sub_prints_each_message_harmlessly(server: Server, bus: sync.SyncMbClient, tmp_path: Path) -> None:
     child = listening(server, "cli.sub.+", "other", "--count", "2", "--timeout", "30", log=tmp_path / "log")
     bus.publish("cli.sub.x", "esc \x1b[31m\nline")
     bus.publish("other", "z")
@@ -124,14 +124,14 @@ def test_sub_prints_each_message_harmlessly(server: Server, bus: sync.SyncClient
     assert printed == "cli.sub.x esc \\x1b[31m\\nline\nother z\n"
 
 
-def test_sub_prints_json_for_programs(server: Server, bus: sync.SyncClient, tmp_path: Path) -> None:
+def test_sub_prints_json_for_programs(server: Server, bus: sync.SyncMbClient, tmp_path: Path) -> None:
     child = listening(server, "cli.json", "--count", "1", "--timeout", "30", "--json", log=tmp_path / "log")
     bus.publish("cli.json", {"a": 1}, version="2.0.0")
     message = json.loads(child.communicate(timeout=30)[0])
     assert (message["topic"], message["payload"], message["version"]) == ("cli.json", '{"a":1}', "2.0.0")
 
 
-def test_sub_gives_bytes_to_a_pipe(server: Server, bus: sync.SyncClient, tmp_path: Path) -> None:
+def test_sub_gives_bytes_to_a_pipe(server: Server, bus: sync.SyncMbClient, tmp_path: Path) -> None:
     child = listening(server, "cli.raw", "--count", "1", "--timeout", "30", "--raw", log=tmp_path / "log")
     bus.publish("cli.raw", "tab\there")
     assert child.communicate(timeout=30)[0] == "tab\there\n"
@@ -156,7 +156,7 @@ def test_sub_ends_with_a_status_when_too_little_came(server: Server) -> None:
 # ---- request ---------------------------------------------------------------------------------------------------------
 
 
-def test_request_prints_the_answer(server: Server, bus: sync.SyncClient) -> None:
+def test_request_prints_the_answer(server: Server, bus: sync.SyncMbClient) -> None:
     bus.serve("cli.ask", lambda message: f"you said {message.text}\x07")
     assert run(server, "request", "cli.ask", "hello").stdout == "you said hello\\x07\n"
     answer = json.loads(run(server, "request", "cli.ask", "hello", "--json").stdout)
@@ -164,7 +164,7 @@ def test_request_prints_the_answer(server: Server, bus: sync.SyncClient) -> None
     assert answer["elapsed_ms"] > 0
 
 
-def test_request_ends_with_a_status_for_each_fate(server: Server, bus: sync.SyncClient) -> None:
+def test_request_ends_with_a_status_for_each_fate(server: Server, bus: sync.SyncMbClient) -> None:
     def refuse(_: object) -> None:
         raise RemoteError("SEAT_TAKEN", "12A is taken")
 
@@ -184,7 +184,7 @@ def test_request_ends_with_a_status_for_each_fate(server: Server, bus: sync.Sync
 # ---- topics ----------------------------------------------------------------------------------------------------------
 
 
-def test_topics_names_subscribers(server: Server, bus: sync.SyncClient) -> None:
+def test_topics_names_subscribers(server: Server, bus: sync.SyncMbClient) -> None:
     bus.register("belt", "moves bags")
     bus.subscribe("cli.bags.#")
     bus.serve("cli.desk", lambda _: b"")
@@ -216,7 +216,10 @@ def seneca(server: Server) -> Iterator[sync.SyncSenecaClient]:
         raise RemoteError("seat_taken", "12A is taken")
 
     console = f"http://127.0.0.1:{server.port('console')}"
-    with sync.connect(f"seneca://127.0.0.1:{server.port('seneca')}", console=console) as client, client.host(service):
+    with (
+        sync.connect(f"seneca://127.0.0.1:{server.port('seneca')}", wire="seneca", console=console) as client,
+        client.host(service),
+    ):
         yield client
 
 
@@ -246,7 +249,7 @@ def test_request_over_seneca_ends_with_a_status_for_each_fate(server: Server, se
 
 @pytest.mark.parametrize(("scheme", "door"), [("seneca", "seneca"), ("seneca+tcp", "seneca_tcp")])
 def test_pub_over_seneca_is_a_message_that_nobody_has_to_answer(
-    server: Server, bus: sync.SyncClient, scheme: str, door: Door
+    server: Server, bus: sync.SyncMbClient, scheme: str, door: Door
 ) -> None:
     with bus.subscribe("cli.saved") as saved:
         url = f"{scheme}://127.0.0.1:{server.port(door)}"

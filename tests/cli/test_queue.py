@@ -29,7 +29,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture
 def zbus(server: Server) -> Iterator[sync.SyncZbusClient]:
-    with sync.connect(url_of(server)) as client:
+    with sync.connect(url_of(server), wire="zbus") as client:
         yield client
 
 

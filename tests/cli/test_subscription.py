@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def bus(server: Server) -> Iterator[sync.SyncDanubeClient]:
-    with sync.connect(f"danube://127.0.0.1:{server.port('danube')}") as bus:
+    with sync.connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube") as bus:
         yield bus
 
 

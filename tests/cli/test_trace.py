@@ -19,7 +19,7 @@ SCHEMA = {"type": "json_schema", "definition": '{"type":"object","required":["ba
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
-    with running_server() as server, connect(f"mb://127.0.0.1:{server.port('tcp')}") as desk:
+    with running_server() as server, connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as desk:
         desk.register("calc", "adds")
         desk.serve("math.sum", lambda message: {"sum": 3})
         post(server, "/requests/math.sum", b"{}", x_message_id="ask-1")

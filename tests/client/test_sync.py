@@ -10,7 +10,7 @@ from itertools import islice
 import pytest
 
 from raceway.client import Message
-from raceway.client.sync import SyncClient, connect
+from raceway.client.sync import SyncMbClient, connect
 from raceway.errors import ConnectionLostError, RemoteError
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import running_server
@@ -23,12 +23,12 @@ def url() -> Iterator[str]:
 
 
 @pytest.fixture
-def bus(url: str) -> Iterator[SyncClient]:
-    with connect(url) as client:
+def bus(url: str) -> Iterator[SyncMbClient]:
+    with connect(url, wire="mb") as client:
         yield client
 
 
-def test_publish_and_read(bus: SyncClient) -> None:
+def test_publish_and_read(bus: SyncMbClient) -> None:
     with bus.subscribe("sync.#") as messages:
         bus.publish("sync.a", b"1")
         assert bus.publish_many("sync.a", [b"2", b"3"]) == 2
@@ -39,7 +39,7 @@ def test_publish_and_read(bus: SyncClient) -> None:
     assert messages.get() is None
 
 
-def test_handlers_run_in_threads_and_may_use_the_client(bus: SyncClient, url: str) -> None:
+def test_handlers_run_in_threads_and_may_use_the_client(bus: SyncMbClient, url: str) -> None:
     threads = set()
 
     def handle(message: Message) -> bytes:
@@ -47,7 +47,7 @@ def test_handlers_run_in_threads_and_may_use_the_client(bus: SyncClient, url: st
         bus.publish("sync.chained", b"from within")
         return message.payload.upper()
 
-    with connect(url) as other, other.audit() as audit, bus.subscribe("sync.chained") as chained:
+    with connect(url, wire="mb") as other, other.audit() as audit, bus.subscribe("sync.chained") as chained:
         with bus.serve("sync.upper", handle):
             assert other.request("sync.upper", "loud") == b"LOUD"
         assert chained.get(5)
@@ -57,7 +57,7 @@ def test_handlers_run_in_threads_and_may_use_the_client(bus: SyncClient, url: st
     assert threading.current_thread() not in threads
 
 
-def test_the_bus_tells_about_itself(bus: SyncClient) -> None:
+def test_the_bus_tells_about_itself(bus: SyncMbClient) -> None:
     bus.register("plain", "without asyncio")
     assert "plain" in [service.name for service in bus.services()]
     with bus.subscribe("sync.told"):
@@ -67,7 +67,7 @@ def test_the_bus_tells_about_itself(bus: SyncClient) -> None:
     bus.heartbeat()
 
 
-def test_log_can_be_watched(bus: SyncClient) -> None:
+def test_log_can_be_watched(bus: SyncMbClient) -> None:
     with bus.watch_log() as log:
         with pytest.raises(RemoteError):
             bus.request("nobody.there")
@@ -84,7 +84,7 @@ def test_no_bus_leaves_no_thread_behind() -> None:
 
 
 def test_closing_twice_is_fine_and_ends_the_iteration(url: str) -> None:
-    client = connect(url)
+    client = connect(url, wire="mb")
     messages = client.subscribe("sync.closing")
     reader = threading.Thread(target=lambda: list(messages))
     reader.start()
@@ -98,7 +98,7 @@ def test_it_is_used_and_closed_also_in_a_thread_whose_own_loop_runs(url: str) ->
     """In a notebook, say: every cell runs inside a loop."""
 
     async def cell() -> bytes:
-        with connect(url) as client, client.serve("sync.cell", lambda message: message.payload):
+        with connect(url, wire="mb") as client, client.serve("sync.cell", lambda message: message.payload):
             return bytes(client.request("sync.cell", b"echo"))
 
     before = threading.active_count()

@@ -155,7 +155,7 @@ def test_the_document_holds_under_schemathesis(server: Server, tmp_path: Path) -
 
 def test_a_search_through_many_rows_comes_in_pieces(server: Server) -> None:
     stored = ask(server, "/api/overview")["committed"]
-    with connect(f"mb://127.0.0.1:{server.port('tcp')}") as bus:
+    with connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as bus:
         bus.publish_many("bulk.rows", ({"n": number} for number in range(MANY)), confirm=False)
         bus.heartbeat()
     wait_until(lambda: ask(server, "/api/overview")["committed"] >= stored + MANY, 60)
@@ -174,7 +174,7 @@ def test_a_search_through_many_rows_comes_in_pieces(server: Server) -> None:
 
 
 def test_messages_of_a_guarded_queue_are_not_shown(server: Server) -> None:
-    with connect(f"zbus://127.0.0.1:{server.port('zbus')}", token="secret") as bus:
+    with connect(f"zbus://127.0.0.1:{server.port('zbus')}", wire="zbus", token="secret") as bus:
         bus.create_queue("vault", token="secret")
         bus.publish("vault", b"bullion")
     row = wait_until(lambda: ask(server, "/api/topics?contains=vault")["topics"])[0]

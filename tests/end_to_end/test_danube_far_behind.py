@@ -32,7 +32,7 @@ OWN = "/default/far.own"
 async def fill(server: Server) -> None:
     """The others first, then the backlog and the rest of the others mixed, as a busy bus would have them."""
     dice = random.Random(5)
-    async with connect(f"danube://127.0.0.1:{server.port('danube')}") as bus:
+    async with connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube") as bus:
         others = [await bus.producer(f"far.other{number}", "p") for number in range(TOPICS)]
         own = await bus.producer(OWN, "p")
         server.forget_peak()

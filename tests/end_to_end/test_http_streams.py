@@ -38,7 +38,7 @@ def test_a_stream_gets_what_is_published_while_it_is_there(server: Server, topic
     post(server, f"/topics/{topic}", b'"before"')
     with (
         event_stream(server, f"/topics/{topic}") as stream,
-        connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb,
+        connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as mb,
     ):
         mb.serve(topic, lambda message: {"ok": True})
         mb.request(topic, b'"a request"')
@@ -83,7 +83,7 @@ def test_a_slow_reader_misses_nothing_and_holds_nobody_up(server: Server, topic:
     """More than its memory on the bus holds: it reads the rest from the journal."""
     payload, count = b'"%s"' % (b"x" * 900), 400
     with event_stream(server, f"/topics/{topic}", receive_bytes=4096) as stream:
-        with connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb:
+        with connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as mb:
             mb.publish_many(topic, [payload] * count)
         offsets = [event.data["offset"] for event in itertools.islice(stream.events(), count)]
     assert offsets == list(range(count))
@@ -111,7 +111,7 @@ def test_a_reader_that_takes_nothing_is_closed(server: Server, topic: str) -> No
     """L4"""
     before = server.metric("raceway_slow_peers_closed_total")
     with event_stream(server, f"/topics/{topic}", receive_bytes=2048):
-        with connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb:
+        with connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as mb:
             for _ in range(10):
                 mb.publish_many(topic, [b"x" * 16_000] * 100, confirm=False)
         wait_until(lambda: server.metric("raceway_slow_peers_closed_total") > before, what="the stream to be closed")
@@ -122,7 +122,7 @@ def test_a_reader_that_takes_little_is_never_closed(server: Server, topic: str) 
     """It takes some 100 KiB a second. The kernel has megabytes for it, and asks for more only after a third of them."""
     payload, count, before = b"x" * 4000, 2500, server.metric("raceway_slow_peers_closed_total")
     with event_stream(server, f"/topics/{topic}", receive_bytes=4096) as stream:
-        with connect(f"mb://127.0.0.1:{server.port('tcp')}") as mb:
+        with connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb") as mb:
             mb.publish_many(topic, [payload] * count)
         offsets, end = [], time.monotonic() + 4 * STALL_S
         for event in itertools.islice(stream.events(), count):
@@ -135,7 +135,7 @@ def test_a_reader_that_takes_little_is_never_closed(server: Server, topic: str) 
 def test_a_base_is_followed_through_all_its_partitions(server: Server) -> None:
     """T6"""
     name = f"parted{next(_numbers)}"
-    with connect(f"danube://127.0.0.1:{server.port('danube')}") as danube:
+    with connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube") as danube:
         danube.producer(f"/default/{name}", "p", partitions=3)
     with event_stream(server, f"/topics/{name}") as stream:
         for number in range(6):

@@ -27,7 +27,7 @@ def server() -> Iterator[Server]:
 def client_of(server: Server, scheme: str = "seneca", **options: Any) -> SenecaClient:
     port = server.port("seneca_tcp" if scheme == "seneca+tcp" else "seneca")
     client: SenecaClient = connect(
-        f"{scheme}://127.0.0.1:{port}", console=f"http://127.0.0.1:{server.port('console')}", **options
+        f"{scheme}://127.0.0.1:{port}", wire="seneca", console=f"http://127.0.0.1:{server.port('console')}", **options
     )
     return client
 
@@ -175,7 +175,7 @@ def test_a_console_that_is_not_there_is_said(server: Server) -> None:
     async def scenario() -> None:
         async with client_of(server) as desk:
             pass
-        async with connect(str(desk.address), console="http://127.0.0.1:9") as lost:
+        async with connect(str(desk.address), wire="seneca", console="http://127.0.0.1:9") as lost:
             with pytest.raises(ConnectionLostError):
                 await lost.host(pricing("x", 5))
 

@@ -75,7 +75,7 @@ def services(server: Server, hosts: NodePeers) -> Iterator[dict[str, Host]]:
             stack.enter_context(attached(server, f"role:{host.role},cmd:*", place(dialect, base + offset), dialect))
             found[dialect] = host
         python = Host("python", "mathPython", None, [])
-        bus = stack.enter_context(connect(bus_url(server), console=console_url(server)))
+        bus = stack.enter_context(connect(bus_url(server), wire="seneca", console=console_url(server)))
         stack.enter_context(bus.host(math_service(python.role, python.kept)))
         found["python"] = python
         yield found
@@ -265,7 +265,7 @@ def test_a_python_service_killed_in_the_middle_of_calls_costs_those_calls_and_no
     command = [sys.executable, "-m", "tests.rigs.seneca_math", role, bus_url(server), console_url(server)]
     with (
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as doomed,
-        connect(bus_url(server), console=console_url(server)) as bus,
+        connect(bus_url(server), wire="seneca", console=console_url(server)) as bus,
     ):
         assert doomed.stdout is not None
         assert doomed.stdout.readline() == b"ready\n"

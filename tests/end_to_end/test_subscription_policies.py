@@ -30,7 +30,7 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def bus(server: Server) -> Iterator[sync.SyncDanubeClient]:
-    with sync.connect(f"danube://127.0.0.1:{server.port('danube')}") as bus:
+    with sync.connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube") as bus:
         yield bus
 
 
@@ -149,7 +149,7 @@ def test_a_policy_that_is_taken_back_is_gone(server: Server, bus: sync.SyncDanub
 
 def test_policies_and_their_removal_outlast_a_restart() -> None:
     with running_server() as server:
-        with sync.connect(f"danube://127.0.0.1:{server.port('danube')}") as bus:
+        with sync.connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube") as bus:
             for topic in ("a", "b"):
                 bus.publish(topic, b"x")
                 bus.subscribe(topic, "s").close()

@@ -66,7 +66,7 @@ async def obey(bus: SenecaClient, order: dict[str, Any]) -> None:
 
 
 async def main(name: str, url: str, console: str) -> None:
-    async with connect(url, name=name, console=console) as bus, await bus.host(service_of(name, bus)):
+    async with connect(url, wire="seneca", name=name, console=console) as bus, await bus.host(service_of(name, bus)):
         say(ready=name)
         while line := await asyncio.to_thread(sys.stdin.readline):
             await obey(bus, json.loads(line))

@@ -69,7 +69,7 @@ def math_service(role: str, kept: list[ActionMessage] | None = None) -> SenecaSe
 
 
 def main(role: str, url: str, console: str) -> None:
-    with connect(url, console=console) as bus, bus.host(math_service(role)):
+    with connect(url, wire="seneca", console=console) as bus, bus.host(math_service(role)):
         print("ready", flush=True)
         sys.stdin.read()
 

@@ -7,16 +7,19 @@ The scheme of the URL chooses the wire and the transport:
     danube   Danube over gRPC               danube+tls  … over TLS
     zbus     queues of one zbus broker      zbus+track  … of all brokers that trackers know (`host:port;host:port`)
     seneca   Seneca over HTTP               seneca+tcp  … as lines over TCP
+
+`connect` returns a `Client`, with the methods that all wires have in common. Name the wire for those that only it has:
+`connect(url, wire="danube")` returns a DanubeClient.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, overload
 
 from raceway.errors import ConfigError
 from raceway.model.subscriptions import FailurePolicy
-from raceway.net.client.address import Address, parse_urls
+from raceway.net.client.address import parse_urls
+from raceway.net.client.client import AnyMessage, Client, MessageStream, Resource
 from raceway.net.client.messages import Message
 from raceway.net.client.options import Options
 from raceway.wires.danube.client.client import DanubeClient, Producer
@@ -34,14 +37,47 @@ from raceway.wires.zbus.client.queue_service import QueueService
 from raceway.wires.zbus.client.tracked import TrackedClient, TrackedConsumer
 
 __all__ = [
-    "PUBSUB", "QUEUE", "TEMPORARY", "ActionMessage", "Answer", "Consumer", "DanubeClient", "DanubeConsumer",
-    "DanubeMessage", "Delivery", "FailurePolicy", "MbClient", "Message", "Options", "Producer", "QueueRow",
-    "QueueService", "SenecaClient", "SenecaHost", "SenecaService", "Service", "Serving", "Subscriber",
-    "Subscription", "SubscriptionRow", "TopicRow", "TrackedClient", "TrackedConsumer", "ZbusClient", "connect",
+    "PUBSUB",
+    "QUEUE",
+    "TEMPORARY",
+    "ActionMessage",
+    "Answer",
+    "AnyMessage",
+    "Client",
+    "Consumer",
+    "DanubeClient",
+    "DanubeConsumer",
+    "DanubeMessage",
+    "Delivery",
+    "FailurePolicy",
+    "MbClient",
+    "Message",
+    "MessageStream",
+    "Options",
+    "Producer",
+    "QueueRow",
+    "QueueService",
+    "Resource",
+    "SenecaClient",
+    "SenecaHost",
+    "SenecaService",
+    "Service",
+    "Serving",
+    "Subscriber",
+    "Subscription",
+    "SubscriptionRow",
+    "TopicRow",
+    "TrackedClient",
+    "TrackedConsumer",
+    "ZbusClient",
+    "connect",
 ]  # fmt: skip
 
+WIRES: dict[str, type[MbClient | DanubeClient | ZbusClient | TrackedClient | SenecaClient]] = {
+    "mb": MbClient, "danube": DanubeClient, "zbus": ZbusClient, "zbus+track": TrackedClient, "seneca": SenecaClient,
+}  # fmt: skip
 # Scheme to (default port, client class).
-SCHEMES: dict[str, tuple[int, Callable[[Address, Options], Any]]] = {
+SCHEMES = {
     "mb": (3001, MbClient),
     "mb+ws": (3000, MbClient),
     "mb+tls": (8001, MbClient),
@@ -55,17 +91,33 @@ SCHEMES: dict[str, tuple[int, Callable[[Address, Options], Any]]] = {
 }
 
 
-def connect(url: str, **options: Any) -> Any:
+@overload
+def connect(url: str, *, wire: Literal["mb"], **options: Any) -> MbClient: ...
+@overload
+def connect(url: str, *, wire: Literal["danube"], **options: Any) -> DanubeClient: ...
+@overload
+def connect(url: str, *, wire: Literal["zbus"], **options: Any) -> ZbusClient: ...
+@overload
+def connect(url: str, *, wire: Literal["zbus+track"], **options: Any) -> TrackedClient: ...
+@overload
+def connect(url: str, *, wire: Literal["seneca"], **options: Any) -> SenecaClient: ...
+@overload
+def connect(url: str, *, wire: None = None, **options: Any) -> Client: ...
+def connect(url: str, *, wire: str | None = None, **options: Any) -> Client:
     """Return a client for `url`. It connects when entered (`async with`) or opened (`await client.open()`).
 
-    The scheme of the URL selects the class: MbClient, DanubeClient, ZbusClient, TrackedClient or SenecaClient. Keyword
-    arguments are the fields of `Options`.
+    The scheme of the URL selects the class: MbClient, DanubeClient, ZbusClient, TrackedClient or SenecaClient. `wire`
+    (`mb`, `danube`, `zbus`, `zbus+track` or `seneca`) tells type checkers which, and is checked against the URL. Other
+    keyword arguments are the fields of `Options`.
 
-    Raises ConfigError if the URL is malformed, its scheme is unknown, or an option does not exist.
+    Raises ConfigError if the URL is malformed, its scheme is unknown or of another wire, or an option does not exist.
     """
     unknown = options.keys() - set(Options.__struct_fields__)
     if unknown:
         known = ", ".join(Options.__struct_fields__)
         raise ConfigError(min(unknown), f"is not an option of a client; known options: {known}")
     address = parse_urls(url, {scheme: port for scheme, (port, _) in SCHEMES.items()})
-    return SCHEMES[address.scheme][1](address, Options(**options))
+    made = SCHEMES[address.scheme][1]
+    if wire is not None and made is not WIRES.get(wire):
+        raise ConfigError("wire", f"is {wire!r}, but {address.scheme}:// has a {made.__name__}")
+    return made(address, Options(**options))

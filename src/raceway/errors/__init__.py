@@ -56,88 +56,22 @@
         │   ├── DamagedError          bytes that could not be repaired; names the positions
         │   ├── TrimmedError          the position was removed by retention
         │   └── MissingRowsError      positions that no file has
+        ├── UnsupportedError        the wire of a client does not have a method
         ├── PipelineError           tables, checkpoints, Spark or Java
         └── ConnectionLostError     a client's connection ended before the answer
 
-Codecs map `code` to the codes of their wire in a table (manual: understand/errors). `retriable`: the same call may
+Codecs map `code` to the codes of their wire in a table, where an error without an entry has that of its base class
+(manual: understand/errors): a new error is a class here, and a line in the tree above. `retriable`: the same call may
 succeed later without any change.
 """
 
 from __future__ import annotations
 
-from raceway.errors.local import (
-    BusyError,
-    ConfigError,
-    ConnectionLostError,
-    DamagedError,
-    DiskFullError,
-    DrainingError,
-    FormatVersionError,
-    JournalError,
-    LocalError,
-    LockedError,
-    MissingRowsError,
-    PipelineError,
-    ReadOnlyError,
-    TrimmedError,
-    UnavailableError,
-    UnreachableError,
-)
-from raceway.errors.peer import (
-    ForbiddenError,
-    InUseError,
-    InvalidValueError,
-    LimitError,
-    MalformedError,
-    MismatchError,
-    NameInvalidError,
-    NameReservedError,
-    NameTakenError,
-    NoRouteError,
-    PatternTextError,
-    PeerError,
-    PinTakenError,
-    QueueKindError,
-    RemoteError,
-    RequestTimeoutError,
-    SchemaDeletionError,
-    SchemaIncompatibleError,
-    SchemaInUseError,
-    SchemaInvalidError,
-    SchemaReadOnlyError,
-    SchemaReferenceError,
-    SchemaRefusedError,
-    TooLargeError,
-    TooManyFailuresError,
-    TopicKindError,
-    UnauthenticatedError,
-    UnknownBindingError,
-    UnknownConsumerError,
-    UnknownError,
-    UnknownMessageError,
-    UnknownNamespaceError,
-    UnknownPeerError,
-    UnknownProducerError,
-    UnknownQueueError,
-    UnknownRoleError,
-    UnknownSchemaError,
-    UnknownSubscriptionError,
-    UnknownTableError,
-    UnknownTopicError,
-    UnmatchedAnswerError,
-)
+from raceway.errors import local, peer
+from raceway.errors.local import *  # noqa: F403 - their names are exported below
+from raceway.errors.peer import *  # noqa: F403
 from raceway.errors.root import RacewayError
 
-__all__ = [
-    "BusyError", "ConfigError", "ConnectionLostError", "DamagedError", "DiskFullError", "DrainingError",
-    "ForbiddenError", "FormatVersionError", "InUseError", "InvalidValueError", "JournalError", "LimitError",
-    "LocalError", "LockedError", "MalformedError", "MismatchError", "MissingRowsError", "NameInvalidError",
-    "NameReservedError", "NameTakenError", "NoRouteError", "PatternTextError", "PeerError", "PinTakenError",
-    "PipelineError", "QueueKindError", "RacewayError", "ReadOnlyError", "RemoteError", "RequestTimeoutError",
-    "SchemaDeletionError", "SchemaInUseError", "SchemaIncompatibleError", "SchemaInvalidError", "SchemaReadOnlyError",
-    "SchemaReferenceError", "SchemaRefusedError", "TooLargeError", "TooManyFailuresError",
-    "TopicKindError", "TrimmedError", "UnauthenticatedError", "UnavailableError", "UnknownBindingError",
-    "UnknownConsumerError", "UnknownError", "UnknownMessageError", "UnknownNamespaceError", "UnknownPeerError",
-    "UnknownProducerError", "UnknownQueueError", "UnknownRoleError", "UnknownSchemaError",
-    "UnknownSubscriptionError", "UnknownTableError", "UnknownTopicError", "UnmatchedAnswerError", "UnreachableError",
-]  # fmt: skip
+__all__ = ["RacewayError"]
+__all__ += local.__all__
+__all__ += peer.__all__

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from raceway.errors.root import RacewayError
 
+__all__ = [
+    "BusyError", "ConfigError", "ConnectionLostError", "DamagedError", "DiskFullError", "DrainingError",
+    "FormatVersionError", "JournalError", "LocalError", "LockedError", "MissingRowsError", "PipelineError",
+    "ReadOnlyError", "TrimmedError", "UnavailableError", "UnreachableError", "UnsupportedError",
+]  # fmt: skip
+
 
 class LocalError(RacewayError):
     """An error of this process, its disk or its settings."""
@@ -153,6 +159,20 @@ class MissingRowsError(JournalError):
         where = f"position {self.first} is" if self.first == self.last else f"positions {self.first} to {self.last} are"
         some = "" if self.rows == self.last - self.first + 1 else f" in part ({self.rows} rows)"
         return f"{where} missing from the journal{some}: {self.reason}"
+
+
+class UnsupportedError(LocalError):
+    """A client whose wire does not have `method`; `instead` is the one to call, if any. Raised in clients."""
+
+    code = "unsupported"
+
+    def __init__(self, client: str, method: str, instead: str = "") -> None:
+        super().__init__(client, method, instead)
+        self.client, self.method, self.instead = client, method, instead
+
+    def __str__(self) -> str:
+        advice = f"use {self.instead}" if self.instead else "its wire does not support it"
+        return f"{self.client} has no {self.method}: {advice}"
 
 
 class PipelineError(LocalError):

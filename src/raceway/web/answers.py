@@ -11,9 +11,36 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from raceway import errors
 from raceway.broker.broker import Broker
-from raceway.errors import PeerError, RacewayError, SchemaRefusedError
+from raceway.errors import (
+    ForbiddenError,
+    InUseError,
+    LimitError,
+    MismatchError,
+    NameTakenError,
+    NoRouteError,
+    PeerError,
+    PinTakenError,
+    QueueKindError,
+    RacewayError,
+    RemoteError,
+    RequestTimeoutError,
+    SchemaDeletionError,
+    SchemaIncompatibleError,
+    SchemaInUseError,
+    SchemaInvalidError,
+    SchemaReadOnlyError,
+    SchemaReferenceError,
+    SchemaRefusedError,
+    TooLargeError,
+    TooManyFailuresError,
+    TopicKindError,
+    TrimmedError,
+    UnauthenticatedError,
+    UnknownError,
+    UnknownQueueError,
+    UnknownSchemaError,
+)
 from raceway.journal.contract import Done
 from raceway.model.envelope import HTTP
 from raceway.model.schemas import SchemaReference
@@ -41,37 +68,36 @@ class MediaTypeError(PeerError):
     code = "media_type"
 
 
-# HTTP statuses of errors; a class without one has that of its base.
-STATUSES: dict[type[RacewayError], int] = {
-    RacewayError: 503,
-    PeerError: 400,
-    errors.LimitError: 503,
-    errors.UnauthenticatedError: 401,
-    errors.ForbiddenError: 403,
-    errors.UnknownError: 404,
-    errors.UnknownQueueError: 404,
-    errors.UnknownSchemaError: 404,
-    errors.NoRouteError: 404,
-    TooSlowError: 408,
-    errors.NameTakenError: 409,
-    errors.QueueKindError: 409,
-    errors.TopicKindError: 409,
-    errors.MismatchError: 409,
-    errors.InUseError: 409,
-    errors.PinTakenError: 409,
-    errors.SchemaIncompatibleError: 409,
-    errors.SchemaReferenceError: 409,
-    errors.SchemaInUseError: 409,
-    errors.SchemaDeletionError: 409,
-    errors.SchemaReadOnlyError: 409,
-    errors.TrimmedError: 410,
-    errors.TooLargeError: 413,
-    MediaTypeError: 415,
-    errors.SchemaInvalidError: 422,
-    SchemaRefusedError: 422,
-    errors.TooManyFailuresError: 429,
-    errors.RemoteError: 502,
-    errors.RequestTimeoutError: 504,
+# Code of the bus to HTTP status, for an error and the classes below it. Others are 503.
+STATUSES = {
+    PeerError.code: 400,
+    UnknownError.code: 404,
+    NoRouteError.code: 404,
+    RequestTimeoutError.code: 504,
+    SchemaRefusedError.code: 422,
+    RemoteError.code: 502,
+    LimitError.code: 503,
+    UnauthenticatedError.code: 401,
+    TooManyFailuresError.code: 429,
+    NameTakenError.code: 409,
+    TrimmedError.code: 410,
+    TooSlowError.code: 408,
+    MediaTypeError.code: 415,
+    UnknownQueueError.code: 404,
+    UnknownSchemaError.code: 404,
+    ForbiddenError.code: 403,
+    QueueKindError.code: 409,
+    TopicKindError.code: 409,
+    MismatchError.code: 409,
+    InUseError.code: 409,
+    PinTakenError.code: 409,
+    SchemaIncompatibleError.code: 409,
+    SchemaReferenceError.code: 409,
+    SchemaInUseError.code: 409,
+    SchemaDeletionError.code: 409,
+    SchemaReadOnlyError.code: 409,
+    TooLargeError.code: 413,
+    SchemaInvalidError.code: 422,
 }
 
 
@@ -96,7 +122,7 @@ def refusal(status: int, code: str, message: str, details: dict[str, Any] | None
 
 
 def status_of(error: RacewayError) -> int:
-    return next(STATUSES[kind] for kind in type(error).__mro__ if kind in STATUSES)
+    return error.maybe_entry(STATUSES) or 503
 
 
 def refusal_of(error: RacewayError) -> Response:

@@ -294,8 +294,8 @@ def test_an_answer_to_a_request_that_never_was_is_only_counted(bench: Bench) -> 
     stranger = new_id()
     taken = bench.respond(bench.peer(), Message(id=stranger), Message())
     assert [str(error) for _, _, error in taken.refused] == [
-        f"No matching request found for requestId: {stranger.decode()}",
-        "Received response message without requestId.",
+        f"no open request {stranger.decode()}",
+        "answer without the id of its request",
     ]
     assert bench.rows() == []
     assert bench.counted("bus.answer.unknown") == 2

@@ -36,8 +36,11 @@ def test_what_a_handler_sends_over_other_wires_belongs_to_what_it_handles(server
     """MB asks; its service asks a queue of zbus, whose service publishes on Danube, zbus and MB."""
 
     async def run() -> None:
-        mb, zbus = connect(f"mb://127.0.0.1:{server.port('tcp')}"), connect(f"zbus://127.0.0.1:{server.port('zbus')}")
-        danube = connect(f"danube://127.0.0.1:{server.port('danube')}")
+        mb, zbus = (
+            connect(f"mb://127.0.0.1:{server.port('tcp')}", wire="mb"),
+            connect(f"zbus://127.0.0.1:{server.port('zbus')}", wire="zbus"),
+        )
+        danube = connect(f"danube://127.0.0.1:{server.port('danube')}", wire="danube")
         async with mb, zbus, danube:
             await zbus.create_queue("chain.stock")
             await zbus.create_queue("chain.log")
@@ -68,7 +71,7 @@ def test_what_a_handler_sends_over_other_wires_belongs_to_what_it_handles(server
 
 def test_what_is_sent_outside_of_a_handler_has_no_parent(server: Server) -> None:
     async def run() -> None:
-        async with connect(f"zbus://127.0.0.1:{server.port('zbus')}") as zbus:
+        async with connect(f"zbus://127.0.0.1:{server.port('zbus')}", wire="zbus") as zbus:
             await zbus.create_queue("chain.alone")
             await zbus.publish("chain.alone", b"1")
             await zbus.publish("chain.alone", b"2", headers={"msgid-raw": "said"})

@@ -1,5 +1,6 @@
 """What the clients of all wires share.
 
+client             the base class of clients: methods that all wires have, streams of messages
 address, options   URLs and keywords of `connect`
 link, keeper       one connection; keeping a client connected
 channel            gRPC calls over a kept connection

@@ -41,7 +41,7 @@ def url(server: Server) -> str:
 
 def on_the_bus(server: Server, scene: Callable[[DanubeClient], Coroutine[Any, Any, None]]) -> None:
     async def play() -> None:
-        async with asyncio.timeout(30), connect(url(server)) as bus:
+        async with asyncio.timeout(30), connect(url(server), wire="danube") as bus:
             await scene(bus)
 
     asyncio.run(play())
@@ -236,7 +236,7 @@ def test_a_subscription_is_ended_when_nobody_needs_it(server: Server, topic: str
 
 def test_consumers_and_producers_go_on_after_a_restart() -> None:
     async def play(server: Server) -> None:
-        async with asyncio.timeout(60), connect(url(server), backoff_s=0.05) as bus:
+        async with asyncio.timeout(60), connect(url(server), wire="danube", backoff_s=0.05) as bus:
             producer = await bus.producer("orders", "p")
             async with await bus.subscribe("orders", "s") as consumer:
                 await producer.send(b"1")
@@ -266,7 +266,7 @@ async def _until(call: Callable[[], Awaitable[None]]) -> None:
 
 def test_without_reconnecting_a_loss_ends_the_consumer() -> None:
     async def play(server: Server) -> None:
-        async with asyncio.timeout(30), connect(url(server), reconnect=False) as bus:
+        async with asyncio.timeout(30), connect(url(server), wire="danube", reconnect=False) as bus:
             await bus.publish("orders")
             consumer = await bus.subscribe("orders", "s")
             await asyncio.to_thread(server.kill)
@@ -295,10 +295,10 @@ def test_over_tls_with_a_token(tmp_path: Path) -> None:
     }  # fmt: skip
     with running_server(**settings) as server:
         address = f"danube+tls://127.0.0.1:{server.port('danube')}"
-        with sync.connect(address, ca_file=str(tmp_path / "ca.pem"), token=token("root")) as bus:
+        with sync.connect(address, wire="danube", ca_file=str(tmp_path / "ca.pem"), token=token("root")) as bus:
             bus.publish("orders", b"x")
         with (
-            sync.connect(address, ca_file=str(tmp_path / "ca.pem")) as bus,
+            sync.connect(address, wire="danube", ca_file=str(tmp_path / "ca.pem")) as bus,
             pytest.raises(RemoteError, match="PERMISSION_DENIED"),
         ):
             bus.publish("orders", b"x")
@@ -308,7 +308,7 @@ def test_over_tls_with_a_token(tmp_path: Path) -> None:
 
 
 def test_the_same_without_asyncio(server: Server, topic: str) -> None:
-    with sync.connect(url(server)) as bus:
+    with sync.connect(url(server), wire="danube") as bus:
         producer = bus.producer(topic, "p")
         with bus.subscribe(topic, "s") as consumer:
             producer.send({"n": 1}, key="k", attributes={"a": "b"})
@@ -416,7 +416,7 @@ def test_a_policy_that_cannot_be_is_refused(server: Server, topic: str) -> None:
 
 
 def test_policies_without_asyncio(server: Server, topic: str) -> None:
-    with sync.connect(url(server)) as bus:
+    with sync.connect(url(server), wire="danube") as bus:
         bus.publish(topic)
         policy = FailurePolicy(max_redelivery_count=2, poison="drop", backoff="fixed")
         bus.set_failure_policy(topic, "s", policy)

@@ -55,7 +55,10 @@ def play(url: str, ca_file: Path) -> Callable[[Scene], None]:
 
     def run(scene: Scene) -> None:
         async def main() -> None:
-            async with connect(url, ca_file=str(ca_file)) as one, connect(url, ca_file=str(ca_file)) as two:
+            async with (
+                connect(url, wire="mb", ca_file=str(ca_file)) as one,
+                connect(url, wire="mb", ca_file=str(ca_file)) as two,
+            ):
                 async with asyncio.timeout(30):
                     await scene(one, two)
 
@@ -203,7 +206,7 @@ def test_log_and_audit_can_be_watched(play: Callable[[Scene], None]) -> None:
 
 def test_restart_of_the_bus_is_survived(tmp_path: Path) -> None:
     async def scene(server: Server) -> None:
-        async with connect(f"mb+ws://127.0.0.1:{server.port('websocket')}", backoff_s=0.02) as client:
+        async with connect(f"mb+ws://127.0.0.1:{server.port('websocket')}", wire="mb", backoff_s=0.02) as client:
             news = await client.subscribe("news")
             await asyncio.to_thread(server.kill)
             await asyncio.to_thread(server.start)

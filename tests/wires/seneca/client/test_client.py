@@ -69,7 +69,7 @@ async def called(service: SenecaService, scheme: str = "seneca", **options: Any)
     """A client of a hosted service."""
     async with hosted(service) as host:
         port = port_of(host.tcp_url if scheme == "seneca+tcp" else host.url)
-        async with connect(f"{scheme}://127.0.0.1:{port}", **options) as client:
+        async with connect(f"{scheme}://127.0.0.1:{port}", wire="seneca", **options) as client:
             yield client
 
 
@@ -88,7 +88,7 @@ def test_a_real_listener_answers(route: tuple[str, str, str]) -> None:
     url, dialect, _ = route
 
     async def scenario() -> None:
-        async with connect(url, dialect=dialect) as client:
+        async with connect(url, wire="seneca", dialect=dialect) as client:
             assert await client.act("role:math,cmd:sum", {"a": 1, "b": 2}) == {"sum": 3}
             assert await client.act({"role": "math", "cmd": "range", "count": 3}) == [0, 1, 2]
             assert await client.act("role:math,cmd:nothing") is None
@@ -102,7 +102,7 @@ def test_a_failure_of_a_real_listener_has_its_own_code_and_words(route: tuple[st
     url, dialect, _ = route
 
     async def scenario() -> None:
-        async with connect(url, dialect=dialect) as client:
+        async with connect(url, wire="seneca", dialect=dialect) as client:
             with pytest.raises(RemoteError) as failed:
                 await client.act("role:math,cmd:div", {"a": 1, "b": 0})
             assert (failed.value.reported, failed.value.text) == ("div_zero", "division by zero")
@@ -118,7 +118,7 @@ def test_custom_data_reaches_a_real_listener(route: tuple[str, str, str]) -> Non
     url, dialect, listener = route
 
     async def scenario() -> None:
-        async with connect(url, dialect=dialect) as client:
+        async with connect(url, wire="seneca", dialect=dialect) as client:
             answer = await client.ask("role:math,cmd:custom", custom={"tenant": "t1"})
             # A listener of L that is sent both forms reads neither place where W has it.
             if (dialect, listener) != ("any", "L"):
@@ -135,7 +135,7 @@ def test_a_message_that_nobody_has_to_answer_reaches_a_real_listener(
     word = new_id()
 
     async def scenario() -> None:
-        async with connect(url, dialect=dialect) as client:
+        async with connect(url, wire="seneca", dialect=dialect) as client:
             await client.send("role:math,cmd:echo", {"data": word})
 
     asyncio.run(scenario())
@@ -146,7 +146,7 @@ def test_many_calls_at_once_get_their_own_answers(route: tuple[str, str, str]) -
     url, dialect, _ = route
 
     async def scenario() -> None:
-        async with connect(url, dialect=dialect) as client:
+        async with connect(url, wire="seneca", dialect=dialect) as client:
             calls = [client.act("role:math,cmd:echo", {"data": n}) for n in range(200)]
             assert await asyncio.gather(*calls) == [{"data": n} for n in range(200)]
 
@@ -284,9 +284,9 @@ async def chain() -> AsyncIterator[SenecaClient]:
     """A calls B, B calls C."""
     async with (
         hosted(taxes(), "C") as c,
-        connect(f"seneca://127.0.0.1:{port_of(c.url)}", name="B") as further,
+        connect(f"seneca://127.0.0.1:{port_of(c.url)}", wire="seneca", name="B") as further,
         hosted(chained(further), "B") as b,
-        connect(f"seneca://127.0.0.1:{port_of(b.url)}", name="A") as client,
+        connect(f"seneca://127.0.0.1:{port_of(b.url)}", wire="seneca", name="A") as client,
     ):
         yield client
 
@@ -506,7 +506,7 @@ def test_no_answer_in_time_is_said(scheme: str) -> None:
     async def scenario() -> None:
         async with hosted(taxes()) as host:
             port = port_of(host.tcp_url if scheme == "seneca+tcp" else host.url)
-            async with connect(f"{scheme}://127.0.0.1:{port}") as client:
+            async with connect(f"{scheme}://127.0.0.1:{port}", wire="seneca") as client:
                 began = time.monotonic()
                 with pytest.raises(RequestTimeoutError):
                     await client.act("tax:slow", timeout_ms=100)
@@ -527,7 +527,7 @@ def test_a_kept_connection_that_was_closed_meanwhile_costs_no_call() -> None:
     async def scenario() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with server, connect(f"seneca://127.0.0.1:{port}", dialect="L") as client:
+        async with server, connect(f"seneca://127.0.0.1:{port}", wire="seneca", dialect="L") as client:
             for _ in range(20):
                 assert await client.act("role:x") == {"a": 1}
 
@@ -544,7 +544,7 @@ def test_a_connection_that_breaks_in_the_middle_of_an_answer_is_an_error() -> No
     async def scenario() -> None:
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        async with server, connect(f"seneca://127.0.0.1:{port}") as client:
+        async with server, connect(f"seneca://127.0.0.1:{port}", wire="seneca") as client:
             with pytest.raises(ConnectionLostError):
                 await client.act("role:x")
 
@@ -556,7 +556,7 @@ def test_lines_come_back_after_a_loss() -> None:
         base = free_port_base()
         performer = Performer(math_service("math"), "B")
         host = await SenecaHost(performer).listen("127.0.0.1", base, base + 1)
-        async with connect(f"seneca+tcp://127.0.0.1:{base + 1}", backoff_s=0.01) as client:
+        async with connect(f"seneca+tcp://127.0.0.1:{base + 1}", wire="seneca", backoff_s=0.01) as client:
             assert await client.act("role:math,cmd:sum", {"a": 1, "b": 2}) == {"sum": 3}
             await host.close()
             async with await SenecaHost(performer).listen("127.0.0.1", base, base + 1):
@@ -617,7 +617,9 @@ def test_an_answer_may_come_by_the_return_path_instead() -> None:
         return 202, {}
 
     async def scenario(port: int) -> None:
-        async with connect(f"seneca://127.0.0.1:{port}", name="A", returns="http://127.0.0.1:0/rtn") as client:
+        async with connect(
+            f"seneca://127.0.0.1:{port}", wire="seneca", name="A", returns="http://127.0.0.1:0/rtn"
+        ) as client:
             answer = await client.ask("role:report")
             assert (answer.result, answer.rid) == ({"late": True}, "B")
             assert [(hop.sid, hop.rid, len(hop.tms)) for hop in answer.trk] == [("A", "B", 4)]
@@ -630,10 +632,10 @@ def test_an_answer_may_come_by_the_return_path_instead() -> None:
 
 def test_an_answer_that_does_not_come_by_the_return_path_either_is_too_late() -> None:
     async def scenario(port: int) -> None:
-        async with connect(f"seneca://127.0.0.1:{port}", returns="http://127.0.0.1:0") as client:
+        async with connect(f"seneca://127.0.0.1:{port}", wire="seneca", returns="http://127.0.0.1:0") as client:
             with pytest.raises(RequestTimeoutError):
                 await client.act("role:report", timeout_ms=100)
-        async with connect(f"seneca://127.0.0.1:{port}") as client:
+        async with connect(f"seneca://127.0.0.1:{port}", wire="seneca") as client:
             with pytest.raises(RemoteError, match="no_result"):
                 await client.act("role:report")
 
@@ -673,10 +675,10 @@ def test_publish_and_request_take_payloads(scheme: str) -> None:
 
 
 def test_the_blocking_client_hosts_and_calls() -> None:
-    with connect_sync(f"seneca://127.0.0.1:{_listening()}", dialect="S", name="A") as outer:
+    with connect_sync(f"seneca://127.0.0.1:{_listening()}", wire="seneca", dialect="S", name="A") as outer:
         service = math_service("math")
         with outer.host(service, tcp_port=0, attach=False) as host:
-            with connect_sync(f"seneca://127.0.0.1:{port_of(host.url)}") as client:
+            with connect_sync(f"seneca://127.0.0.1:{port_of(host.url)}", wire="seneca") as client:
                 assert client.act("role:math,cmd:sum", {"a": 1, "b": 2}) == {"sum": 3}
                 assert client.ask("role:math,cmd:custom", custom={"t": 1}).custom == {"t": 1, "region": "eu"}
                 client.send("role:math,cmd:nothing")
@@ -710,16 +712,19 @@ def test_a_call_made_by_a_blocking_action_belongs_to_the_flow() -> None:
     further.add("tax:rate", lambda message: {"cid": message.cid})
     service = SenecaService()
     with (
-        connect_sync(f"seneca://127.0.0.1:{_listening()}", name="C") as third,
+        connect_sync(f"seneca://127.0.0.1:{_listening()}", wire="seneca", name="C") as third,
         third.host(further, attach=False) as far,
-        connect_sync(_seneca(far.url), name="B") as second,
+        connect_sync(_seneca(far.url), wire="seneca", name="B") as second,
     ):
 
         @service.action("order:price")
         def price(message: ActionMessage) -> dict[str, Any]:
             return {"same": second.act("tax:rate")["cid"] == message.cid}
 
-        with second.host(service, attach=False) as near, connect_sync(_seneca(near.url), name="A") as first:
+        with (
+            second.host(service, attach=False) as near,
+            connect_sync(_seneca(near.url), wire="seneca", name="A") as first,
+        ):
             answer = first.ask("order:price")
     assert answer.result == {"same": True}
     assert [(hop.sid, hop.rid) for hop in answer.trk] == [("A", "B"), ("B", "C")]

@@ -275,7 +275,7 @@ def test_a_client_of_ours_says_how_long_it_waits_where_the_dialect_can() -> None
         bus.responder("math.sum")
 
         async def ask(dialect: str) -> None:
-            async with connect(f"seneca://127.0.0.1:{bus.port_base + HTTP}", dialect=dialect) as client:
+            async with connect(f"seneca://127.0.0.1:{bus.port_base + HTTP}", wire="seneca", dialect=dialect) as client:
                 with contextlib.suppress(RemoteError, RequestTimeoutError):
                     await client.act("role:math,cmd:sum", timeout_ms=100)
 

@@ -40,7 +40,7 @@ def play(url: str) -> Callable[[Scene], None]:
 
     def run(scene: Scene) -> None:
         async def main() -> None:
-            async with connect(url) as one, connect(url) as two, asyncio.timeout(20):
+            async with connect(url, wire="zbus") as one, connect(url, wire="zbus") as two, asyncio.timeout(20):
                 await scene(one, two)
 
         asyncio.run(main())
@@ -205,7 +205,7 @@ def test_refusals_carry_status_and_text(play: Callable[[Scene], None]) -> None:
 def test_a_token_opens_a_queue(url: str) -> None:
     async def main() -> None:
         queue = fresh_queue()
-        async with connect(url) as stranger, connect(url, token="open sesame") as friend:
+        async with connect(url, wire="zbus") as stranger, connect(url, wire="zbus", token="open sesame") as friend:
             await stranger.create_queue(queue, token="open sesame")
             assert await refused(stranger.publish(queue, "x")) == ("403", f"MQ({queue}) forbidden")
             await friend.publish(queue, "x")
@@ -304,7 +304,7 @@ def test_a_request_that_nobody_answers_ends_in_time(play: Callable[[Scene], None
 def test_a_lost_connection_comes_back_and_so_do_consumers_and_services() -> None:
     async def scene(server: Server) -> None:
         url = f"zbus://127.0.0.1:{zbus_port(server)}"
-        async with connect(url, backoff_s=0.02) as one, connect(url, backoff_s=0.02) as two:
+        async with connect(url, wire="zbus", backoff_s=0.02) as one, connect(url, wire="zbus", backoff_s=0.02) as two:
             await one.create_queue("kept")
             await one.create_queue("service")
             await one.create_queue("ticks", PUBSUB)
@@ -317,7 +317,7 @@ def test_a_lost_connection_comes_back_and_so_do_consumers_and_services() -> None
                 await asyncio.sleep(0.005)
             server.kill()
             with pytest.raises(ConnectionLostError):
-                async with connect(url, reconnect=False):
+                async with connect(url, wire="zbus", reconnect=False):
                     raise AssertionError("nobody should be there")
             await asyncio.to_thread(server.start)
             await one.publish("kept", "after")
@@ -336,7 +336,7 @@ def test_a_lost_connection_comes_back_and_so_do_consumers_and_services() -> None
 def test_without_reconnect_a_loss_is_told_to_everybody() -> None:
     async def scene(server: Server) -> None:
         url = f"zbus://127.0.0.1:{zbus_port(server)}"
-        async with connect(url, reconnect=False) as client:
+        async with connect(url, wire="zbus", reconnect=False) as client:
             await client.create_queue("q")
             consumer = await client.consume("q")
             reading = asyncio.create_task(consumer.get())
@@ -359,11 +359,11 @@ def test_without_reconnect_a_loss_is_told_to_everybody() -> None:
 def test_closing_ends_consumers_and_fails_open_calls(url: str) -> None:
     async def main() -> None:
         queue = fresh_queue()
-        client = await connect(url).open()
+        client = await connect(url, wire="zbus").open()
         await client.create_queue(queue)
         consumer = await client.consume(queue)
         reading = asyncio.create_task(consumer.get())
-        async with connect(url) as other:
+        async with connect(url, wire="zbus") as other:
             await other.create_queue("never")
         asking = asyncio.create_task(client.request("never"))
         await client.heartbeat()
@@ -388,7 +388,10 @@ def test_heartbeats_are_sent_while_nothing_happens(server: Server) -> None:
 
         async with await asyncio.start_server(hear, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
-            async with connect(f"zbus://127.0.0.1:{port}", heartbeat_s=0.02, reconnect=False), asyncio.timeout(10):
+            async with (
+                connect(f"zbus://127.0.0.1:{port}", wire="zbus", heartbeat_s=0.02, reconnect=False),
+                asyncio.timeout(10),
+            ):
                 await beats.wait()
 
     asyncio.run(main())
@@ -404,7 +407,7 @@ def test_a_broker_that_breaks_the_framing_is_left(server: Server) -> None:
 
         async with await asyncio.start_server(babble, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
-            async with connect(f"zbus://127.0.0.1:{port}", reconnect=False) as client, asyncio.timeout(10):
+            async with connect(f"zbus://127.0.0.1:{port}", wire="zbus", reconnect=False) as client, asyncio.timeout(10):
                 with pytest.raises(ConnectionLostError):
                     await client.publish("q", "x")
 
@@ -438,7 +441,7 @@ def test_a_client_made_of_plain_sockets_reads_what_ours_wrote(server: Server, pl
 
 def test_the_blocking_client_has_the_same_verbs(url: str) -> None:
     queue, service = fresh_queue(), fresh_queue()
-    with blocking.connect(url) as one, blocking.connect(url) as two:
+    with blocking.connect(url, wire="zbus") as one, blocking.connect(url, wire="zbus") as two:
         one.create_queue(queue)
         one.create_queue(service)
         one.publish(queue, "a")
@@ -448,7 +451,9 @@ def test_the_blocking_client_has_the_same_verbs(url: str) -> None:
             with pytest.raises(TimeoutError):
                 consumer.get(0.02)
             one.publish(queue, "late")
-            assert consumer.get(10).text == "late"
+            late = consumer.get(10)
+            assert late is not None
+            assert late.text == "late"
         with two.serve(service, lambda delivery: delivery.text + "!"):
             assert one.request(service, "hi", timeout_ms=5000) == b"hi!"
         with two.consume(service) as consumer, pytest.raises(RequestTimeoutError):

@@ -57,12 +57,12 @@ def realm() -> Iterator[Realm]:
 
 
 def create(server: Server, queue: str, mode: int = 1) -> None:
-    with blocking.connect(f"zbus://{address(server)}") as client:
+    with blocking.connect(f"zbus://{address(server)}", wire="zbus") as client:
         client.create_queue(queue, mode)
 
 
 def waiting(server: Server, queue: str) -> int:
-    with blocking.connect(f"zbus://{address(server)}") as client:
+    with blocking.connect(f"zbus://{address(server)}", wire="zbus") as client:
         (count,) = [row.unconsumed_msg_count for row in client.queues() if row.name == queue]
         assert isinstance(count, int)
         return count
@@ -88,7 +88,7 @@ def test_a_message_goes_to_the_least_loaded_broker_that_has_the_queue(realm: Rea
     create(two, "only")
 
     async def main() -> None:
-        async with connect(realm.url) as client:
+        async with connect(realm.url, wire="zbus+track") as client:
             realm.report(one, load={"loadFactor": 5.0})
             realm.report(two, load={"loadFactor": 0.5})
             await until_known(client, "load", 2)
@@ -110,7 +110,7 @@ def test_a_published_message_goes_to_every_broker_of_a_pubsub_queue(realm: Realm
     realm.report()
 
     async def main() -> None:
-        async with connect(realm.url) as client:
+        async with connect(realm.url, wire="zbus+track") as client:
             consumers = [await client.consume("ticks", ["hk"], broker=address(broker)) for broker in realm.brokers]
             anywhere = await client.consume("ticks", ["*"])
             await client.publish("ticks", "9.80", topic="hk")
@@ -128,7 +128,7 @@ def test_a_consumer_goes_where_messages_wait_and_never_forgets_a_broker_it_asked
     realm.report()
 
     async def main() -> None:
-        async with connect(realm.url) as client:
+        async with connect(realm.url, wire="zbus+track") as client:
             await until_known(client, "spread", 2)
             consumer = await client.consume("spread")
             with pytest.raises(TimeoutError):
@@ -157,7 +157,7 @@ def test_requests_go_where_somebody_serves(realm: Realm) -> None:
     realm.report()
 
     async def main() -> None:
-        async with connect(realm.url) as service, connect(realm.url) as caller:
+        async with connect(realm.url, wire="zbus+track") as service, connect(realm.url, wire="zbus+track") as caller:
             await until_known(service, "adder", 2)
             async with await service.serve("adder", lambda delivery: delivery.text + "!"):
                 while not (serving := await busy(caller)):
@@ -177,7 +177,7 @@ def test_a_queue_is_made_where_there_are_fewest(realm: Realm) -> None:
     realm.report()
 
     async def main() -> None:
-        async with connect(realm.url) as client:
+        async with connect(realm.url, wire="zbus+track") as client:
             creating = asyncio.create_task(client.create_queue("fresh"))
             while not creating.done():
                 await asyncio.to_thread(realm.report)
@@ -191,7 +191,7 @@ def test_a_queue_is_made_where_there_are_fewest(realm: Realm) -> None:
 
 
 def _has(server: Server, queue: str) -> bool:
-    with blocking.connect(f"zbus://{address(server)}") as client:
+    with blocking.connect(f"zbus://{address(server)}", wire="zbus") as client:
         return queue in [row.name for row in client.queues()]
 
 
@@ -214,7 +214,7 @@ def test_a_broker_that_cannot_be_reached_is_passed_over(realm: Realm) -> None:
     async def main() -> None:
         async with await asyncio.start_server(track, "127.0.0.1", 0) as listener:
             port = listener.sockets[0].getsockname()[1]
-            async with connect(f"zbus+track://127.0.0.1:{port}") as client:
+            async with connect(f"zbus+track://127.0.0.1:{port}", wire="zbus+track") as client:
                 await client.publish("sturdy", "x")
 
     asyncio.run(main())
@@ -250,7 +250,7 @@ def test_brokers_that_report_themselves_are_found_and_forgotten(realm: Realm) ->
         }  # fmt: skip
 
         async def main(one: Server, two: Server) -> None:
-            async with connect(f"zbus+track://{address(tracker)}") as client:
+            async with connect(f"zbus+track://{address(tracker)}", wire="zbus+track") as client:
                 while len(client.table) < 2:
                     await client.changed()
                 for broker in (one, two):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Iterable, Mapping
-from typing import NamedTuple, Self
+from typing import ClassVar, NamedTuple, Self
 from weakref import WeakSet
 
 import msgspec
@@ -31,6 +31,7 @@ from raceway.model.topics import canonical_name, danube_topic, parse_danube_topi
 from raceway.net.client.address import Address
 from raceway.net.client.chain import PARENT_ATTRIBUTE, with_parent
 from raceway.net.client.channel import Channel
+from raceway.net.client.client import Client
 from raceway.net.client.messages import Payload, encode_payload, fresh_ids, parts
 from raceway.net.client.options import Options
 from raceway.wires.danube.client.consumer import DanubeConsumer
@@ -148,8 +149,10 @@ class Producer:
         return message
 
 
-class DanubeClient:
+class DanubeClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
+
+    _instead: ClassVar = {"consume": "subscribe(topic, subscription)"}
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
@@ -171,12 +174,6 @@ class DanubeClient:
         for consumer in list(self._consumers):
             await consumer.close()
         await self._channel.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     @property
     def reconnects(self) -> int:
@@ -248,7 +245,7 @@ class DanubeClient:
     async def subscribe(
         self,
         topic: str,
-        subscription: str,
+        subscription: str = "",
         *,
         type: str = "exclusive",
         name: str | None = None,
@@ -265,8 +262,11 @@ class DanubeClient:
         `first`, `last`, an offset, or a time such as 2026-01-31T12:00:00Z. `create_topic`: create a missing topic
         instead of raising.
 
-        Raises RemoteError (NOT_FOUND: no such topic), ConfigError for an unknown type, ConnectionLostError.
+        Raises RemoteError (NOT_FOUND: no such topic), ConfigError for a subscription without a name or an unknown type,
+        ConnectionLostError.
         """
+        if not subscription:
+            raise ConfigError("subscription", "is missing: a Danube subscription has a name")
         if type not in SUBSCRIPTION_TYPES:
             raise ConfigError("type", f"is {type!r} and must be one of {', '.join(SUBSCRIPTION_TYPES)}")
         base = wire_name(topic)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Self
+from typing import Any
 
 import msgspec
 
 from raceway.errors import ConnectionLostError, RacewayError, RemoteError
 from raceway.net.client.channel import Channel
+from raceway.net.client.client import MessageStream
 from raceway.net.client.inbox import Inbox
 from raceway.net.client.link import Link
 from raceway.wires.danube.codec.pb.danube_api_pb2 import (
@@ -144,7 +145,7 @@ class _Partition:
             raise error
 
 
-class DanubeConsumer:
+class DanubeConsumer(MessageStream[DanubeMessage]):
     """An asynchronous iterator of messages, made by `DanubeClient.subscribe`. It ends when it or the client is closed.
 
     async with await bus.subscribe("orders", "billing") as orders:
@@ -178,18 +179,10 @@ class DanubeConsumer:
         """Accept no more messages. Those held can still be read; then `error` is raised, or the iteration ends."""
         self._inbox.end(error)
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> DanubeMessage:
         partition, data = await self._inbox.take()
         partition.give_back(data)
         return _message(StreamMessage.FromString(data))
-
-    async def get(self, timeout_s: float | None = None) -> DanubeMessage | None:
-        """Wait for the next message; None at the end. Raises TimeoutError, RemoteError, ConnectionLostError."""
-        async with asyncio.timeout(timeout_s):
-            return await anext(self, None)
 
     async def ack(self, message: DanubeMessage) -> None:
         """Acknowledge a message; returns when that is on disk. Raises RemoteError, ConnectionLostError."""
@@ -216,12 +209,6 @@ class DanubeConsumer:
         self._inbox.clear()
         for partition in self._partitions:
             await partition.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def _identity(message: DanubeMessage) -> MsgID:

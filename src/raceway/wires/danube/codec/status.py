@@ -9,35 +9,18 @@ from __future__ import annotations
 from raceway.errors import RacewayError
 from raceway.net.codec.grpc_head import Status
 
+# Code of the bus to status, for an error and the classes below it.
 STATUSES = {
     # The request itself is wrong: sending it again cannot help.
-    "malformed": Status.INVALID_ARGUMENT,
-    "name_invalid": Status.INVALID_ARGUMENT,
-    "name_reserved": Status.INVALID_ARGUMENT,
     "invalid": Status.INVALID_ARGUMENT,
-    "invalid_value": Status.INVALID_ARGUMENT,
-    "too_large": Status.INVALID_ARGUMENT,
-    "schema_invalid": Status.INVALID_ARGUMENT,
     # gRPC's statuscodes: PERMISSION_DENIED is only for callers whose identity is known.
     "unauthenticated": Status.UNAUTHENTICATED,
-    "too_many_failures": Status.UNAUTHENTICATED,
     "forbidden": Status.PERMISSION_DENIED,
     "schema_refused": Status.PERMISSION_DENIED,
     "unknown": Status.NOT_FOUND,
-    "unknown_topic": Status.NOT_FOUND,
-    "unknown_table": Status.NOT_FOUND,
-    "unknown_message": Status.NOT_FOUND,
-    "unknown_namespace": Status.NOT_FOUND,
-    "unknown_producer": Status.NOT_FOUND,
-    "unknown_consumer": Status.NOT_FOUND,
-    "unknown_subscription": Status.NOT_FOUND,
-    "unknown_role": Status.NOT_FOUND,
-    "unknown_binding": Status.NOT_FOUND,
     "unknown_schema": Status.NOT_FOUND,
     "name_taken": Status.ALREADY_EXISTS,
-    "pattern_text": Status.INVALID_ARGUMENT,
     "pin_taken": Status.ALREADY_EXISTS,
-    "unreachable": Status.UNAVAILABLE,
     "topic_kind": Status.ALREADY_EXISTS,
     # The request is well-formed, but the state of the bus does not allow it.
     "mismatch": Status.FAILED_PRECONDITION,
@@ -53,11 +36,19 @@ STATUSES = {
     "disk_full": Status.RESOURCE_EXHAUSTED,
     "read_only": Status.RESOURCE_EXHAUSTED,
     "unavailable": Status.UNAVAILABLE,
-    "draining": Status.UNAVAILABLE,
+    # Of requests, queues and clients, which this wire does not have.
+    "no_route": Status.INTERNAL,
+    "timeout": Status.INTERNAL,
+    "unmatched_answer": Status.INTERNAL,
+    "unknown_peer": Status.INTERNAL,
+    "unknown_queue": Status.INTERNAL,
+    "queue_kind": Status.INTERNAL,
+    "remote": Status.INTERNAL,
 }
 
 
 def status_of(error: RacewayError) -> Status:
     """Return the status for an error that refused a call."""
     # Errors without an entry are our own fault, and say nothing to a client.
-    return STATUSES.get(error.code, Status.INTERNAL)
+    status = error.maybe_entry(STATUSES)
+    return Status.INTERNAL if status is None else status

@@ -20,13 +20,14 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from raceway.errors import ConnectionLostError, RemoteError
 from raceway.model.envelope import encode_json
 from raceway.model.topics import PatternTrie, fold
 from raceway.net.client.address import Address
 from raceway.net.client.calls import Calls, Unsettled
+from raceway.net.client.client import Client
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link
 from raceway.net.client.messages import Message, Payload, encode_payload, fresh_ids, parts
@@ -60,8 +61,10 @@ REMEMBERED_ROUTES = 10_000
 log = logging.getLogger("raceway.client")
 
 
-class MbClient:
+class MbClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
+
+    _instead: ClassVar = {"consume": "subscribe(pattern)"}
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
@@ -98,12 +101,6 @@ class MbClient:
         await self._keeper.close()
         self._calls.lose(ConnectionLostError(str(self.address), "the client was closed"), keep_repeatable=False)
         self._end_subscriptions(None)
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     @property
     def reconnects(self) -> int:
@@ -200,7 +197,7 @@ class MbClient:
         ConnectionLostError.
         """
         check_pattern(pattern)
-        serving = Serving(pattern, handler, priority, self._stop_serving)
+        serving = Serving(pattern, self.wrap_handler(handler), priority, self._stop_serving)
         self._services.add(pattern, serving)
         try:
             await self._ask_for("request", pattern, {"action": "request", "topic": pattern, "priority": priority})

@@ -6,11 +6,12 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any, Self
+from typing import Any
 
 from raceway.errors import RemoteError
 from raceway.model.envelope import encode_json
 from raceway.net.client.chain import handling
+from raceway.net.client.client import Resource
 from raceway.net.client.messages import Message, Payload, encode_payload
 from raceway.wires.mb.codec.encode import error_body
 from raceway.wires.mb.codec.header import Refused
@@ -20,7 +21,7 @@ log = logging.getLogger("raceway.client")
 Handler = Callable[[Message], Payload | Awaitable[Payload]]
 
 
-class Serving:
+class Serving(Resource):
     """A running service, made by `MbClient.serve`. It ends when it or its client is closed."""
 
     def __init__(
@@ -35,12 +36,6 @@ class Serving:
         if self._stop is not None:
             stop, self._stop = self._stop, None
             await stop(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 async def answer_of(serving: Serving | None, message: Message) -> bytes:

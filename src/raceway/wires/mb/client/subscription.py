@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Self
 
 from raceway.errors import RacewayError
+from raceway.net.client.client import MessageStream
 from raceway.net.client.inbox import Inbox
 from raceway.net.client.messages import Message
 
@@ -14,7 +13,7 @@ from raceway.net.client.messages import Message
 OVERHEAD_BYTES = 400
 
 
-class Subscription:
+class Subscription(MessageStream[Message]):
     """An asynchronous iterator of messages, made by `MbClient.subscribe`.
 
     It ends when it or the client is closed, and raises ConnectionLostError when the connection is lost and not
@@ -50,18 +49,10 @@ class Subscription:
         """Accept no more messages. Those held can still be read; then `error` is raised, or the iteration ends."""
         self._inbox.end(error)
 
-    def __aiter__(self) -> Self:
-        return self
-
     async def __anext__(self) -> Message:
         message = await self._inbox.take()
         self._held -= len(message.payload) + OVERHEAD_BYTES
         return message
-
-    async def get(self, timeout_s: float | None = None) -> Message | None:
-        """Wait for the next message; None at the end. Raises TimeoutError, ConnectionLostError."""
-        async with asyncio.timeout(timeout_s):
-            return await anext(self, None)
 
     async def close(self) -> None:
         """Unsubscribe and drop unread messages. Idempotent."""
@@ -69,9 +60,3 @@ class Subscription:
             self.end(None)
             self._inbox.clear()
             await self._unsubscribe(self)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

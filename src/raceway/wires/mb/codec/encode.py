@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from raceway.errors import RacewayError, RequestTimeoutError, SchemaRefusedError
+from raceway.errors import RacewayError, RequestTimeoutError, SchemaRefusedError, UnmatchedAnswerError
 from raceway.model.envelope import Column, encode_json
 from raceway.wires.mb.codec.header import ID_LENGTH, MALFORMED_MESSAGE, Head, Refused
 
@@ -26,54 +26,24 @@ SUCCESS = b'{"status":"success"}'
 _ACKNOWLEDGEMENT_END = b"\n" + SUCCESS
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
-# Code of the bus to code of this wire; the text is the error's own.
+# Code of the bus to code of this wire, for an error and the classes below it; the text is the error's own.
 MB_CODES = {
+    "invalid": "INVALID_REQUEST",
     "malformed": MALFORMED_MESSAGE,
     "name_invalid": MALFORMED_MESSAGE,
     "too_large": MALFORMED_MESSAGE,
-    "invalid": "INVALID_REQUEST",
-    "name_reserved": "INVALID_REQUEST",
-    "name_taken": "INVALID_REQUEST",
-    "pattern_text": "INVALID_REQUEST",
-    "pin_taken": "INVALID_REQUEST",
     "unmatched_answer": "INVALID_REQUEST_ID",
     "no_route": "NO_ROUTE_FOUND",
     "unknown_queue": "NO_ROUTE_FOUND",
-    "queue_kind": "INVALID_REQUEST",
     "unknown": "NO_ROUTE_FOUND",
-    "unknown_topic": "NO_ROUTE_FOUND",
-    "unknown_table": "NO_ROUTE_FOUND",
-    "unknown_message": "NO_ROUTE_FOUND",
-    "unknown_namespace": "NO_ROUTE_FOUND",
-    "unknown_producer": "NO_ROUTE_FOUND",
-    "unknown_consumer": "NO_ROUTE_FOUND",
-    "unknown_subscription": "NO_ROUTE_FOUND",
-    "unknown_role": "NO_ROUTE_FOUND",
-    "unknown_binding": "NO_ROUTE_FOUND",
     "unauthenticated": "FORBIDDEN",
-    "too_many_failures": "FORBIDDEN",
-    "topic_kind": "INVALID_REQUEST",
-    "mismatch": "INVALID_REQUEST",
-    "in_use": "INVALID_REQUEST",
-    "invalid_value": "INVALID_REQUEST",
-    "schema_refused": "INVALID_REQUEST",
-    "schema_invalid": "INVALID_REQUEST",
-    "schema_incompatible": "INVALID_REQUEST",
-    "schema_reference": "INVALID_REQUEST",
-    "schema_in_use": "INVALID_REQUEST",
-    "schema_deletion": "INVALID_REQUEST",
-    "schema_read_only": "INVALID_REQUEST",
-    "unknown_schema": "INVALID_REQUEST",
+    "forbidden": "FORBIDDEN",
     "limit": "SERVICE_UNAVAILABLE",
     "timeout": "TIMEOUT",
     "unknown_peer": "SERVICE_UNAVAILABLE",
     "unavailable": "SERVICE_UNAVAILABLE",
-    "read_only": "SERVICE_UNAVAILABLE",
-    "disk_full": "SERVICE_UNAVAILABLE",
-    "busy": "SERVICE_UNAVAILABLE",
-    "draining": "SERVICE_UNAVAILABLE",
-    "unreachable": "SERVICE_UNAVAILABLE",
-    "forbidden": "FORBIDDEN",
+    # Raised in clients only.
+    "remote": "INTERNAL_ERROR",
 }
 
 
@@ -250,11 +220,20 @@ def _reply_header(refused: Refused, fresh_id: bytes) -> bytes:
 
 def refusal_of(error: RacewayError, head: Head | None) -> Refused:
     """Return an error of the bus as an MB refusal."""
-    code = MB_CODES.get(error.code)
+    code = error.maybe_entry(MB_CODES)
     # Internal errors have no entry: their text may name files or settings, and is not sent to peers.
     if code is None:
         return Refused("INTERNAL_ERROR", "An unexpected error while routing the message", None, head)
-    return Refused(code, str(error), _maybe_details(error), head)
+    return Refused(code, _text(error), _maybe_details(error), head)
+
+
+def _text(error: RacewayError) -> str:
+    if not isinstance(error, UnmatchedAnswerError):
+        return str(error)
+    # Letter for letter: existing clients compare them.
+    if error.message_id is None:
+        return "Received response message without requestId."
+    return f"No matching request found for requestId: {error.message_id}"
 
 
 def _maybe_details(error: RacewayError) -> dict[str, Any] | None:

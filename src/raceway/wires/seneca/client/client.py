@@ -17,12 +17,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import msgspec
 
 from raceway.errors import NameInvalidError, RemoteError, RequestTimeoutError
 from raceway.net.client.address import Address
+from raceway.net.client.client import Client
 from raceway.net.client.messages import Payload, encode_payload, parts
 from raceway.net.client.options import Options
 from raceway.wires.seneca.client.actions import Performer, Runner, SenecaService
@@ -50,8 +51,10 @@ class Answer(msgspec.Struct, frozen=True):
     trk: Hops
 
 
-class SenecaClient:
+class SenecaClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
+
+    _instead: ClassVar = dict.fromkeys(("subscribe", "consume", "serve"), "host(service)")
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
@@ -79,12 +82,6 @@ class SenecaClient:
         if self._returns is not None:
             await self._returns.close()
         await self._way.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     # ---- acting -----------------------------------------------------------------------------------------------------
 
@@ -243,7 +240,7 @@ class SenecaClient:
         Raises RemoteError if the bus refuses a pattern, ConfigError if a port cannot be bound, ConnectionLostError.
         """
         attached = Attached(self.address, self._options, service.pins, service.names)
-        listening = SenecaHost(Performer(service, self.sid, run), attached.end if attach else None)
+        listening = SenecaHost(Performer(service, self.sid, run or self.wrap_handler), attached.end if attach else None)
         await listening.listen(host, port, tcp_port)
         if attach:
             try:

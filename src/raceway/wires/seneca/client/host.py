@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Self
 
+from raceway.net.client.client import Resource
 from raceway.net.codec.http_stream import Request
 from raceway.wires.seneca.client.actions import Performer
 from raceway.wires.seneca.client.flow import fresh_id
@@ -19,7 +20,7 @@ from raceway.wires.seneca.codec.hub import Call, Failure, LineReceiver, LineRefu
 ACT = b"/act"
 
 
-class SenecaHost:
+class SenecaHost(Resource):
     """A listening service, made by `SenecaClient.host`. `closing` is awaited first on close, to detach it."""
 
     def __init__(self, performer: Performer, closing: Callable[[], Awaitable[None]] | None = None) -> None:
@@ -43,12 +44,6 @@ class SenecaHost:
         if closing is not None:
             await closing()
         await self._doors.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 class _ActConnection(HttpConnection):

@@ -21,32 +21,23 @@ from raceway.wires.seneca.codec.trk import Hops
 ACT_EXECUTE, ACT_NOT_FOUND = "act_execute", "act_not_found"
 RESULT_NOT_OBJARR = "result_not_objarr"
 
-# Codes of the bus to codes of this wire (manual: understand/errors). Where npm's `seneca` has a code (`act_*`,
-# `action_timeout`) it is used, since clients compare it; the others are ours.
+# Code of the bus to code of this wire, for an error and the classes below it (manual: understand/errors). Where npm's
+# `seneca` has a code (`act_*`, `action_timeout`) it is used, since clients compare it; the others are ours.
 SENECA_CODES = {
-    "malformed": "invalid_message",
-    "name_invalid": "invalid_message",
-    "name_reserved": "invalid_message",
-    "name_taken": "invalid_message",
     "invalid": "invalid_message",
-    "pattern_text": "invalid_message",
     "too_large": "too_large",
     "no_route": ACT_NOT_FOUND,
+    "unknown": ACT_NOT_FOUND,
     "unknown_queue": ACT_NOT_FOUND,
     "unknown_peer": ACT_NOT_FOUND,
     "timeout": "action_timeout",
     "remote": ACT_EXECUTE,
-    "unavailable": "overloaded",
-    "read_only": "overloaded",
-    "disk_full": "overloaded",
-    "busy": "overloaded",
     "limit": "overloaded",
-    "draining": "overloaded",
-    "connection_lost": ACT_EXECUTE,
+    "unavailable": "overloaded",
     "unreachable": ACT_EXECUTE,
+    "connection_lost": ACT_EXECUTE,
     "forbidden": "forbidden",
     "unauthenticated": "forbidden",
-    "too_many_failures": "forbidden",
     "schema_refused": "act_invalid_msg",
     "schema_invalid": "act_invalid_msg",
     "schema_incompatible": "act_invalid_msg",
@@ -55,23 +46,6 @@ SENECA_CODES = {
     "schema_deletion": "act_invalid_msg",
     "schema_read_only": "act_invalid_msg",
     "unknown_schema": "act_invalid_msg",
-    "unmatched_answer": "invalid_message",
-    "invalid_value": "invalid_message",
-    "mismatch": "invalid_message",
-    "in_use": "invalid_message",
-    "topic_kind": "invalid_message",
-    "queue_kind": "invalid_message",
-    "pin_taken": "invalid_message",
-    "unknown": ACT_NOT_FOUND,
-    "unknown_topic": ACT_NOT_FOUND,
-    "unknown_table": ACT_NOT_FOUND,
-    "unknown_message": ACT_NOT_FOUND,
-    "unknown_namespace": ACT_NOT_FOUND,
-    "unknown_producer": ACT_NOT_FOUND,
-    "unknown_consumer": ACT_NOT_FOUND,
-    "unknown_subscription": ACT_NOT_FOUND,
-    "unknown_role": ACT_NOT_FOUND,
-    "unknown_binding": ACT_NOT_FOUND,
 }
 # 500 for everything else: an L client reports any status of 400 and above the same way, a W client ignores it.
 _STATUSES = {"invalid_message": 400, "invalid_json": 400, "too_large": 413}
@@ -108,7 +82,7 @@ def not_found(members: Members) -> Failure:
 
 def failure_of(error: RacewayError, members: Members) -> Failure:
     """Translate an error of the bus. One without a code on this wire is reported as unexpected, without its text."""
-    code = SENECA_CODES.get(error.code)
+    code = error.maybe_entry(SENECA_CODES)
     # An internal fault: its text may name files or settings, which is for the log and not for a peer.
     if code is None:
         return Failure(ACT_EXECUTE, "seneca: An unexpected error", is_seneca=True)

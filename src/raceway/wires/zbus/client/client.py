@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping
-from typing import Self
+from typing import ClassVar, Self
 from weakref import WeakSet
 
 import msgspec
@@ -26,6 +26,7 @@ from raceway.errors import ConnectionLostError, MalformedError, RemoteError
 from raceway.net.client.address import Address
 from raceway.net.client.calls import Calls, ManyAnswers, OneAnswer, Unsettled
 from raceway.net.client.chain import PARENT_KEY, with_parent
+from raceway.net.client.client import Client
 from raceway.net.client.link import Link
 from raceway.net.client.messages import Payload, encode_payload, fresh_ids, parts
 from raceway.net.client.options import Options
@@ -89,8 +90,10 @@ class _Replies(ManyAnswers[Received]):
         return refusal(answer) if answer.status >= 400 else None
 
 
-class ZbusClient:
+class ZbusClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
+
+    _instead: ClassVar = {"subscribe": "consume(queue, topics)"}
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
@@ -117,12 +120,6 @@ class ZbusClient:
         await asyncio.gather(*(user.close() for user in list(self._users)))
         await self._line.close()
         self._calls.lose(ConnectionLostError(str(self.address), "the client was closed"), keep_repeatable=False)
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     @property
     def reconnects(self) -> int:
@@ -248,7 +245,7 @@ class ZbusClient:
         ConnectionLostError.
         """
         consumer = Consumer(self.address, self._options, queue, ())
-        service = QueueService(await consumer.open(armed=True), handler, at_once)
+        service = QueueService(await consumer.open(armed=True), self.wrap_handler(handler), at_once)
         self._users.add(service)
         return service
 

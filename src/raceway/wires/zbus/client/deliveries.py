@@ -19,6 +19,7 @@ import msgspec
 
 from raceway.errors import ConnectionLostError, RemoteError
 from raceway.net.client.address import Address
+from raceway.net.client.client import MessageStream
 from raceway.net.client.inbox import Inbox
 from raceway.net.client.link import Link
 from raceway.net.client.messages import Payload, encode_payload, fresh_ids
@@ -95,7 +96,7 @@ def _text(value: bytes) -> str:
     return value.decode("utf-8", "replace")
 
 
-class Consumer:
+class Consumer(MessageStream[Delivery]):
     """An asynchronous iterator of deliveries, made by `ZbusClient.consume`. It ends when it or the client is closed.
 
         async with await bus.consume("orders") as orders:
@@ -147,18 +148,6 @@ class Consumer:
     def reconnects(self) -> int:
         """Number of times the connection was lost and reestablished."""
         return self._line.reconnects
-
-    async def get(self, timeout_s: float | None = None) -> Delivery | None:
-        """Wait for the next message; None at the end. After a TimeoutError the consumer stays armed, so nothing is
-        lost.
-
-        Raises TimeoutError, RemoteError (404: no such queue, 403: wrong token), ConnectionLostError.
-        """
-        async with asyncio.timeout(timeout_s):
-            return await anext(self, None)
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Delivery:
         while not self._inbox:
@@ -245,9 +234,3 @@ class Consumer:
             log.warning("consumer closed with unread messages: %d of queue %s lost", len(self._inbox), self.queue)
             self._inbox.clear()
         await self._line.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

@@ -6,10 +6,11 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from raceway.errors import ConnectionLostError, RacewayError, RemoteError
 from raceway.net.client.chain import handling
+from raceway.net.client.client import Resource
 from raceway.net.client.messages import Payload, encode_payload
 from raceway.wires.zbus.client.deliveries import Delivery
 
@@ -28,7 +29,7 @@ class Source(Protocol):
     async def close(self) -> None: ...
 
 
-class QueueService:
+class QueueService(Resource):
     """A running service, made by `ZbusClient.serve`. It ends when it or its client is closed.
 
     Up to `at_once` requests are handled at the same time.
@@ -85,12 +86,6 @@ class QueueService:
         self._running.cancel()
         await asyncio.gather(self._running, *self._handling, return_exceptions=True)
         await self._consumer.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
 
 def _status(reported: str) -> int:

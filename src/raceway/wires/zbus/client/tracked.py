@@ -14,13 +14,14 @@ import logging
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Self
+from typing import ClassVar, Self
 from weakref import WeakSet
 
 import msgspec
 
 from raceway.errors import ConnectionLostError, RemoteError
 from raceway.net.client.address import Address, parse_url
+from raceway.net.client.client import Client, MessageStream
 from raceway.net.client.link import Link
 from raceway.net.client.messages import Payload, fresh_ids
 from raceway.net.client.options import Options
@@ -104,8 +105,10 @@ def read_table(body: bytes) -> Table:
     return table
 
 
-class TrackedClient:
+class TrackedClient(Client):
     """See the module. Made by `raceway.client.connect`; belongs to one event loop."""
+
+    _instead: ClassVar = {"subscribe": "consume(queue, topics)"}
 
     def __init__(self, address: Address, options: Options) -> None:
         self.address = address
@@ -145,12 +148,6 @@ class TrackedClient:
         for result in await asyncio.gather(*opening.values(), return_exceptions=True):
             if isinstance(result, ZbusClient):
                 await result.close()
-
-    async def __aenter__(self) -> Self:
-        return await self.open()
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
 
     # ---- methods of ZbusClient --------------------------------------------------------------------------------------
 
@@ -213,7 +210,7 @@ class TrackedClient:
         """Serve like `ZbusClient.serve`, at one broker. Raises RemoteError (404) if no broker has the queue."""
         consumer = TrackedConsumer(self, queue, (), None)
         await consumer.join()
-        service = QueueService(consumer, handler, at_once)
+        service = QueueService(consumer, self.wrap_handler(handler), at_once)
         self._users.add(service)
         return service
 
@@ -320,7 +317,7 @@ def _by_load(found: Mapping[str, QueueRow]) -> list[str]:
     return sorted(found, key=lambda address: (found[address].load_factor, address))
 
 
-class TrackedConsumer:
+class TrackedConsumer(MessageStream[Delivery]):
     """A consumer that may move between brokers, made by `TrackedClient.consume`.
 
     Consumers that were armed at an earlier broker stay armed, so no message is lost; whichever arrives first is next.
@@ -343,17 +340,6 @@ class TrackedConsumer:
             return
         client = await self._client.client_of(address)
         self._consumers[address] = await client.consume(self.queue, self.topics)
-
-    async def get(self, timeout_s: float | None = None) -> Delivery | None:
-        """Wait for the next message; None at the end. After a TimeoutError a late message goes to the next call.
-
-        Raises TimeoutError, RemoteError, ConnectionLostError.
-        """
-        async with asyncio.timeout(timeout_s):
-            return await anext(self, None)
-
-    def __aiter__(self) -> Self:
-        return self
 
     async def __anext__(self) -> Delivery:
         while not self._came:
@@ -394,9 +380,3 @@ class TrackedConsumer:
         self._over = True
         for consumer in list(self._consumers.values()):
             await consumer.close()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()

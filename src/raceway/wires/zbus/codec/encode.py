@@ -40,55 +40,35 @@ _STATUS_LINES = {
     code: f"HTTP/1.1 {code} {REASONS.get(code, _REASON_OF_CLASS[code // 100])}\r\n".encode() for code in range(200, 600)
 }
 
-# Codes of the bus to statuses of this wire; the text is the error's own. Clients rely on 404: they create the queue.
+# Code of the bus to status of this wire, for an error and the classes below it; the text is the error's own. Clients
+# rely on 404: they create the queue.
 ZBUS_STATUSES = {
-    "malformed": 400,
-    "name_invalid": 400,
     "invalid": 400,
-    "name_reserved": 400,
-    "name_taken": 400,
-    "too_large": 413,
-    "schema_refused": 422,
-    "schema_invalid": 422,
-    "schema_incompatible": 409,
-    "schema_reference": 409,
-    "schema_in_use": 409,
-    "schema_deletion": 409,
-    "schema_read_only": 409,
-    "unknown_schema": 404,
-    "invalid_value": 400,
     "unauthenticated": 401,
-    "too_many_failures": 429,
-    "unknown": 404,
-    "unknown_topic": 404,
-    "unknown_table": 404,
-    "unknown_message": 404,
-    "unknown_namespace": 404,
-    "unknown_producer": 404,
-    "unknown_consumer": 404,
-    "unknown_subscription": 404,
-    "unknown_role": 404,
-    "unknown_binding": 404,
-    "mismatch": 409,
-    "in_use": 409,
-    "topic_kind": 409,
-    "pin_taken": 409,
-    "pattern_text": 400,
-    "limit": 503,
-    "no_route": 404,
-    "unknown_queue": 404,
-    "queue_kind": 400,
-    "unknown_peer": 404,
-    "unmatched_answer": 404,
-    "timeout": 504,
-    "remote": 500,
-    "unavailable": 503,
-    "read_only": 503,
-    "disk_full": 503,
-    "busy": 503,
-    "draining": 503,
-    "unreachable": 503,
     "forbidden": 403,
+    "no_route": 404,
+    "unknown": 404,
+    "unknown_peer": 404,
+    "unknown_queue": 404,
+    "unknown_schema": 404,
+    "unmatched_answer": 404,
+    "in_use": 409,
+    "mismatch": 409,
+    "pin_taken": 409,
+    "topic_kind": 409,
+    "schema_deletion": 409,
+    "schema_in_use": 409,
+    "schema_incompatible": 409,
+    "schema_read_only": 409,
+    "schema_reference": 409,
+    "too_large": 413,
+    "schema_invalid": 422,
+    "schema_refused": 422,
+    "too_many_failures": 429,
+    "remote": 500,
+    "limit": 503,
+    "unavailable": 503,
+    "timeout": 504,
 }
 
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -202,7 +182,7 @@ def refusal_reply(refused: Refused) -> bytes:
 
 def refusal_of(error: RacewayError, msgid: bytes | None) -> Refused:
     """Translate an error of the bus. One without a status on this wire is a 500 without its text."""
-    status = ZBUS_STATUSES.get(error.code)
+    status = error.maybe_entry(ZBUS_STATUSES)
     if status is None:
         return Refused(500, "An unexpected error", msgid)
     return Refused(status, str(error), msgid)
