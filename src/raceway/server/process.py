@@ -61,6 +61,8 @@ def run(settings: config.Settings, *, tracker_only: bool = False, beside: Beside
     With `tracker_only` it is a zbus tracker for other brokers: one listener and no journal.
     """
     leave_pandas_out()
+    for warning in settings.warnings:
+        log.warning("setting renamed", meaning=warning)
     # Objects that exist now are permanent, so they need no garbage collection. The threshold is raised from 700:
     # a batch creates and frees thousands of objects, none of them in reference cycles.
     gc.collect()
@@ -173,7 +175,7 @@ class Console:
     ) -> None:
         self._socket = bind(config.plain_host(listen), port)
         self._streams = EventStreams(broker, listen.http)
-        hosts, token = (*listen.hosts, listen.host), listen.zbus.admin_token
+        hosts, token = (*listen.hosts, listen.host), broker.security.admin_token
         app = build_app(broker, hosts, token, services, listen, self._streams, ports(listen), data)
         self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
