@@ -53,7 +53,6 @@
         ├── JournalError            the files of the journal
         │   ├── LockedError           another process uses the data folder
         │   ├── FormatVersionError    written by a release that this one cannot read
-        │   ├── DamagedError          bytes that could not be repaired; names the positions
         │   ├── TrimmedError          the position was removed by retention
         │   └── MissingRowsError      positions that no file has
         ├── PipelineError           tables, checkpoints, Spark or Java
@@ -69,7 +68,6 @@ from raceway.errors.local import (
     BusyError,
     ConfigError,
     ConnectionLostError,
-    DamagedError,
     DiskFullError,
     DrainingError,
     FormatVersionError,
@@ -129,7 +127,7 @@ from raceway.errors.peer import (
 from raceway.errors.root import RacewayError
 
 __all__ = [
-    "BusyError", "ConfigError", "ConnectionLostError", "DamagedError", "DiskFullError", "DrainingError",
+    "BusyError", "ConfigError", "ConnectionLostError", "DiskFullError", "DrainingError",
     "ForbiddenError", "FormatVersionError", "InUseError", "InvalidValueError", "JournalError", "LimitError",
     "LocalError", "LockedError", "MalformedError", "MismatchError", "MissingRowsError", "NameInvalidError",
     "NameReservedError", "NameTakenError", "NoRouteError", "PatternTextError", "PeerError", "PinTakenError",
