@@ -155,13 +155,35 @@ def test_plain_doors_stay_on_loopback_unless_told_otherwise(host: str, insecure:
 
 
 def test_secrets_are_not_shown() -> None:
-    variables = {"RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN": "s3cret", "RACEWAY_LISTEN__ZBUS__TRACKER_TOKEN": "s3cret"}
+    variables = {"RACEWAY_SECURITY__ADMIN_TOKEN": "s3cret", "RACEWAY_LISTEN__ZBUS__TRACKER_TOKEN": "s3cret"}
     settings = load(environment=variables)
-    assert settings.config.listen.zbus.admin_token == "s3cret"
+    assert settings.config.security.admin_token == "s3cret"
     shown = config.effective(settings.config)
     assert "s3cret" not in str(shown)
-    assert shown["listen.zbus.admin_token"], "that there is one is shown"
-    assert config.effective(load().config)["listen.zbus.admin_token"] == ""
+    assert shown["security.admin_token"], "that there is one is shown"
+    assert config.effective(load().config)["security.admin_token"] == ""
+
+
+def test_the_old_name_of_a_setting_is_read_with_a_warning_that_does_not_show_its_value(tmp_path: Path) -> None:
+    file = written(tmp_path, '[listen.zbus]\nadmin_token = "s3cret"\n')
+    settings = load(file=file)
+    assert settings.config.security.admin_token == "s3cret"
+    assert settings.origins["security.admin_token"] == str(file)
+    assert settings.warnings == (f"listen.zbus.admin_token is now called security.admin_token ({file})",)
+    assert load(environment={"RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN": "0"}).config.security.admin_token == "0"
+    assert load().warnings == ()
+
+
+def test_the_present_name_of_a_setting_wins_over_the_old_one(tmp_path: Path) -> None:
+    both = "[listen.zbus]\nadmin_token = 'old'\n[security]\nadmin_token = 'new'\n"
+    assert load(file=written(tmp_path, both)).config.security.admin_token == "new"
+    variables = {"RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN": "later"}
+    assert load(variables, file=written(tmp_path, both)).config.security.admin_token == "later", "sources first"
+
+
+def test_every_renamed_setting_leads_to_one_that_exists() -> None:
+    assert set(config.RENAMED.values()) <= set(config.describe())
+    assert not set(config.RENAMED) & set(config.describe())
 
 
 def test_security_needs_a_secret_that_cannot_be_guessed() -> None:

@@ -51,7 +51,6 @@ EXAMPLES = [
     ),
     (errors.TrimmedError(3, 9), "position 3 was removed by retention; the first one left is 9"),
     (errors.TrimmedError(3, 9, "t"), "offset 3 of topic 't' was removed by retention; the first one left is 9"),
-    (errors.DamagedError("file", 1, 2, "checksum"), "file: rows 1 to 2 are damaged (checksum)"),
     (errors.ConnectionLostError("mb://x", "reset"), "connection to mb://x lost: reset"),
     (errors.UnsupportedError("MbClient", "consume", "subscribe()"), "MbClient has no consume: use subscribe()"),
     (errors.UnsupportedError("DanubeClient", "serve"), "DanubeClient has no serve: its wire does not support it"),

@@ -56,6 +56,7 @@ def test_every_setting_metric_and_command_that_a_page_names_exists(named: Path) 
     text = named.read_text("utf-8")
     keys = set(config.describe())
     keys |= {key.rpartition(".")[0] for key in keys}
+    keys |= set(config.RENAMED) if named.name == "CHANGELOG.md" else set()  # it alone speaks of old names
     assert [key for key in NAMED_KEY.findall(text) if key not in keys | ATTRIBUTES] == []
     assert [name for name in NAMED_METRIC.findall(text) if f"| `{name}` |" not in page("metrics.md")] == []
     headings = page("cli.md")

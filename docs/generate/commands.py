@@ -38,7 +38,7 @@ def _command_lines(command: Any, path: str) -> list[str]:
 
 def _one_command(command: Any, path: str, is_group: bool) -> list[str]:
     arguments = [p for p in command.params if p.param_type_name == "argument"]
-    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help"]
+    options = [p for p in command.params if p.param_type_name == "option" and p.name != "help" and not p.hidden]
     usage = " ".join([path, *(_argument_usage(p) for p in arguments)])
     usage += " COMMAND" if is_group else " [OPTIONS]" if options else ""
     lines = [f"## {path}", "", f"    {usage}", "", paragraphs(command.help or ""), ""]

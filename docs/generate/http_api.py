@@ -29,7 +29,7 @@ def http_page() -> str:
     lines = [
         "Everything on the console port (default 8600) besides the console itself. `GET /api/openapi.json` says the",
         'same for programs, with the fields of every answer. Errors are `{"error": {"code": …, "message": …}}`,',
-        "with the codes of [errors](errors.md). Where the bus has an admin token (`listen.zbus.admin_token`) or",
+        "with the codes of [errors](errors.md). Where the bus has an admin token (`security.admin_token`) or",
         "[security](../howto/security.md) is on, requests carry `Authorization: Bearer TOKEN`.",
         "",
         "With security on, the column *needs* is the permission that this takes: on the whole cluster, unless it",

@@ -63,3 +63,10 @@ def test_check_looks_at_the_certificate_too(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setenv("RACEWAY_LISTEN__TLS_KEY", str(tmp_path / "none"))
     with pytest.raises(ConfigError, match="none cannot be read"):
         run("--check")
+
+
+def test_an_old_name_of_a_setting_is_told_on_standard_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN", "s3cret")
+    done = run("security.admin_token", "--json")
+    assert json.loads(done.stdout)["security.admin_token"]["value"] == config.HIDDEN
+    assert done.stderr.startswith("warning: listen.zbus.admin_token is now called security.admin_token (environment ")

@@ -65,6 +65,12 @@ def test_a_folder_that_others_may_read_is_a_warning(data: Path) -> None:
     assert "chmod 700" in finding.text
 
 
+def test_an_old_name_of_a_setting_is_a_warning(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN", "s3cret")
+    (finding,) = [finding for finding in find(data, "settings") if finding.verdict == "warning"]
+    assert "is now called security.admin_token" in finding.text
+
+
 def test_too_little_space_is_bad(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Files, "space", lambda *_: (1024, 2**40))
     assert find(data, "disk space")[0].verdict == "bad"
@@ -132,4 +138,4 @@ def test_every_telling_figure_is_a_figure_of_the_bus(tmp_path: Path) -> None:
     with running_server(tmp_path / "data") as server:
         running = maybe_running(server.data)
         assert running is not None
-        assert set(doctor.TELLING) <= set(bus.read_metrics(running))
+        assert set(doctor.TELLING) <= set(bus.read_metrics(running.urls["console"]))

@@ -55,7 +55,7 @@ def test_json_keeps_the_text_and_is_safe_on_a_terminal(text: str) -> None:
 
 
 def test_a_table_shows_markup_and_escapes_as_plain_text(capsys: pytest.CaptureFixture[str]) -> None:
-    output.print_table("", ["topic", "rows"], [["[red]x\x1b[0m", 1234567]], numbers=["rows"])
+    output.print_table("", ["topic", ">rows"], [["[red]x\x1b[0m", 1234567]])
     shown = capsys.readouterr().out
     assert "[red]x\\x1b[0m" in shown
     assert "1,234,567" in shown

@@ -114,7 +114,7 @@ def test_purge_drops_what_waits_when_it_is_meant(server: Server, zbus: sync.Sync
 
 
 def test_a_token_is_wanted_for_what_waits(server: Server) -> None:
-    on_folder(server, "queue", "create", "vault", "--token", "open")
+    on_folder(server, "queue", "create", "vault", "--queue-token", "open")
     url = url_of(server)
     assert run("pub", "vault", "gold", "--url", url, "--token", "open").exit_code == 0
     for command in (["pub", "vault", "x", "--url", url], ["queue", "peek", "vault", "--data", str(server.data)]):
@@ -128,13 +128,14 @@ def test_a_token_is_wanted_for_what_waits(server: Server) -> None:
 
 
 def test_an_admin_token_is_wanted_where_one_is_set() -> None:
-    with running_server(RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN="s3cret") as server:
+    with running_server(RACEWAY_SECURITY__ADMIN_TOKEN="s3cret") as server:
         for command in (["queue", "create", "q"], ["queue", "list"], ["queue", "peek", "q"]):
             with pytest.raises(RemoteError) as refused:
                 on_folder(server, *command)
             assert refused.value.reported == "403"
-        assert on_folder(server, "queue", "create", "q", "--admin-token", "s3cret").exit_code == 0
-        assert "q" in on_folder(server, "queue", "list", "--admin-token", "s3cret").stdout
+        created = on_folder(server, "queue", "create", "q", "--token", "s3cret", "--queue-token", "")
+        assert (created.exit_code, created.stderr) == (0, "the queue q is there\n")
+        assert "q" in on_folder(server, "queue", "list", "--token", "s3cret").stdout
         assert on_folder(server, "queue", "peek", "q", "--token", "s3cret").exit_code == 0
         assert on_folder(server, "queue", "purge", "q", "--yes", "--token", "s3cret").exit_code == 0
 
@@ -224,3 +225,24 @@ def test_a_start_that_cannot_be_is_refused(server: Server, zbus: sync.SyncZbusCl
     with pytest.raises(RemoteError, match="start"):
         zbus.create_queue(name, 2, start="first")
     assert all(row.name != name for row in zbus.queues())
+
+
+def test_the_old_option_for_the_admin_token_is_read_with_a_warning() -> None:
+    with running_server(RACEWAY_SECURITY__ADMIN_TOKEN="s3cret") as server:
+        created = on_folder(server, "queue", "create", "q", "--admin-token", "s3cret", "--token", "open", "--json")
+        assert json.loads(created.stdout)["guarded"], "beside it, --token was the queue's"
+        assert "--admin-token is now called --token" in created.stderr
+        assert "--queue-token" in created.stderr
+        listed = on_folder(server, "queue", "list", "--admin-token", "s3cret")
+        assert "q" in listed.stdout
+        assert listed.stderr == "--admin-token is now called --token\n"
+        with pytest.raises(RemoteError):
+            run("pub", "q", "x", "--url", url_of(server))
+        assert run("pub", "q", "x", "--url", url_of(server), "--token", "open").exit_code == 0
+
+
+def test_a_token_alone_creates_no_queue_that_is_open_by_mistake(server: Server) -> None:
+    done = on_folder(server, "queue", "create", "open-by-mistake", "--token", "secret")
+    assert done.exit_code == ExitCode.USAGE
+    assert "--queue-token" in done.stderr
+    assert "open-by-mistake" not in on_folder(server, "queue", "list").stdout

@@ -91,7 +91,7 @@ def test_it_serves_no_queues(tmp_path: Path) -> None:
 
 def test_a_guarded_tracker_takes_reports_with_its_token_only(tmp_path: Path) -> None:
     with (
-        tracker_alone(tmp_path, RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN="s3cret") as tracker,
+        tracker_alone(tmp_path, RACEWAY_SECURITY__ADMIN_TOKEN="s3cret") as tracker,
         Client(tracker.port) as subscriber,
     ):
         assert subscriber.ask("track_sub").status == 403

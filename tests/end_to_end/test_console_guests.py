@@ -143,7 +143,7 @@ def test_whoever_signs_out_sees_nothing_any_more(context: BrowserContext, guarde
 
 
 def test_the_administrators_token_is_asked_for_where_one_is_wanted(context: BrowserContext) -> None:
-    with running_server(RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN="open-sesame") as server:
+    with running_server(RACEWAY_SECURITY__ADMIN_TOKEN="open-sesame") as server:
         assert call(server, "POST", "/topics/a.b", b"{}").status == 201
         assert call(server, "GET", "/api/messages").status == 403
         with looking(context, server) as visitor:

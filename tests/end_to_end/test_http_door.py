@@ -368,7 +368,7 @@ def test_with_security_on_every_topic_is_asked_for() -> None:
     """E6, D8"""
     with running_server(
         RACEWAY_SECURITY__ENABLED="true", RACEWAY_SECURITY__TOKEN_SECRET=SECRET, RACEWAY_SECURITY__TOKEN_ISSUER=ISSUER,
-        RACEWAY_SECURITY__SUPER_ADMINS="boss", RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN="owner-token",
+        RACEWAY_SECURITY__SUPER_ADMINS="boss", RACEWAY_SECURITY__ADMIN_TOKEN="owner-token",
     ) as server:  # fmt: skip
         boss, clerk = f"Bearer {token('boss')}", f"Bearer {token('clerk')}"
         assert post(server, "/topics/orders", authorization=boss, x_message_id="m1").status == 201

@@ -334,7 +334,7 @@ def test_huge_and_hostile_bodies_are_refused_and_the_bus_lives(server: Server) -
 
 
 def test_with_a_token_only_its_bearer_changes_schemas() -> None:
-    with running_server(RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN="s3cret") as server:
+    with running_server(RACEWAY_SECURITY__ADMIN_TOKEN="s3cret") as server:
         assert code(call(server, "POST", versions("s"), avro(RECORD))) == (403, 40301)
         assert code(call(server, "PUT", "/config", {"compatibility": "NONE"})) == (403, 40301)
         bearer = {"Authorization": "Bearer s3cret"}

@@ -245,7 +245,7 @@ def test_whoever_guesses_must_wait_on_every_door_and_a_good_token_need_not() -> 
     with running_server(
         RACEWAY_SECURITY__ENABLED="true", RACEWAY_SECURITY__TOKEN_SECRET=SECRET, RACEWAY_SECURITY__TOKEN_ISSUER=ISSUER,
         RACEWAY_SECURITY__SUPER_ADMINS="root", RACEWAY_SECURITY__FREE_FAILURES=free,
-        RACEWAY_SECURITY__FAILURE_WAIT_S=30, RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN=OWN_TOKEN,
+        RACEWAY_SECURITY__FAILURE_WAIT_S=30, RACEWAY_SECURITY__ADMIN_TOKEN=OWN_TOKEN,
     ) as server, dial_server(server) as client:  # fmt: skip
         for _ in range(free):
             assert call(server, "GET", "/api/topics", authorization=f"Bearer {bad}").status == 401

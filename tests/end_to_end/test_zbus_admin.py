@@ -289,7 +289,7 @@ def test_without_a_tracker_its_methods_are_not_found(client: Client) -> None:
 
 
 def test_the_admin_token_guards_every_method_and_nothing_else() -> None:
-    settings: dict[str, Any] = {"RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN": ADMIN_TOKEN, "RACEWAY_SECURITY__FREE_FAILURES": 0}
+    settings: dict[str, Any] = {"RACEWAY_SECURITY__ADMIN_TOKEN": ADMIN_TOKEN, "RACEWAY_SECURITY__FREE_FAILURES": 0}
     with running_server(**settings) as server, dial_server(server) as client:
         mq = client.create(token=ADMIN_TOKEN)
         for method in ("", "index", "data", "create_mq", "track_sub", "fly"):

@@ -181,7 +181,7 @@ def test_create_without_body_is_refused_and_without_access_token_open(client: Cl
 def test_the_admin_token_is_enforced_where_there_is_one() -> None:
     """D14: and it opens admin alone."""
     with (
-        running_server(RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN=ADMIN_TOKEN) as guarded,
+        running_server(RACEWAY_SECURITY__ADMIN_TOKEN=ADMIN_TOKEN) as guarded,
         dial_server(guarded) as client,
     ):
         for keys in ({}, {"token": ""}, {"token": "let me"}, {"token": ADMIN_TOKEN + "!"}):

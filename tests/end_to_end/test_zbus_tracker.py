@@ -153,7 +153,7 @@ def test_a_tracker_does_not_remember_without_limit(visit: Dial) -> None:
 
 def test_the_tracker_is_guarded_by_the_admin_token() -> None:
     with (
-        running_server(RACEWAY_LISTEN__ZBUS__TRACKER="true", RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN=ADMIN_TOKEN) as server,
+        running_server(RACEWAY_LISTEN__ZBUS__TRACKER="true", RACEWAY_SECURITY__ADMIN_TOKEN=ADMIN_TOKEN) as server,
         dial_server(server) as client,
     ):
         assert client.admin("track_sub").status == 403

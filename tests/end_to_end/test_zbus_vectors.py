@@ -50,7 +50,7 @@ def server(pace: Pace) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[Server]:
-    with running_server(RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN=ADMIN_TOKEN) as server:
+    with running_server(RACEWAY_SECURITY__ADMIN_TOKEN=ADMIN_TOKEN) as server:
         yield server
 
 

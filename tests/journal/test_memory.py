@@ -40,18 +40,6 @@ def test_a_block_larger_than_the_limit_stays_until_the_next_one(rig: Rig) -> Non
     rig.close()
 
 
-def test_trimming_is_by_pieces(rig: Rig) -> None:
-    for _ in range(8):
-        rig.keep("t", bytes(7000))
-    rig.journal.trim(5)
-    assert rig.journal.first_position() == 5
-    rig.journal.trim(100)
-    assert column(rig.journal.read(8), "sequence") == []
-    assert rig.keep("t", b"on") == 8
-    rig.journal.upkeep()
-    rig.close()
-
-
 def test_a_reader_keeps_the_piece_it_began_to_read(rig: Rig) -> None:
     for _ in range(5):
         rig.keep("t", bytes(1000))

@@ -24,6 +24,7 @@ from raceway.pipeline.progress import Progress
 from raceway.pipeline.tables import MESSAGES
 from tests.pipeline.journals import add, expected_positions, journal
 from tests.pipeline.test_lake import BUCKETED
+from tests.rigs.journal import trim
 from tests.rigs.journal_folder import UNSYNCED
 
 
@@ -166,7 +167,7 @@ def test_what_retention_was_quicker_to_remove_is_said(spark: SparkSession, tmp_p
         seen = rig.journal.committed + 1  # control rows behind the last message were seen, too
         add(rig, 3000, 800)
         firsts = sorted(int(path.stem.split("-")[1]) for path in rig.folder.glob("*.blocks"))
-        rig.journal.trim(firsts[2])
+        trim(rig.journal, firsts[2])
         rig.pump(lambda: not any(segment_path(rig.folder, first).exists() for first in firsts[:2]))
         with pytest.raises(RacewayError, match=f"removed by retention; the first one left is {firsts[2]}") as failure:
             run(spark, rig.folder)
@@ -242,7 +243,7 @@ def test_resetting_bronze_needs_force_where_rows_would_be_lost(spark: SparkSessi
         run(spark, rig.folder, max_records=5000)
         assert held(rig.folder) == every
         firsts = sorted(int(path.stem.split("-")[1]) for path in rig.folder.glob("*.blocks"))
-        rig.journal.trim(firsts[1])
+        trim(rig.journal, firsts[1])
         rig.pump(lambda: not segment_path(rig.folder, 0).exists())
         lake = ParquetLake(spark, Folders(rig.folder))
         with pytest.raises(PipelineError, match="would lose 1 parts with positions below"):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import pytest
 
 from raceway.journal.write.seal import hold_rows, seal_segment
-from tests.rigs.journal import Rig, quick_folder
+from tests.rigs.journal import Rig, quick_folder, trim
 from tests.rigs.journal_faults import FaultyFiles
 from tests.rigs.rounds import rounds, seeded
 
@@ -54,7 +54,7 @@ def whole() -> Iterator[Path]:
         assert len(names) >= 6
         hold_rows(rig.folder, names[0], ["a"], 16)
         reopened = Rig(rig.folder, FaultyFiles(), segment_bytes=3000, seal=False)
-        reopened.journal.trim(int(names[1].split("-")[1]))
+        trim(reopened.journal, int(names[1].split("-")[1]))
         reopened.crash()
         for name in names[1:4]:
             seal_segment(rig.folder, name, 8)

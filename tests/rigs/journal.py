@@ -19,6 +19,8 @@ from raceway.journal.contract import Journal
 from raceway.journal.files import Files
 from raceway.journal.local import LocalJournal
 from raceway.journal.memory import MemoryJournal
+from raceway.journal.write.mark import write_trimmed
+from raceway.journal.write.retention import remove_segment
 from raceway.model.envelope import MB, PUBLISH, Batch
 
 DEADLINE_S = 20.0
@@ -31,6 +33,20 @@ def quick_folder() -> Iterator[Path]:
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if os.access(memory, os.W_OK) else None) as folder:
         yield Path(folder)
+
+
+def trim(journal: Journal, before: int) -> None:
+    """Remove whole segments below a position, as retention does; never the one being written."""
+    assert isinstance(journal, LocalJournal)
+    firsts, segments = journal._catalogue.listing[:2]
+    gone = [
+        (segment, following) for segment, following in zip(segments, firsts[1:], strict=False) if following <= before
+    ]
+    if gone:
+        write_trimmed(journal._files, journal._folder, gone[-1][1])
+    for segment, _ in gone:
+        remove_segment(journal._files, segment.path)
+    journal._catalogue.refresh()
 
 
 class Clock:

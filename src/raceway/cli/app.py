@@ -21,20 +21,17 @@ from raceway.cli.rejected import rejected_app
 from raceway.cli.replay import replay
 from raceway.cli.schemas import schema_app
 from raceway.cli.seneca import seneca_app
-from raceway.cli.serve import serve
+from raceway.cli.serve import serve, track, up
 from raceway.cli.subscriptions import subscription_app
 from raceway.cli.trace import trace
-from raceway.cli.track import track
-from raceway.cli.up import up
 from raceway.errors import RacewayError
 
 EPILOG = "Exit status: " + "; ".join(f"{code.value} {text}" for code, text in output.EXIT_CODE_MEANINGS.items()) + "."
 
-app = typer.Typer(
-    name="raceway",
-    help="A durable message bus: run it, send and receive messages, read what it stored.",
+app = options.Commands(
+    "raceway",
+    "A durable message bus: run it, send and receive messages, read what it stored.",
     epilog=EPILOG,
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -78,11 +75,11 @@ def root(
 
 
 @app.command()
-def version(as_json: options.Json = False) -> None:
+def version(cli: options.Printing) -> None:
     """Print the versions of Raceway and Python."""
     import platform
 
-    if as_json:
+    if cli.as_json:
         output.print_json({"raceway": __version__, "python": platform.python_version()})
     else:
         print(f"raceway {__version__} (Python {platform.python_version()})")

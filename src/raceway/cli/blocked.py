@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from urllib.parse import quote
 
 from raceway.cli import bus
-from raceway.server.running import Running
 
 
-def blocked_subscriptions(running: Running) -> Iterator[str]:
-    """Yield one sentence per blocked subscription. Raises ConnectionLostError."""
-    after: str | None = ""
-    while after is not None:
-        page = bus.ask_console(running, f"/api/subscriptions/named?after={quote(after)}")
-        for row in page.get("subscriptions", ()):
-            if row["blocked_at"] is not None:
-                yield _sentence(row["topic"], row["name"], row["blocked_at"], row["blocked_by"])
-        after = page.get("after")
+def blocked_subscriptions(url: str) -> Iterator[str]:
+    """Yield one sentence per blocked subscription of the bus with this console port. Raises ConnectionLostError."""
+    for row in bus.list_all(url, "/api/subscriptions/named", "subscriptions"):
+        if row["blocked_at"] is not None:
+            yield _sentence(row["topic"], row["name"], row["blocked_at"], row["blocked_by"])
 
 
 def _sentence(topic: str, name: str, offset: int, reason: str) -> str:

@@ -6,23 +6,25 @@ A running bus writes `raceway.json` into its data folder, with its process id an
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode, urlsplit
 
 import msgspec
 
 from raceway import config
 from raceway.cli.output import ExitCode, fail
 from raceway.errors import ConnectionLostError, RemoteError
-from raceway.server.running import Running, maybe_running
+from raceway.server.running import maybe_running
 
 URL_VARIABLE = "RACEWAY_URL"
 CONSOLE_S = 5.0
 
 
-def data_folder(data: Path | None, file: Path | None = None) -> Path:
+def data_folder(data: Path | None) -> Path:
     """The folder given by `--data`, otherwise that of the settings."""
-    return data or Path(config.load(file).config.journal.folder)
+    return data or Path(config.load().config.journal.folder)
 
 
 def find_url(url: str | None, data: Path | None, door: str = "mb") -> str:
@@ -52,11 +54,6 @@ def is_danube(url: str) -> bool:
     return url.startswith(("danube://", "danube+"))
 
 
-def ask_console(running: Running, path: str) -> Any:
-    """GET a path of the console port and return the decoded JSON. Raises ConnectionLostError."""
-    return call_console(running.urls["console"], path)
-
-
 def console_url(url: str | None, data: Path | None) -> str:
     """URL of the console port: `url`, otherwise that of the bus that uses the data folder. Ends the command if neither
     exists."""
@@ -72,9 +69,21 @@ def console_url(url: str | None, data: Path | None) -> str:
 
 
 def call_console(
-    url: str, path: str, method: str = "GET", token: str = "", document: Any = None, timeout_s: float = CONSOLE_S
+    url: str,
+    path: str,
+    method: str = "GET",
+    token: str = "",
+    document: Any = None,
+    *,
+    query: Mapping[str, Any] | None = None,
+    timeout_s: float = CONSOLE_S,
 ) -> Any:
-    """Call the console port at `url` and return the decoded JSON. Raises RemoteError, ConnectionLostError."""
+    """Call the console port at `url` and return the decoded JSON. Values of `query` that are None are left out.
+
+    Raises RemoteError, ConnectionLostError.
+    """
+    if asked := urlencode({name: value for name, value in (query or {}).items() if value is not None}):
+        path = f"{path}?{asked}"
     status, body = _call(url, path, method, token, document, timeout_s)
     try:
         answer = msgspec.json.decode(body)
@@ -85,9 +94,18 @@ def call_console(
     return answer
 
 
-def read_metrics(running: Running) -> dict[str, float]:
+def list_all(url: str, path: str, name: str, token: str = "") -> Iterator[dict[str, Any]]:
+    """Yield the rows called `name` of all pages of a list. Raises RemoteError, ConnectionLostError."""
+    after: str | None = ""
+    while after is not None:
+        page = call_console(url, path, token=token, query={"after": after})
+        yield from page.get(name, ())
+        after = page.get("after")
+
+
+def read_metrics(url: str) -> dict[str, float]:
     """Metrics of the bus that have no labels. Raises ConnectionLostError."""
-    lines = _call(running.urls["console"], "/metrics")[1].decode().splitlines()
+    lines = _call(url, "/metrics")[1].decode().splitlines()
     pairs = [line.split() for line in lines if not line.startswith("#") and "{" not in line]
     return {name: float(value) for name, value in pairs}
 
@@ -96,7 +114,6 @@ def _call(
     url: str, path: str, method: str = "GET", token: str = "", document: Any = None, timeout_s: float = CONSOLE_S
 ) -> tuple[int, bytes]:
     import http.client
-    from urllib.parse import urlsplit
 
     connection = http.client.HTTPConnection(urlsplit(url).netloc, timeout=timeout_s)
     try:

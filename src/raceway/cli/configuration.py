@@ -14,6 +14,7 @@ from raceway.cli.output import ExitCode
 
 
 def show_config(
+    cli: options.Printing,
     section: Annotated[
         str, typer.Argument(help="Show only settings that begin with this prefix, for example `journal`.")
     ] = "",
@@ -21,10 +22,11 @@ def show_config(
     check: Annotated[
         bool, typer.Option("--check", help="Only check that the settings are valid, including TLS files.")
     ] = False,
-    as_json: options.Json = False,
 ) -> None:
     """Show every setting with its value and its origin: default, file or environment."""
     settings = config.load(config_file)
+    for warning in settings.warnings:
+        output.note(f"warning: {warning}")
     if check:
         _check(settings.config)
         output.note("the settings are valid")
@@ -32,11 +34,11 @@ def show_config(
     values = {key: value for key, value in config.effective(settings.config).items() if key.startswith(section)}
     if not values:
         output.fail(f"no setting begins with {section!r}; `raceway config` lists all", ExitCode.USAGE)
-    if as_json:
-        output.print_json({key: {"value": v, "origin": settings.origins[key]} for key, v in values.items()})
-        return
-    rows = [(key, as_toml(value), settings.origins[key]) for key, value in values.items()]
-    output.print_table("", ["key", "value", "origin"], rows)
+    rows = {key: {"value": value, "origin": settings.origins[key]} for key, value in values.items()}
+    columns = {
+        "key": lambda row: row[0], "value": lambda row: as_toml(row[1]["value"]), "origin": lambda row: row[1]["origin"]
+    }  # fmt: skip
+    cli.show(rows.items(), columns, document=rows)
 
 
 def _check(settings: config.Config) -> None:

@@ -39,6 +39,7 @@ LOOK_S = 0.2
 
 
 def demo(
+    cli: options.Printing,
     data: Annotated[
         Path | None,
         typer.Option(
@@ -49,7 +50,6 @@ def demo(
         bool, typer.Option("--keep", help="Keep the bus and its console running until Ctrl-C, and keep the folder.")
     ] = False,
     seed: Annotated[int, typer.Option(help="Seed of the random choices: the same seed sends the same messages.")] = 1,
-    as_json: options.Json = False,
 ) -> None:
     """Play an airport's morning over all four wires, compute tables of it with Spark, and print a report.
 
@@ -68,7 +68,7 @@ def demo(
     try:
         with child_bus(folder) as running:
             performance = perform(running, folder, seed)
-            if as_json:
+            if cli.as_json:
                 places = {"data": str(folder) if kept else None, "console": running.urls["console"] if keep else None}
                 output.print_json(performance.as_dict() | {"seed": seed, **places})
             else:

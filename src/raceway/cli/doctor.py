@@ -15,7 +15,7 @@ from typing import Literal, NamedTuple
 import typer
 
 from raceway import config
-from raceway.cli import bus, options, output
+from raceway.cli import bus, options
 from raceway.cli.blocked import blocked_subscriptions
 from raceway.cli.output import ExitCode
 from raceway.errors import ConfigError, ConnectionLostError, RacewayError
@@ -47,20 +47,13 @@ class Finding(NamedTuple):
     text: str
 
 
-def doctor(
-    data: options.Data = None,
-    config_file: options.ConfigFile = None,
-    as_json: options.Json = False,
-) -> None:
+def doctor(cli: options.WithSettings) -> None:
     """Check the machine, the settings, the data folder, the journal, the ports and the certificate.
 
     Ends with status 1 if a check fails; warnings leave it at 0.
     """
-    findings = list(examine(data, config_file))
-    if as_json:
-        output.print_json([finding._asdict() for finding in findings])
-    else:
-        output.print_table("", ["", "what", "finding"], findings)
+    findings = list(examine(cli.data, cli.config_file))
+    cli.show(findings, {"": "verdict", "what": "subject", "finding": "text"})
     if any(finding.verdict == "bad" for finding in findings):
         raise typer.Exit(ExitCode.FAILED)
 
@@ -74,6 +67,7 @@ def examine(data: Path | None, config_file: Path | None) -> Iterator[Finding]:
         return
     changed = [key for key, origin in settings.origins.items() if origin != "default"]
     yield Finding("ok", "settings", f"{len(changed)} differ from their default" if changed else "all are defaults")
+    yield from (Finding("warning", "settings", warning) for warning in settings.warnings)
     folder = Path(settings.config.journal.folder)
     running = maybe_running(folder)
     yield from _folder(folder, settings.config.journal)
@@ -140,13 +134,15 @@ def _bus(folder: Path, running: Running | None) -> Iterator[Finding]:
         return
     yield Finding("ok", "bus", f"process {running.pid} runs on {folder}: {', '.join(running.urls.values())}")
     try:
-        answer = bus.ask_console(running, "/readyz")
+        answer = bus.call_console(running.urls["console"], "/readyz")
         text = f"{answer['status']} {answer['reason']}".strip()
         yield Finding("ok" if answer["status"] == "ok" else "bad", "readiness", text)
         for warning in answer.get("warnings", ()):
             yield Finding("warning", "readiness", warning)
-        yield from _figures(bus.read_metrics(running))
-        yield from (Finding("bad", "subscription", sentence) for sentence in blocked_subscriptions(running))
+        yield from _figures(bus.read_metrics(running.urls["console"]))
+        yield from (
+            Finding("bad", "subscription", sentence) for sentence in blocked_subscriptions(running.urls["console"])
+        )
     except ConnectionLostError as error:
         yield Finding("bad", "readiness", str(error))
 

@@ -14,9 +14,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
-from raceway.cli import bus, options, output
+from raceway.cli import options, output
 from raceway.cli.output import ExitCode, fail, note, print_json, print_table
 from raceway.errors import FormatVersionError, JournalError
 from raceway.model.text import printable, shortened
@@ -37,10 +38,8 @@ HEX_WIDTH = 16
 
 LOST = 2  # status of `verify` if rows are lost; ExitCode.FAILED if all can be read but something was damaged
 
-journal_app = typer.Typer(
-    name="journal",
-    help="Inspect the journal's files: show what they contain, verify them, dump rows.",
-    no_args_is_help=True,
+journal_app = options.Commands(
+    "journal", "Inspect the journal's files: show what they contain, verify them, dump rows."
 )
 
 
@@ -55,23 +54,20 @@ class Format(enum.StrEnum):
 
 @journal_app.command()
 def info(
-    data: options.Data = None,
+    cli: options.OnFolder,
     top: Annotated[int, typer.Option(help="Number of topics to list, those with most rows first.", min=0)] = 20,
-    as_json: options.Json = False,
 ) -> None:
     """Show the contents of a data folder: positions, segments, topics, snapshots, and damage that was found."""
     from raceway.journal.query.inspect import survey
 
-    folder = bus.data_folder(data)
-    _open(folder).close()
-    found = survey(folder, top)
-    running = maybe_running(folder)
-    if as_json:
-        import msgspec
-
-        print_json(msgspec.to_builtins(found) | {"pid": running.pid if running else None})
-        return
-    _print_survey(found, running.pid if running else None)
+    _open(cli.folder).close()
+    found = survey(cli.folder, top)
+    running = maybe_running(cli.folder)
+    pid = running.pid if running else None
+    if cli.as_json:
+        print_json(msgspec.to_builtins(found) | {"pid": pid})
+    else:
+        _print_survey(found, pid)
 
 
 def _print_survey(found: Survey, pid: int | None) -> None:
@@ -90,8 +86,7 @@ def _print_survey(found: Survey, pid: int | None) -> None:
     if found.topics:
         more = f" ({len(found.topics)} of {found.topic_count:,})" if len(found.topics) < found.topic_count else ""
         rows = [(topic.topic, topic.next - topic.first, topic.first, topic.next) for topic in found.topics]
-        columns = ["topic", "rows", "first offset", "next offset"]
-        print_table(f"Topics{more}", columns, rows, columns[1:])
+        print_table(f"Topics{more}", ["topic", ">rows", ">first offset", ">next offset"], rows)
     for snapshot in found.snapshots:
         sections = ", ".join(f"{count:,} {name}" for name, count in snapshot.sections.items())
         text = f"at position {snapshot.sequence:,}: {sections}" if snapshot.sequence >= 0 else "damaged; not needed"
@@ -113,14 +108,14 @@ def _print_segments(found: Survey) -> None:
         )
         for segment in found.segments
     ]
-    columns = ["file", "kind", "first", "last", "rows", "size", "oldest row", "newest row"]
-    print_table("Segments", columns, rows, ["first", "last", "rows", "size"])
+    columns = ["file", "kind", ">first", ">last", ">rows", ">size", "oldest row", "newest row"]
+    print_table("Segments", columns, rows)
 
 
 def _print_damage(damage: Iterable[Any]) -> None:
     rows = [(each.kind, each.file, _positions(each.first, each.last), each.rows, each.reason) for each in damage]
     if rows:
-        print_table("Damage", ["what", "file", "positions", "rows", "reason"], rows, ["rows"])
+        print_table("Damage", ["what", "file", "positions", ">rows", "reason"], rows)
 
 
 # ---- verify ---------------------------------------------------------------------------------------------------------
@@ -128,11 +123,10 @@ def _print_damage(damage: Iterable[Any]) -> None:
 
 @journal_app.command()
 def verify(
-    data: options.Data = None,
+    cli: options.OnFolder,
     repair: Annotated[
         bool, typer.Option("--repair", help="Write repaired bytes back. Only while no bus uses the folder.")
     ] = False,
-    as_json: options.Json = False,
 ) -> None:
     """Verify every checksum of every file and the position of every row.
 
@@ -143,14 +137,11 @@ def verify(
     from raceway.journal.integrity.verify import verify as verify_folder
 
     os.nice(19)
-    folder = bus.data_folder(data)
-    _open(folder).close()
-    with output.progress("checking", folder_size(folder)) as bar:
+    _open(cli.folder).close()
+    with output.progress("checking", folder_size(cli.folder)) as bar:
         task = bar.task_ids[0]
-        verdict = verify_folder(folder, repair=repair, advance=lambda size: bar.advance(task, size))
-    if as_json:
-        import msgspec
-
+        verdict = verify_folder(cli.folder, repair=repair, advance=lambda size: bar.advance(task, size))
+    if cli.as_json:
         print_json(msgspec.to_builtins(verdict) | {"status": verdict.status, "lost_rows": verdict.lost_rows})
     else:
         _print_verdict(verdict, repair)
@@ -161,7 +152,7 @@ def verify(
 def _print_verdict(verdict: Verdict, repair: bool) -> None:
     marks = {"good": "good", "repaired": "mended", "lost": "DAMAGED"}
     rows = [(each.file, each.kind, each.rows, _size(each.bytes), marks[each.status]) for each in verdict.files]
-    print_table("Files", ["file", "kind", "rows", "size", ""], rows, ["rows", "size"])
+    print_table("Files", ["file", "kind", ">rows", ">size", ""], rows)
     _print_damage(verdict.damage)
     for problem in verdict.problems:
         print(f"contradiction: {printable(problem)}")
@@ -186,7 +177,7 @@ def _judgement(verdict: Verdict, repair: bool) -> str:
 
 @journal_app.command()
 def dump(
-    data: options.Data = None,
+    cli: options.OnFolder,
     start: Annotated[
         int | None, typer.Option("--from", help="First position. Default: the oldest one that was not deleted.", min=0)
     ] = None,
@@ -201,18 +192,17 @@ def dump(
     target: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write to a new file instead of the screen.")
     ] = None,
-    as_json: options.Json = False,
 ) -> None:
     """Print rows or write them to a file: all, a range of positions, or those of one topic. Runs at low priority."""
     from raceway.journal.query.inspect import select_rows
 
-    form = Format.JSON if as_json else form
+    form = Format.JSON if cli.as_json else form
     if form is Format.PARQUET and target is None:
         fail("--format parquet needs --output FILE", ExitCode.USAGE)
     if target is not None and target.exists():
         fail(f"{target} exists already: remove it or choose another name", ExitCode.USAGE)
     os.nice(19)
-    reader = _open(bus.data_folder(data))
+    reader = _open(cli.folder)
     if form is Format.TABLE and limit is None:
         limit = TABLE_ROWS
     first = reader.first_position() if start is None else start
@@ -297,8 +287,7 @@ def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: i
         for batch in batches
         for row in batch.to_pylist()
     ]
-    columns = ["position", "topic", "offset", "time", "wire", "kind", "id", "payload"]
-    print_table("", columns, rows, ["position", "offset"])
+    print_table("", [">position", "topic", ">offset", "time", "wire", "kind", "id", "payload"], rows)
     if len(rows) == limit:
         note(f"the first {limit} rows; --limit shows more, --from continues after position {rows[-1][0]}")
 
@@ -308,12 +297,11 @@ def _print_rows(batches: Iterable[pa.RecordBatch], target: Path | None, limit: i
 
 @journal_app.command()
 def read(
+    cli: options.OnFolder,
     position: Annotated[int | None, typer.Argument(help="Position of the row.", min=0)] = None,
-    data: options.Data = None,
     topic: Annotated[str | None, typer.Option(help="Topic of the row. Without --offset: its newest row.")] = None,
     offset: Annotated[int | None, typer.Option(help="Offset of the row within --topic.", min=0)] = None,
     full: Annotated[bool, typer.Option("--full", help="Show the whole payload.")] = False,
-    as_json: options.Json = False,
 ) -> None:
     """Show one row with its payload, by position or by topic and offset."""
     from raceway.journal.query.inspect import document, row_at, row_of_topic
@@ -322,12 +310,12 @@ def read(
         fail("name a row: a position, or --topic NAME (and --offset NUMBER)", ExitCode.USAGE)
     if offset is not None and topic is None:
         fail("--offset counts within a topic: add --topic NAME", ExitCode.USAGE)
-    reader = _open(bus.data_folder(data))
+    reader = _open(cli.folder)
     row = row_of_topic(reader, topic, offset) if topic is not None else row_at(reader, position or 0)
-    if as_json:
+    if cli.as_json:
         print_json(document(row))
-        return
-    _print_row(row, full)
+    else:
+        _print_row(row, full)
 
 
 def _print_row(row: dict[str, Any], full: bool) -> None:
@@ -349,8 +337,6 @@ def _print_row(row: dict[str, Any], full: bool) -> None:
 
 def payload_lines(payload: bytes) -> tuple[str, list[str]]:
     """Describe a payload: its kind, and lines that are safe on a terminal (indented JSON, text, or a hex dump)."""
-    import msgspec
-
     if not payload:
         return "empty", []
     try:

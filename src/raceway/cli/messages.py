@@ -8,10 +8,10 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
-from urllib.parse import quote
 
 import typer
 
@@ -33,20 +33,35 @@ Topic = Annotated[str, typer.Argument(help="Topic; over zbus a queue, over Senec
 Payload = Annotated[str | None, typer.Argument(help="Payload. Default, or `-`: standard input.")]
 PayloadFile = Annotated[Path | None, typer.Option("--file", metavar="FILE", help="Read the payload from a file.")]
 Version = Annotated[str, typer.Option("--version", metavar="X.Y.Z", help="Version of the payload's format (MB).")]
-CaFile = Annotated[
-    str | None,
-    typer.Option("--ca-file", metavar="FILE", help="PEM file of trusted certificates, instead of the system's."),
-]
-CertFile = Annotated[
-    str | None,
-    typer.Option("--cert-file", metavar="FILE", help="PEM file with the client's certificate and private key."),
-]
+Show = Callable[["Message"], None]
+
+
+@dataclass(kw_only=True)
+class Client(options.OverWire):
+    """Options of a client of a wire."""
+
+    ca_file: Annotated[
+        str | None,
+        typer.Option("--ca-file", metavar="FILE", help="PEM file of trusted certificates, instead of the system's."),
+    ] = None
+    cert_file: Annotated[
+        str | None,
+        typer.Option("--cert-file", metavar="FILE", help="PEM file with the client's certificate and private key."),
+    ] = None
+
+    def connect(self, address: str, *, reconnect: bool = False) -> Any:
+        from raceway.client import connect
+
+        return connect(
+            address, ca_file=self.ca_file, cert_file=self.cert_file, token=self.credential, reconnect=reconnect
+        )
 
 
 # ---- pub -------------------------------------------------------------------------------------------------------------
 
 
 def pub(
+    cli: Client,
     topic: Topic,
     payload: Payload = None,
     file: PayloadFile = None,
@@ -61,12 +76,6 @@ def pub(
         str | None,
         typer.Option("--key", metavar="KEY", help="Danube: routing key; messages with the same key stay in order."),
     ] = None,
-    url: options.Url = None,
-    data: options.Data = None,
-    ca_file: CaFile = None,
-    cert_file: CertFile = None,
-    token: options.Token = "",
-    as_json: options.Json = False,
 ) -> None:
     """Publish one message or many. Returns when the bus has stored them on disk.
 
@@ -76,36 +85,31 @@ def pub(
     an object to which its keys are added.
     """
     messages = list(_read_messages(payload, file, lines))
-    address = bus.find_url(url, data)
+    address = cli.address()
     # Seneca over TCP has no acknowledgements.
     confirm = not no_ack and not address.startswith("seneca+tcp:")
-    began = time.monotonic()
+    if bus.is_danube(address):
+        if no_ack:
+            output.fail("Danube acknowledges every message: leave out --no-ack", ExitCode.USAGE)
+        keywords: dict[str, Any] = {"key": key}
+    else:
+        keywords = {"confirm": confirm} | _versioned(address, version)
+        keywords |= {"topic": subject} if bus.is_zbus(address) else {}
 
     async def send() -> bool:
-        keywords: dict[str, Any] = {"confirm": confirm}
-        if bus.is_danube(address):
-            if no_ack:
-                output.fail("Danube acknowledges every message: leave out --no-ack", ExitCode.USAGE)
-            keywords = {"key": key}
-        elif bus.is_zbus(address):
-            keywords["topic"] = subject
-        else:
-            keywords |= _versioned(address, version)
-        async with _connect(address, ca_file, cert_file, token, reconnect=False) as client:
+        async with cli.connect(address) as client:
             return await _publish(client, topic, messages, count, keywords)
 
+    began = time.monotonic()
     routed = asyncio.run(send())
-    sent, acknowledged = len(messages) * count, routed and confirm
-    if as_json:
-        size = sum(map(len, messages)) * count
-        output.print_json(
-            {"topic": topic, "messages": sent, "bytes": size, "acknowledged": acknowledged, "subscribers": routed}
-        )
-        return
+    sent, size, acknowledged = len(messages) * count, sum(map(len, messages)) * count, routed and confirm
     what = f"{sent:,} message{'s' if sent != 1 else ''} on {topic} in {time.monotonic() - began:.2f} s"
-    output.note(f"stored {what}" if acknowledged else f"sent {what}, not acknowledged")
+    cli.tell(
+        {"topic": topic, "messages": sent, "bytes": size, "acknowledged": acknowledged, "subscribers": routed},
+        f"stored {what}" if acknowledged else f"sent {what}, not acknowledged",
+    )
     if not routed:
-        output.note(f"no subscriber for {topic}; the journal stores the message nevertheless")
+        cli.note(f"no subscriber for {topic}; the journal stores the message nevertheless")
 
 
 async def _publish(client: Any, topic: str, messages: list[bytes], count: int, keywords: dict[str, Any]) -> bool:
@@ -149,6 +153,7 @@ def _read_messages(payload: str | None, file: Path | None, lines: bool) -> Itera
 
 
 def sub(
+    cli: Client,
     patterns: Annotated[
         list[str],
         typer.Argument(
@@ -166,12 +171,6 @@ def sub(
         str | None,
         typer.Option("--subscription", metavar="NAME", help="Danube: durable subscription. Default: a temporary one."),
     ] = None,
-    url: options.Url = None,
-    data: options.Data = None,
-    ca_file: CaFile = None,
-    cert_file: CertFile = None,
-    token: options.Token = "",
-    as_json: options.Json = False,
 ) -> None:
     """Print messages as they are published, until Ctrl-C.
 
@@ -182,12 +181,12 @@ def sub(
     """
     if raw and sys.stdout.isatty():
         output.fail("--raw writes untrusted bytes unchanged: redirect it to a file or a pipe", ExitCode.USAGE)
-    show = _show_raw if raw else _show_json if as_json else _show_line
+    show = _show_raw if raw else _show_json if cli.as_json else _show_line
 
     async def receive() -> int:
-        address = bus.find_url(url, data)
+        address = cli.address()
         _refuse_seneca(address)
-        async with _connect(address, ca_file, cert_file, token, reconnect=True) as client:
+        async with cli.connect(address, reconnect=True) as client:
             if bus.is_zbus(address):
                 return await _consume(client, patterns, tuple(subjects or "*"), count, timeout, show)
             if bus.is_danube(address):
@@ -200,12 +199,7 @@ def sub(
 
 
 async def _consume(
-    client: Any,
-    queues: list[str],
-    subjects: tuple[str, ...],
-    count: int | None,
-    limit_s: float | None,
-    show: Callable[[Message], None],
+    client: Any, queues: list[str], subjects: tuple[str, ...], count: int | None, limit_s: float | None, show: Show
 ) -> int:
     """Print messages one by one, requesting each only when the previous one was printed."""
     from raceway.client import Message
@@ -224,12 +218,7 @@ async def _consume(
 
 
 async def _acknowledge(
-    client: Any,
-    topics: list[str],
-    subscription: str | None,
-    count: int | None,
-    limit_s: float | None,
-    show: Callable[[Message], None],
+    client: Any, topics: list[str], subscription: str | None, count: int | None, limit_s: float | None, show: Show
 ) -> int:
     """Print and acknowledge messages. A temporary subscription is deleted at the end."""
     from raceway.client import Message
@@ -255,9 +244,7 @@ async def _acknowledge(
     return came
 
 
-async def _receive(
-    client: Any, patterns: list[str], count: int | None, limit_s: float | None, show: Callable[[Message], None]
-) -> int:
+async def _receive(client: Any, patterns: list[str], count: int | None, limit_s: float | None, show: Show) -> int:
     came, reconnects = 0, 0
     subscriptions = [await client.subscribe(pattern) for pattern in patterns]
     output.note(f"listening to {', '.join(patterns)}")
@@ -316,6 +303,7 @@ def _show_raw(message: Message) -> None:
 
 
 def request(
+    cli: Client,
     topic: Topic,
     payload: Payload = None,
     file: PayloadFile = None,
@@ -323,12 +311,6 @@ def request(
         int | None, typer.Option("--timeout-ms", metavar="MS", help="Timeout of the request. Default: that of the bus.")
     ] = None,
     version: Version = "1.0.0",
-    url: options.Url = None,
-    data: options.Data = None,
-    ca_file: CaFile = None,
-    cert_file: CertFile = None,
-    token: options.Token = "",
-    as_json: options.Json = False,
 ) -> None:
     """Send a request and print the answer.
 
@@ -338,17 +320,16 @@ def request(
     (question,) = _read_messages(payload, file, lines=False)
 
     async def ask() -> bytes:
-        address = bus.find_url(url, data)
+        address = cli.address()
         if bus.is_danube(address):
             output.fail("Danube has no requests: use MB, zbus or Seneca", ExitCode.USAGE)
-        keywords = _versioned(address, version)
-        async with _connect(address, ca_file, cert_file, token, reconnect=False) as client:
-            answer: bytes = await client.request(topic, question, timeout_ms=timeout_ms, **keywords)
+        async with cli.connect(address) as client:
+            answer: bytes = await client.request(topic, question, timeout_ms=timeout_ms, **_versioned(address, version))
             return answer
 
     began = time.monotonic()
     answer = asyncio.run(ask())
-    if as_json:
+    if cli.as_json:
         elapsed_ms = round((time.monotonic() - began) * 1000, 3)
         output.print_json({"topic": topic, "answer": answer, "elapsed_ms": elapsed_ms})
     else:
@@ -358,15 +339,9 @@ def request(
 # ---- topics ----------------------------------------------------------------------------------------------------------
 
 
-def topics(
-    url: options.Url = None,
-    data: options.Data = None,
-    ca_file: CaFile = None,
-    cert_file: CertFile = None,
-    as_json: options.Json = False,
-) -> None:
+def topics(cli: Client) -> None:
     """List patterns and their subscribers; for a bus found by its data folder also the topics stored."""
-    address = bus.find_url(url, data)
+    address = cli.address()
     _refuse_seneca(address)
     if bus.is_zbus(address):
         output.fail("zbus has queues, not topics: see `raceway queue list`", ExitCode.USAGE)
@@ -374,42 +349,26 @@ def topics(
         output.fail("this command needs MB: omit --url, or use an mb:// URL", ExitCode.USAGE)
 
     async def ask() -> tuple[list[Any], dict[str, str]]:
-        async with _connect(address, ca_file, cert_file, "", reconnect=False) as client:
+        async with cli.connect(address) as client:
             return await client.topics(), {service.id: service.name for service in await client.services()}
 
     rows, names = asyncio.run(ask())
-    stored = None if url else _maybe_stored(data)
+    running = None if cli.url else maybe_running(cli.folder)
+    console = running.urls["console"] if running else ""
+    stored = list(bus.list_all(console, "/api/topics", "topics", cli.credential)) if console else None
     subscribed = [
         {"pattern": row.topic, "kind": row.action, "subscribers": _named(row.subscribers, names)} for row in rows
     ]
-    if as_json:
-        output.print_json({"stored": stored, "subscribed": subscribed})
-        return
-    if stored is not None:
-        cells = [(row["topic"], row["first"], row["next"]) for row in stored]
-        output.print_table("Stored", ["topic", "first offset", "next offset"], cells, ["first offset", "next offset"])
-    cells = [(row["pattern"], row["kind"], ", ".join(row["subscribers"])) for row in subscribed]
-    output.print_table("Subscribed", ["pattern", "kind", "by"], cells)
-    running = None if url else maybe_running(bus.data_folder(data))
-    for sentence in blocked_subscriptions(running) if running is not None else ():
+    if stored is not None and not cli.as_json:
+        cli.show(stored, {"topic": "topic", ">first offset": "first", ">next offset": "next"}, "Stored")
+    columns = {"pattern": "pattern", "kind": "kind", "by": lambda row: ", ".join(row["subscribers"])}
+    cli.show(subscribed, columns, "Subscribed", document={"stored": stored, "subscribed": subscribed})
+    for sentence in blocked_subscriptions(console) if console and not cli.as_json else ():
         output.complain(sentence)
 
 
 def _named(subscribers: Iterable[Any], names: dict[str, str]) -> list[str]:
     return [names.get(subscriber.service_id) or subscriber.service_id for subscriber in subscribers]
-
-
-def _maybe_stored(data: Path | None) -> list[dict[str, Any]] | None:
-    running = maybe_running(bus.data_folder(data))
-    if running is None:
-        return None
-    found: list[dict[str, Any]] = []
-    after: str | None = ""
-    while after is not None:
-        page = bus.ask_console(running, f"/api/topics?after={quote(after)}")
-        found += page["topics"]
-        after = page["after"]
-    return found
 
 
 def _versioned(address: str, version: str) -> dict[str, Any]:
@@ -420,9 +379,3 @@ def _versioned(address: str, version: str) -> dict[str, Any]:
 def _refuse_seneca(address: str) -> None:
     if bus.is_seneca(address):
         output.fail("Seneca has no subscriptions: see `raceway seneca list` for what is attached", ExitCode.USAGE)
-
-
-def _connect(url: str, ca_file: str | None, cert_file: str | None, token: str, reconnect: bool) -> Any:
-    from raceway.client import connect
-
-    return connect(url, ca_file=ca_file, cert_file=cert_file, token=token, reconnect=reconnect)

@@ -1,11 +1,23 @@
-"""Options shared by several commands."""
+"""Options that commands share: where the bus is, which token to send, how to print.
+
+A command takes them as one parameter, an `Options` record, in place of a parameter for each option. A group of commands
+(`Commands`) shows the fields of the record as options, after the command's own.
+"""
 
 from __future__ import annotations
 
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
+
+from raceway.cli import bus, output
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, one document per line.")]
 Data = Annotated[
@@ -28,15 +40,22 @@ Url = Annotated[
         ),
     ),
 ]
+ConsoleUrl = Annotated[
+    str | None,
+    typer.Option(
+        "--url", metavar="URL", help="Console port, as http://HOST:PORT. Default: that of the bus on the data folder."
+    ),
+]
 Token = Annotated[
     str,
     typer.Option(
-        "--token", metavar="TOKEN", help="zbus: access token of the queue. Danube: bearer token of the client."
+        "--token",
+        metavar="TOKEN",
+        help="Token that the bus asks for, if any: of the client, of the queue (zbus), or the administrator's "
+        "(security.admin_token).",
     ),
 ]
-AdminToken = Annotated[
-    str, typer.Option("--admin-token", metavar="TOKEN", help="Administrator's token (listen.zbus.admin_token), if set.")
-]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Start = Annotated[
     str,
     typer.Option(
@@ -45,9 +64,169 @@ Start = Annotated[
         help="Where in its topic a new one begins: first, last, an offset, or a time such as 2026-01-31T12:00:00Z.",
     ),
 ]
-ConsoleUrl = Annotated[
-    str | None,
-    typer.Option(
-        "--url", metavar="URL", help="Console port, as http://HOST:PORT. Default: that of the bus on the data folder."
-    ),
-]
+
+
+def _warn_of_admin_token(value: str) -> str:
+    if value:
+        output.note("--admin-token is now called --token")
+    return value
+
+
+class Options:
+    """Base of the records whose fields are options."""
+
+
+@dataclass(kw_only=True)
+class Printing(Options):
+    """`--json`, and the ways to print a result that obey it."""
+
+    as_json: Json = False
+
+    def tell(self, document: Any, *notes: str) -> None:
+        """Print a document as JSON; without `--json` print the notes instead, on standard error."""
+        if self.as_json:
+            output.print_json(document)
+        self.note(*notes)
+
+    def note(self, *notes: str) -> None:
+        """Print lines on standard error. With `--json` print nothing."""
+        for text in () if self.as_json else notes:
+            output.note(text)
+
+    def show(
+        self,
+        rows: Iterable[Any],
+        columns: Mapping[str, Any],
+        title: str = "",
+        *,
+        document: Any = None,
+        lines: bool = False,
+    ) -> None:
+        """Print rows as a table, or as JSON: as one document, or one for each row (`lines`).
+
+        `columns` maps the heading of a column (see `print_table`) to a key of the rows or a function of a row.
+        `document` replaces the rows in JSON.
+        """
+        rows = list(rows)
+        if not self.as_json:
+            cells = [[_value(row, wanted) for wanted in columns.values()] for row in rows]
+            output.print_table(title, list(columns), cells)
+            return
+        rows = [row._asdict() if hasattr(row, "_asdict") else row for row in rows]
+        for each in rows if lines else [rows if document is None else document]:
+            output.print_json(each)
+
+
+@dataclass(kw_only=True)
+class OnFolder(Printing):
+    """`--data`: the folder of a bus, whether it runs or not."""
+
+    data: Data = None
+
+    @functools.cached_property
+    def folder(self) -> Path:
+        return bus.data_folder(self.data)
+
+
+@dataclass(kw_only=True)
+class WithSettings(OnFolder):
+    """`--config`: the settings of a bus."""
+
+    config_file: ConfigFile = None
+
+
+@dataclass(kw_only=True)
+class Authorized(OnFolder):
+    """`--token`: what the bus may ask for."""
+
+    token: Token = ""
+    # The name of --token until 0.1.0, in some commands.
+    admin_token: Annotated[str, typer.Option("--admin-token", hidden=True, callback=_warn_of_admin_token)] = ""
+
+    @property
+    def credential(self) -> str:
+        """The token given, under either name."""
+        return self.admin_token or self.token
+
+
+@dataclass(kw_only=True)
+class OverWire(Authorized):
+    """`--url` of one of the wires."""
+
+    url: Url = None
+
+    def address(self, door: str = "mb") -> str:
+        """The URL to connect to. Ends the command if there is none."""
+        return bus.find_url(self.url, self.data, door)
+
+
+@dataclass(kw_only=True)
+class OverConsole(Authorized):
+    """`--url` of the console port."""
+
+    url: ConsoleUrl = None
+
+    @functools.cached_property
+    def address(self) -> str:
+        """The URL of the console port. Ends the command if there is none."""
+        return bus.console_url(self.url, self.data)
+
+    def ask(self, path: str, method: str = "GET", document: Any = None, **more: Any) -> Any:
+        """Call a path of the console port, as `bus.call_console` does."""
+        return bus.call_console(self.address, path, method, self.credential, document, **more)
+
+
+class Commands(typer.Typer):
+    """A group of commands. A parameter whose type is an `Options` record becomes the options of its fields."""
+
+    def __init__(self, name: str, help: str, **keywords: Any) -> None:
+        super().__init__(name=name, help=help, no_args_is_help=True, **keywords)
+
+    def command(self, name: str | None = None, **keywords: Any) -> Callable[[F], F]:
+        register = super().command(name, **keywords)
+
+        def decorate(function: F) -> F:
+            register(_expanded(function))
+            return function
+
+        return decorate
+
+
+def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function as typer should see it: with the fields of its records as parameters."""
+    hints = get_type_hints(function, include_extras=True)
+    records = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Options)}
+    own = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
+        for name, parameter in inspect.signature(function).parameters.items()
+        if name not in records
+    ]
+    fields = {name: list(_fields(kind)) for name, kind in records.items()}
+
+    @functools.wraps(function)
+    def run(**given: Any) -> Any:
+        made = {
+            name: kind(**{field.name: given.pop(field.name) for field in fields[name]})
+            for name, kind in records.items()
+        }
+        return function(**made, **given)
+
+    run.__signature__ = inspect.Signature([*own, *(field for each in fields.values() for field in each)])  # type: ignore[attr-defined]
+    run.__annotations__ = {name: parameter.annotation for name, parameter in run.__signature__.parameters.items()}  # type: ignore[attr-defined]
+    return run
+
+
+def _fields(record: type[Options]) -> Iterator[inspect.Parameter]:
+    """The fields of a record as parameters: its own first, then those of its bases."""
+    hints = get_type_hints(record, include_extras=True)
+    for base in record.__mro__:
+        for name in inspect.get_annotations(base):
+            yield inspect.Parameter(
+                name, inspect.Parameter.KEYWORD_ONLY, default=getattr(base, name), annotation=hints[name]
+            )
+
+
+def _value(row: Any, wanted: Any) -> Any:
+    if callable(wanted):
+        return wanted(row)
+    return row[wanted] if isinstance(row, dict) else getattr(row, wanted)

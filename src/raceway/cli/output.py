@@ -98,10 +98,10 @@ def console(stream: TextIO | None = None) -> Console:
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
-def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], numbers: Sequence[str] = ()) -> None:
-    """Print a table on standard output. Columns named in `numbers` are right-aligned; cells are escaped.
+def print_table(title: str, columns: Sequence[str], rows: Iterable[Iterable[Any]]) -> None:
+    """Print a table on standard output; cells are escaped.
 
-    If all column names are empty there is no header.
+    A heading may begin with its alignment, `>` for right or `<` for left. If all headings are empty there is none.
     """
     from rich import box
     from rich.table import Table
@@ -109,7 +109,8 @@ def print_table(title: str, columns: Sequence[str], rows: Iterable[Sequence[Any]
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_header=any(columns))
     for name in columns:
-        table.add_column(name, justify="right" if name in numbers else "left", overflow="fold")
+        heading = name[1:] if name.startswith(("<", ">")) else name
+        table.add_column(heading, justify="right" if name.startswith(">") else "left", overflow="fold")
     for row in rows:
         table.add_row(*(Text(printable(_cell(value))) for value in row))
     screen = console()

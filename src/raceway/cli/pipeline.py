@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -17,7 +18,7 @@ import typer
 from raceway.cli import options, output
 from raceway.cli.output import ExitCode, fail, note, print_json, print_table
 from raceway.cli.pipeline_import import captures, import_captures, unimport
-from raceway.cli.pipeline_options import Chosen, Conf, Form, Master, Memory, TablesFolder, check_tables, choose
+from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables, choose
 from raceway.errors import JournalError
 from raceway.model.text import shortened
 
@@ -30,10 +31,8 @@ QUERY_ROWS = 50
 STATUS_S = 1.0
 CHECKPOINT, NOTES = "checkpoint", "notes"
 
-pipeline_app = typer.Typer(
-    name="pipeline",
-    help="Compute tables from the journal or captured traffic with Spark, and query them.",
-    no_args_is_help=True,
+pipeline_app = options.Commands(
+    "pipeline", "Compute tables from the journal or captured traffic with Spark, and query them."
 )
 pipeline_app.command("import")(import_captures)
 pipeline_app.command()(captures)
@@ -45,7 +44,7 @@ pipeline_app.command()(unimport)
 
 @pipeline_app.command()
 def run(
-    data: options.Data = None,
+    cli: WithSpark,
     once: Annotated[
         bool, typer.Option("--once", help="Stop when all rows committed so far are in the tables.")
     ] = False,
@@ -56,27 +55,17 @@ def run(
     bronze_only: Annotated[
         bool, typer.Option("--bronze-only", help="Update only bronze.messages; a later run computes the other tables.")
     ] = False,
-    master: Master = None,
-    memory: Memory = None,
-    form: Form = None,
-    tables: TablesFolder = None,
     trigger: Annotated[
         float | None, typer.Option(metavar="SECONDS", help="Seconds between two checks for new rows.", min=0.1)
     ] = None,
     max_records: Annotated[int | None, typer.Option(metavar="ROWS", help="Maximum rows per batch.", min=1)] = None,
-    conf: Conf = None,
-    config_file: options.ConfigFile = None,
-    as_json: options.Json = False,
 ) -> None:
     """Update the tables, and keep them up to date until Ctrl-C.
 
     Runs with or without a running bus. A killed run continues where it stopped: every row is in the tables exactly
     once.
     """
-    chosen = choose(
-        data, config_file, master=master, memory=memory, form=form, tables=tables, trigger_s=trigger,
-        max_records=max_records, conf=conf,
-    )  # fmt: skip
+    chosen = cli.choose(trigger_s=trigger, max_records=max_records)
     _check_journal(chosen)
     from raceway.pipeline import registry
     from raceway.pipeline.jobs import Job, Order
@@ -85,14 +74,14 @@ def run(
     with _starting():
         lake = open_lake(chosen.folders, chosen.settings, chosen.extra)
     try:
-        with _shown(as_json) as told:
+        with _shown(cli) as told:
             wanted = () if bronze_only else registry.DERIVED
             job = Job(lake, Order(chosen.settings, once=once, accept_loss=accept_loss, tables=wanted), told)
             _stop_on_signals(job.stopping.set)
             final = job.run()
     finally:
         lake.spark.stop()
-    if not as_json:
+    if not cli.as_json:
         _print_progress(final)
 
 
@@ -118,7 +107,7 @@ def _starting() -> Iterator[None]:
 
 
 @contextmanager
-def _shown(as_json: bool) -> Iterator[Any]:
+def _shown(cli: WithSpark) -> Iterator[Any]:
     """Show progress: a bar on a terminal, otherwise a line or a JSON document per batch."""
 
     with output.progress("positions", None) as bar:
@@ -132,7 +121,7 @@ def _shown(as_json: bool) -> Iterator[Any]:
             )  # fmt: skip
             if progress.batches > seen or progress.state in ("stopped", "failed"):
                 seen = progress.batches
-                if as_json:
+                if cli.as_json:
                     print_json(_document(progress))
                 elif bar.disable and progress.last_batch and progress.state == "running":
                     note(_batch_line(progress))
@@ -161,23 +150,21 @@ def _batch_line(progress: Progress) -> str:
 
 @pipeline_app.command()
 def status(
-    data: options.Data = None,
+    cli: options.WithSettings,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Update the display every second until Ctrl-C.")
     ] = False,
-    config_file: options.ConfigFile = None,
-    as_json: options.Json = False,
 ) -> None:
     """Show the state of the tables: positions, lag, rows, last batch. Does not start Spark."""
-    chosen = choose(data, config_file)
-    if follow and not as_json:
+    chosen = choose(cli)
+    if follow and not cli.as_json:
         _follow(chosen)
         return
     while True:
         found = _maybe_progress(chosen)
         if found is None:
             fail(f"no pipeline has run on {chosen.folders.data}: start one with `raceway pipeline run`")
-        if as_json:
+        if cli.as_json:
             from raceway.pipeline.progress import is_running
 
             print_json(_document(found) | {"running": is_running(found)})
@@ -241,7 +228,7 @@ def _print_progress(progress: Progress) -> None:
         facts.append(("error", progress.error))
     print_table("", ["", "pipeline"], facts)
     rows = [(name, table.rows, table.parts) for name, table in progress.tables.items()]
-    print_table("Tables", ["table", "rows", "parts"], rows, ["rows", "parts"])
+    print_table("Tables", ["table", ">rows", ">parts"], rows)
 
 
 # ---- verify ---------------------------------------------------------------------------------------------------------
@@ -249,24 +236,17 @@ def _print_progress(progress: Progress) -> None:
 
 @pipeline_app.command()
 def verify(
-    data: options.Data = None,
+    cli: WithSpark,
     full: Annotated[
         bool,
         typer.Option("--full", help="Also recompute every table from all of bronze and compare each row (Spark)."),
     ] = False,
-    master: Master = None,
-    memory: Memory = None,
-    form: Form = None,
-    tables: TablesFolder = None,
-    conf: Conf = None,
-    config_file: options.ConfigFile = None,
-    as_json: options.Json = False,
 ) -> None:
     """Verify that every position of the journal is in the tables exactly once, and each table against its inputs.
 
     Ends with status 1 if anything is missing, duplicated or different.
     """
-    chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
+    chosen = cli.choose()
     _check_journal(chosen)
     from raceway.pipeline import verify as verification
     from raceway.pipeline.opening import open_files, open_lake
@@ -277,7 +257,7 @@ def verify(
         verdict = verification.verify(
             lake, open_tables(lake), full=full, advance=lambda count: bar.advance(bar.task_ids[0], count)
         )
-    if as_json:
+    if cli.as_json:
         import msgspec
 
         print_json(msgspec.to_builtins(verdict) | {"good": verdict.is_good})
@@ -307,8 +287,8 @@ def _print_verdict(verdict: Verdict) -> None:
         (table.table, table.rows, table.doubled_keys, table.expected, table.explanation, table.differing)
         for table in verdict.tables
     ]
-    columns = ["table", "rows", "duplicate keys", "expected", "that is", "rows that differ"]
-    print_table("Tables", columns, rows, ["rows", "duplicate keys", "expected", "rows that differ"])
+    columns = ["table", ">rows", ">duplicate keys", ">expected", "that is", ">rows that differ"]
+    print_table("Tables", columns, rows)
     print("all good" if verdict.is_good else "errors found: see above")
 
 
@@ -322,16 +302,11 @@ def _with_examples(count: int, first: list[int]) -> str:
 
 @pipeline_app.command()
 def compact(
-    data: options.Data = None,
+    cli: OnTables,
     rows: Annotated[int, typer.Option(help="Merge adjacent parts up to this many rows.", min=1)] = 1_000_000,
-    form: Form = None,
-    tables: TablesFolder = None,
-    conf: Conf = None,
-    config_file: options.ConfigFile = None,
-    as_json: options.Json = False,
 ) -> None:
     """Merge the small files that live batches leave. Not while a pipeline uses the folder."""
-    chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
+    chosen = cli.choose()
     from raceway.journal.lock import FolderLock
     from raceway.pipeline import compaction
     from raceway.pipeline.opening import open_files
@@ -344,70 +319,55 @@ def compact(
         done = compaction.compact(lake, rows)
     finally:
         lock.release()
-    if as_json:
-        print_json([each._asdict() for each in done])
-    else:
-        print_table(
-            "", ["table", "parts before", "parts now", "rows moved"], done, ["parts before", "parts now", "rows moved"]
-        )
+    cli.show(done, {"table": "table", ">parts before": "old", ">parts now": "new", ">rows moved": "rows"})
 
 
 @pipeline_app.command()
 def query(
+    cli: OnTables,
     sql: Annotated[
         str, typer.Argument(help="SQL, for example: SELECT topic, count(*) FROM bronze.messages GROUP BY 1")
     ],
-    data: options.Data = None,
     limit: Annotated[int, typer.Option(help="Maximum number of rows; 0 shows all.", min=0)] = QUERY_ROWS,
-    form: Form = None,
-    tables: TablesFolder = None,
-    conf: Conf = None,
-    config_file: options.ConfigFile = None,
-    as_json: options.Json = False,
 ) -> None:
     """Query the tables with SQL: bronze.messages, silver.exchanges, gold.traces and the others."""
-    chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
+    chosen = cli.choose()
     from raceway.pipeline.opening import open_files
     from raceway.pipeline.query import open_tables
 
     check_tables(chosen)
     result = open_tables(open_files(chosen.folders, chosen.settings, chosen.extra)).select(sql)
-    shown = result.slice(0, limit) if limit and not as_json else result
-    if as_json:
-        for row in shown.to_pylist(maps_as_pydicts="lossy"):
-            print_json(row)
-        return
-    cells = [[_cell(value) for value in row.values()] for row in shown.to_pylist(maps_as_pydicts="lossy")]
-    numbers = [
-        field.name for field in result.schema if str(field.type).startswith(("int", "uint", "double", "decimal"))
-    ]
-    print_table("", result.column_names, cells, numbers)
+    shown = result.slice(0, limit) if limit and not cli.as_json else result
+    columns = {
+        (">" if str(field.type).startswith(("int", "uint", "double", "decimal")) else "<") + field.name: partial(
+            _cell, name=field.name
+        )
+        for field in result.schema
+    }
+    cli.show(shown.to_pylist(maps_as_pydicts="lossy"), columns, lines=True)
     if shown.num_rows < result.num_rows:
-        note(f"the first {shown.num_rows:,} of {result.num_rows:,} rows; --limit shows more")
+        cli.note(f"the first {shown.num_rows:,} of {result.num_rows:,} rows; --limit shows more")
 
 
-def _cell(value: Any) -> Any:
+def _cell(row: dict[str, Any], name: str) -> Any:
+    value = row[name]
     return shortened(value, 200) if isinstance(value, (str, bytes)) else value
 
 
 @pipeline_app.command()
 def reset(
+    cli: OnTables,
     table: Annotated[str, typer.Argument(help="Table, `checkpoint` or `notes`.")],
-    data: options.Data = None,
     force: Annotated[
         bool, typer.Option("--force", help="Reset even if rows are lost that the journal no longer has.")
     ] = False,
-    form: Form = None,
-    tables: TablesFolder = None,
-    conf: Conf = None,
-    config_file: options.ConfigFile = None,
 ) -> None:
     """Delete a table, so that the next run recomputes it.
 
     `checkpoint` deletes only Spark's checkpoint; the next run continues from the end of the tables. `notes` deletes
     unreadable notes about parts, and the tables that depend on them.
     """
-    chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
+    chosen = cli.choose()
     from raceway.journal.lock import FolderLock
     from raceway.pipeline import resetting
     from raceway.pipeline.notes import remove_damaged
@@ -426,4 +386,4 @@ def reset(
             resetting.reset_table(open_files(chosen.folders, chosen.settings, chosen.extra), table, force=force)
     finally:
         lock.release()
-    note(f"{table} is reset; `raceway pipeline run --once` recomputes it")
+    cli.tell({"reset": table}, f"{table} is reset; `raceway pipeline run --once` recomputes it")

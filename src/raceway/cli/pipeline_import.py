@@ -9,36 +9,26 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from raceway.cli import options
-from raceway.cli.output import note, print_json, print_table, progress
-from raceway.cli.pipeline_options import Chosen, Conf, Form, Master, Memory, TablesFolder, check_tables, choose
+from raceway.cli.output import note, progress
+from raceway.cli.pipeline_options import Chosen, OnTables, WithSpark, check_tables
 
 if TYPE_CHECKING:
     from raceway.pipeline.lake import Lake
 
-_COUNTS = ["messages", "rejected"]
-
 
 def import_captures(
+    cli: WithSpark,
     paths: Annotated[
         list[Path],
         typer.Argument(metavar="PATH…", help="Files of captured traffic, folders, or glob patterns with `*` and `**`."),
     ],
     wire: Annotated[Literal["mb", "zbus", "seneca", "danube"], typer.Option(help="Wire of the captured traffic.")],
-    data: options.Data = None,
-    master: Master = None,
-    memory: Memory = None,
-    form: Form = None,
-    tables: TablesFolder = None,
-    conf: Conf = None,
-    config_file: options.ConfigFile = None,
-    as_json: options.Json = False,
 ) -> None:
     """Parse and check captured traffic: valid messages go to bronze.messages, others to bronze.rejected.
 
     A file is identified by its content: importing it again is a no-op. `unimport` removes it.
     """
-    chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
+    chosen = cli.choose()
     from raceway.pipeline.imports.importing import import_file
     from raceway.wires.captures.capture import capture_files
 
@@ -52,55 +42,34 @@ def import_captures(
     for each in done:
         if each.wire != wire:
             note(f"{each.path} is in the tables as {each.wire}: remove it with `raceway pipeline unimport` first")
-    if as_json:
-        for each in done:
-            print_json(each._asdict())
-        return
-    print_table("", ["file", *_COUNTS, "", "wire"], done, _COUNTS)
+    columns = {"file": "path", ">messages": "messages", ">rejected": "rejected", "": "state", "wire": "wire"}
+    cli.show(done, columns, lines=True)
 
 
-def captures(
-    data: options.Data = None,
-    form: Form = None,
-    tables: TablesFolder = None,
-    conf: Conf = None,
-    config_file: options.ConfigFile = None,
-    as_json: options.Json = False,
-) -> None:
+def captures(cli: OnTables) -> None:
     """List the imported captures with their ids, the SHA-256 of each file."""
-    chosen = choose(data, config_file, form=form, tables=tables, conf=conf)
+    chosen = cli.choose()
     from raceway.pipeline.imports.imported import known_captures
     from raceway.pipeline.opening import open_files
 
     check_tables(chosen)
     known = known_captures(open_files(chosen.folders, chosen.settings, chosen.extra))
-    if as_json:
-        for each in known:
-            print_json(each._asdict())
-        return
-    rows = [(each.sha256[:16], each.wire, each.path, each.messages, each.rejected) for each in known]
-    print_table("", ["id", "wire", "file", *_COUNTS], rows, _COUNTS)
+    columns = {"wire": "wire", "file": "path", ">messages": "messages", ">rejected": "rejected"}
+    cli.show(known, {"id": lambda each: each.sha256[:16], **columns}, lines=True)
 
 
 def unimport(
+    cli: WithSpark,
     names: Annotated[
         list[str],
         typer.Argument(metavar="CAPTURE…", help="Imported files, folders, or ids from `captures`."),
     ],
-    data: options.Data = None,
-    master: Master = None,
-    memory: Memory = None,
-    form: Form = None,
-    tables: TablesFolder = None,
-    conf: Conf = None,
-    config_file: options.ConfigFile = None,
-    as_json: options.Json = False,
 ) -> None:
     """Remove captures from the tables, for example to import them again as another wire.
 
     Every table with rows of them is recomputed. The files themselves are not changed.
     """
-    chosen = choose(data, config_file, master=master, memory=memory, form=form, tables=tables, conf=conf)
+    chosen = cli.choose()
     from raceway.pipeline.imports.imported import named_captures, remove_capture
 
     check_tables(chosen)
@@ -109,10 +78,8 @@ def unimport(
         for each in found:
             remove_capture(lake, each.sha256)
     for each in found:
-        if as_json:
-            print_json(each._asdict())
-        else:
-            note(f"{each.sha256[:16]} {each.path}: {each.messages:,} messages and {each.rejected:,} rejected removed")
+        text = f"{each.sha256[:16]} {each.path}: {each.messages:,} messages and {each.rejected:,} rejected removed"
+        cli.tell(each._asdict(), text)
 
 
 @contextmanager

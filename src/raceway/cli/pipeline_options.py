@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
 import msgspec
 import typer
 
 from raceway import config
+from raceway.cli import options
 from raceway.cli.output import ExitCode, fail
 from raceway.pipeline.folders import Folders, maybe_kept_format
-
-Master = Annotated[
-    str | None, typer.Option(metavar="MASTER", help="Spark master: local[N], spark://HOST:PORT, or any other.")
-]
-Memory = Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, for example 2g.")]
-Form = Annotated[str | None, typer.Option("--format", metavar="FORMAT", help="Format of the tables: parquet or delta.")]
-TablesFolder = Annotated[
-    str | None,
-    typer.Option("--tables", metavar="PATH", help="Location of the tables. Default: in the data folder."),
-]
-Conf = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--conf", metavar="KEY=VALUE", help="Spark property; for object stores: spark.hadoop.fs.… May be repeated."
-    ),
-]
 
 
 class Chosen(NamedTuple):
@@ -38,35 +23,53 @@ class Chosen(NamedTuple):
     config: config.Config
 
 
-def choose(
-    data: Path | None,
-    config_file: Path | None,
-    *,
-    master: str | None = None,
-    memory: str | None = None,
-    form: str | None = None,
-    tables: str | None = None,
-    trigger_s: float | None = None,
-    max_records: int | None = None,
-    conf: list[str] | None = None,
-) -> Chosen:
+@dataclass(kw_only=True)
+class OnTables(options.WithSettings):
+    """Where the tables are, and their format."""
+
+    form: Annotated[
+        str | None, typer.Option("--format", metavar="FORMAT", help="Format of the tables: parquet or delta.")
+    ] = None
+    tables: Annotated[
+        str | None,
+        typer.Option("--tables", metavar="PATH", help="Location of the tables. Default: in the data folder."),
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--conf", metavar="KEY=VALUE", help="Spark property; for object stores: spark.hadoop.fs.… May be repeated."
+        ),
+    ] = None
+
+    def choose(self, **flags: object) -> Chosen:
+        """Merge options over settings, as `choose` does. `flags` are settings of the section `pipeline`."""
+        flags |= {"format": self.form, "tables": self.tables}
+        return choose(self, _pairs(self.conf or []), **flags)
+
+
+@dataclass(kw_only=True)
+class WithSpark(OnTables):
+    """Where Spark runs."""
+
+    master: Annotated[
+        str | None, typer.Option(metavar="MASTER", help="Spark master: local[N], spark://HOST:PORT, or any other.")
+    ] = None
+    memory: Annotated[str | None, typer.Option(metavar="SIZE", help="Memory of Spark's driver, for example 2g.")] = None
+
+    def choose(self, **flags: object) -> Chosen:
+        return super().choose(master=self.master, memory=self.memory, **flags)
+
+
+def choose(cli: options.WithSettings, extra: dict[str, str] | None = None, **flags: object) -> Chosen:
     """Merge options over settings; existing tables keep their format. Raises ConfigError."""
-    flags = {
-        "journal.folder": str(data) if data else None,
-        "pipeline.master": master,
-        "pipeline.memory": memory,
-        "pipeline.format": form,
-        "pipeline.tables": tables,
-        "pipeline.trigger_s": trigger_s,
-        "pipeline.max_records": max_records,
-    }
-    loaded = config.load(config_file, flags=flags)
+    of_pipeline = {f"pipeline.{name}": value for name, value in flags.items()}
+    loaded = config.load(cli.config_file, flags={"journal.folder": cli.data and str(cli.data), **of_pipeline})
     settings = loaded.config.pipeline
     folders = Folders(loaded.config.journal.folder, settings.tables or None)
     kept = maybe_kept_format(folders)
     if kept is not None and loaded.origins["pipeline.format"] == "default":
         settings = msgspec.structs.replace(settings, format=kept)
-    return Chosen(folders, settings, _pairs(conf or []), loaded.config)
+    return Chosen(folders, settings, extra or {}, loaded.config)
 
 
 def check_tables(chosen: Chosen) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from base64 import b64decode
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -18,135 +17,101 @@ from raceway.cli import bus, options, output
 from raceway.cli.output import ExitCode
 from raceway.model.text import printable, shortened
 
-queue_app = typer.Typer(
-    name="queue", help="Queues: create, list, peek at waiting messages, purge.", no_args_is_help=True
-)
+queue_app = options.Commands("queue", "Queues: create, list, peek at waiting messages, purge.")
 
 Name = Annotated[str, typer.Argument(help="Name of the queue.")]
-Url = Annotated[
-    str | None,
-    typer.Option("--url", metavar="URL", help="Bus, as zbus://HOST:PORT. Default: as for `raceway pub`."),
-]
 
 
 @queue_app.command()
 def create(
+    cli: options.OverWire,
     name: Name,
     pubsub: Annotated[
         bool, typer.Option("--pubsub", help="Publish/subscribe queue: a copy for each subscriber, nothing stored.")
     ] = False,
-    token: Annotated[
-        str, typer.Option("--token", metavar="TOKEN", help="Access token that clients of the queue must send.")
-    ] = "",
+    queue_token: Annotated[
+        str | None,
+        typer.Option("--queue-token", metavar="TOKEN", help="Access token that clients of the queue must send."),
+    ] = None,
     start: options.Start = "last",
-    admin_token: options.AdminToken = "",
-    url: Url = None,
-    data: options.Data = None,
-    as_json: options.Json = False,
 ) -> None:
     """Create a queue. An existing one of the same kind is left unchanged, including its token and position."""
     if pubsub and start != "last":
         output.fail("--start is not possible with --pubsub: such a queue stores nothing", ExitCode.USAGE)
+    if cli.token and queue_token is None:
+        # Next to --admin-token, --token was the queue's. Alone it may be meant so: no queue is left open by mistake.
+        if not cli.admin_token:
+            output.fail(
+                "--token is the administrator's: add --queue-token TOKEN, or --queue-token '' for a queue without one",
+                ExitCode.USAGE,
+            )
+        output.note("the token of the queue is now called --queue-token")
+        queue_token = cli.token
 
     async def make(client: Any) -> None:
         from raceway.client import PUBSUB, QUEUE
 
-        await client.create_queue(name, PUBSUB if pubsub else QUEUE, token, start=start)
+        await client.create_queue(name, PUBSUB if pubsub else QUEUE, queue_token or "", start=start)
 
-    _ask(url, data, admin_token, make)
-    if as_json:
-        output.print_json({"queue": name, "pubsub": pubsub, "guarded": bool(token)})
-    else:
-        output.note(f"the queue {name} is there")
+    _ask(cli, make)
+    cli.tell({"queue": name, "pubsub": pubsub, "guarded": bool(queue_token)}, f"the queue {name} is there")
 
 
 @queue_app.command("list")
-def list_queues(
-    admin_token: options.AdminToken = "", url: Url = None, data: options.Data = None, as_json: options.Json = False
-) -> None:
+def list_queues(cli: options.OverWire) -> None:
     """List queues with their waiting messages and consumers."""
 
     async def ask(client: Any) -> Any:
         return await client.queues()
 
-    rows = sorted(_ask(url, data, admin_token, ask), key=lambda row: (row.name, row.broker))
-    if as_json:
-        output.print_json(
-            [
-                {"name": row.name, "pubsub": row.is_pubsub, "mode": row.mode, "waiting": row.unconsumed_msg_count,
-                 "consumers": row.consumer_count, "broker": row.broker, "creator": row.creator,
-                 "created_ms": row.created_time}
-                for row in rows
-            ]
-        )  # fmt: skip
-        return
-    cells = [
-        (row.name, "publish/subscribe" if row.is_pubsub else "queue", row.unconsumed_msg_count, row.consumer_count,
-         output.moment(row.created_time * 1000), row.broker)
-        for row in rows
+    found = [
+        {"name": row.name, "pubsub": row.is_pubsub, "mode": row.mode, "waiting": row.unconsumed_msg_count,
+         "consumers": row.consumer_count, "broker": row.broker, "creator": row.creator,
+         "created_ms": row.created_time}
+        for row in sorted(_ask(cli, ask), key=lambda row: (row.name, row.broker))
     ]  # fmt: skip
-    output.print_table(
-        "Queues", ["name", "kind", "waiting", "consumers", "made", "broker"], cells, ["waiting", "consumers"]
-    )
+    columns = {
+        "name": "name", "kind": lambda row: "publish/subscribe" if row["pubsub"] else "queue", ">waiting": "waiting",
+        ">consumers": "consumers", "made": lambda row: output.moment(row["created_ms"] * 1000), "broker": "broker",
+    }  # fmt: skip
+    cli.show(found, columns, "Queues")
 
 
 @queue_app.command()
 def peek(
+    cli: options.OverConsole,
     name: Name,
     count: Annotated[int, typer.Option(min=1, max=100, metavar="N", help="Number of messages, oldest first.")] = 10,
-    token: Annotated[
-        str, typer.Option("--token", metavar="TOKEN", help="Token of the queue, or the administrator's.")
-    ] = "",
-    url: options.ConsoleUrl = None,
-    data: options.Data = None,
-    as_json: options.Json = False,
 ) -> None:
     """Show waiting messages without consuming them."""
-    answer = bus.call_console(bus.console_url(url, data), f"{_messages_path(name)}?limit={count}", token=token)
-    messages = [row | {"payload": b64decode(row["payload"])} for row in answer["messages"]]
-    if as_json:
-        for message in messages:
-            output.print_json(message)
-        return
-    cells = [
-        (row["offset"], output.moment(row["time_us"]), row["kind"], row["message_id"], shortened(row["payload"]))
-        for row in messages
-    ]
-    output.print_table("", ["offset", "time", "kind", "id", "payload"], cells, ["offset"])
-    output.note(f"{answer['waiting']:,} waiting in {name}")
+    answer = cli.ask(_messages_path(name), query={"limit": count})
+    columns = {
+        ">offset": "offset", "time": lambda row: output.moment(row["time_us"]), "kind": "kind", "id": "message_id",
+        "payload": lambda row: shortened(row["payload"]),
+    }  # fmt: skip
+    cli.show([row | {"payload": b64decode(row["payload"])} for row in answer["messages"]], columns, lines=True)
+    cli.note(f"{answer['waiting']:,} waiting in {name}")
 
 
 @queue_app.command()
-def purge(
-    name: Name,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    token: Annotated[
-        str, typer.Option("--token", metavar="TOKEN", help="Token of the queue, or the administrator's.")
-    ] = "",
-    url: options.ConsoleUrl = None,
-    data: options.Data = None,
-    as_json: options.Json = False,
-) -> None:
+def purge(cli: options.OverConsole, name: Name, yes: options.Yes = False) -> None:
     """Drop all waiting messages of a queue. The journal keeps them; consumers will not get them."""
-    address = bus.console_url(url, data)
     if not yes:
         typer.confirm(f"Drop everything that waits in {printable(name)}?", abort=True, err=True)
-    purged = bus.call_console(address, _messages_path(name), "DELETE", token)["purged"]
-    if as_json:
-        output.print_json({"queue": name, "purged": purged})
-    else:
-        output.note(f"dropped {purged:,} message{'s' if purged != 1 else ''} from {name}")
+    purged = cli.ask(_messages_path(name), "DELETE")["purged"]
+    text = f"dropped {purged:,} message{'s' if purged != 1 else ''} from {name}"
+    cli.tell({"queue": name, "purged": purged}, text)
 
 
-def _ask(url: str | None, data: Path | None, admin_token: str, call: Callable[[Any], Awaitable[Any]]) -> Any:
+def _ask(cli: options.OverWire, call: Callable[[Any], Awaitable[Any]]) -> Any:
     from raceway.client import connect
 
-    address = bus.find_url(url, data, "zbus")
+    address = cli.address("zbus")
     if not bus.is_zbus(address):
         output.fail(f"{address} is not a zbus URL: use --url zbus://HOST:PORT", ExitCode.USAGE)
 
     async def run() -> Any:
-        async with connect(address, admin_token=admin_token, reconnect=False) as client:
+        async with connect(address, admin_token=cli.credential, reconnect=False) as client:
             return await call(client)
 
     return asyncio.run(run())

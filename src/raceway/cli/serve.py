@@ -1,76 +1,123 @@
-"""`raceway serve`: run a bus."""
+"""`raceway serve`, `raceway up` and `raceway track`: run a bus, a bus with its pipeline, or a tracker."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, NoReturn
 
 import typer
 
 from raceway import config
 from raceway.cli import options
 
-PortBase = Annotated[
-    int | None,
-    typer.Option(metavar="N", help="First of ten consecutive ports. Default: the standard port of each wire."),
-]
-Host = Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")]
-Insecure = Annotated[bool | None, typer.Option("--insecure", help="Allow a non-loopback address without TLS.")]
-Durability = Annotated[
-    Literal["sync", "os", "memory"] | None,
-    typer.Option(
-        help="When a message counts as stored: after fdatasync, after write, or at once (kept in memory only)."
-    ),
-]
-TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate chain.")]
-TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the private key.")]
-LogLevel = Annotated[
-    Literal["debug", "info", "warning", "error"] | None,
-    typer.Option(help="Lowest level of log records."),
-]
+
+@dataclass(kw_only=True)
+class Listening(options.Options):
+    """Options of every process that listens."""
+
+    host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")] = (
+        None
+    )
+    config_file: options.ConfigFile = None
+    insecure: Annotated[bool | None, typer.Option("--insecure", help="Allow a non-loopback address without TLS.")] = (
+        None
+    )
+
+    def load(self, flags: dict[str, Any]) -> config.Settings:
+        """Read the settings with the options, and with `flags`, and set up the log. Raises ConfigError."""
+        from raceway.server import logs
+
+        flags |= {"listen.host": self.host, "listen.insecure": self.insecure}
+        settings = config.load(self.config_file, flags=flags)
+        logs.configure(settings.config.log)
+        return settings
+
+
+@dataclass(kw_only=True)
+class BusOptions(Listening):
+    """Options of a bus."""
+
+    data: options.Data = None
+    port_base: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="First of ten consecutive ports. Default: the standard port of each wire."),
+    ] = None
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the certificate chain.")] = None
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="PEM file with the private key.")] = None
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None, typer.Option(help="Lowest level of log records.")
+    ] = None
+
+    def load(self, flags: dict[str, Any]) -> config.Settings:
+        own = {
+            "journal.folder": self.data and str(self.data),
+            "listen.port_base": self.port_base,
+            "listen.tls_certificate": self.tls_cert and str(self.tls_cert),
+            "listen.tls_key": self.tls_key and str(self.tls_key),
+            "log.level": self.log_level,
+        }
+        return super().load(own | flags)
 
 
 def serve(
-    data: options.Data = None,
-    port_base: PortBase = None,
-    host: Host = None,
-    config_file: options.ConfigFile = None,
-    insecure: Insecure = None,
-    durability: Durability = None,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    log_level: LogLevel = None,
+    bus: BusOptions,
+    durability: Annotated[
+        Literal["sync", "os", "memory"] | None,
+        typer.Option(
+            help="When a message counts as stored: after fdatasync, after write, or at once (kept in memory only)."
+        ),
+    ] = None,
 ) -> None:
     """Run the bus until SIGTERM or Ctrl-C.
 
     Prints `ready` on standard output when it accepts connections on all ports; logs go to standard error. A stop
     refuses new work, finishes open requests and ends with status 0.
     """
-    flags = flags_of(data, port_base, host, insecure, tls_cert, tls_key, log_level)
-    settings = config.load(config_file, flags=flags | {"journal.durability": durability})
-
-    from raceway.server import logs, process
-
-    logs.configure(settings.config.log)
-    raise typer.Exit(process.run(settings))
+    _run(bus.load({"journal.durability": durability}))
 
 
-def flags_of(
-    data: Path | None,
-    port_base: int | None,
-    host: str | None,
-    insecure: bool | None,
-    tls_cert: Path | None,
-    tls_key: Path | None,
-    log_level: str | None,
-) -> dict[str, object]:
-    """The settings that the command-line options set."""
-    return {
-        "journal.folder": data and str(data),
-        "listen.port_base": port_base,
-        "listen.host": host,
-        "listen.insecure": insecure,
-        "listen.tls_certificate": tls_cert and str(tls_cert),
-        "listen.tls_key": tls_key and str(tls_key),
-        "log.level": log_level,
+def up(
+    bus: BusOptions,
+    trigger: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", help="Seconds between two checks of the pipeline for new rows.", min=0.1),
+    ] = None,
+    browser: Annotated[bool, typer.Option("--browser", help="Open the console in a browser.")] = False,
+) -> None:
+    """Run the bus with its console, and the pipeline that keeps the tables up to date, until Ctrl-C.
+
+    A pipeline that fails is restarted, later each time, until it has failed `pipeline.max_failures` times in a row; the
+    bus then continues without it. Without Java or the extra `spark` the bus runs alone and logs the reason. Prints
+    `ready` on standard output when it accepts connections on all ports; logs go to standard error.
+    """
+    settings = bus.load({"pipeline.trigger_s": trigger})
+    from raceway.server import beside
+
+    _run(settings, beside=partial(beside.beside, settings.config, bus.config_file, browser))
+
+
+def track(
+    tracker: Listening,
+    port: Annotated[int | None, typer.Option(metavar="N", help="Port to listen on. Default: 16666.")] = None,
+) -> None:
+    """Run a zbus tracker without a bus, until SIGTERM or Ctrl-C.
+
+    Brokers report to it; clients ask it for brokers and their queues. It stores nothing on disk. Prints `ready` on
+    standard output when its port is open; logs go to standard error.
+    """
+    flags = {
+        "listen.zbus.tracker": True,
+        "listen.zbus.tracker_port": port,
+        # --port takes precedence over listen.port_base in the settings.
+        "listen.port_base": None if port is None else 0,
+        "journal.durability": "memory",
     }
+    _run(tracker.load(flags), tracker_only=True)
+
+
+def _run(settings: config.Settings, **keywords: Any) -> NoReturn:
+    from raceway.server import process
+
+    raise typer.Exit(process.run(settings, **keywords))

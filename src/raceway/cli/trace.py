@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-from urllib.parse import quote, urlencode
+from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import quote
 
 import typer
 
-from raceway.cli import bus, options, output
+from raceway.cli import options, output
 from raceway.cli.output import ExitCode
 from raceway.model.text import printable
 
@@ -22,45 +22,34 @@ if TYPE_CHECKING:
 USUAL_ROWS = 10_000_000
 SEARCH_S = 120.0
 
-Moment = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Search only rows since this time: 2026-01-31T08:00, or 90m, 12h, 7d for an age.",
-    ),
-]
-
 
 def trace(
+    cli: options.OverConsole,
     wanted: Annotated[str, typer.Argument(metavar="ID", help="Correlation id, or id of any message.")],
-    data: options.Data = None,
-    url: options.ConsoleUrl = None,
     topic: Annotated[str | None, typer.Option(help="Topic of the message, if known; makes the search faster.")] = None,
-    since: Moment = None,
+    since: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TIME", help="Search only rows since this time: 2026-01-31T08:00, or 90m, 12h, 7d for an age."
+        ),
+    ] = None,
     rows: Annotated[int, typer.Option(min=1, metavar="N", help="Maximum number of journal rows to read.")] = (
         USUAL_ROWS
     ),
-    token: Annotated[
-        str, typer.Option("--token", metavar="TOKEN", help="With --url: bearer token of the client.")
-    ] = "",
-    as_json: options.Json = False,
 ) -> None:
     """Show the whole conversation that a message belongs to, as a tree with times.
 
     Reads the files of the data folder, with or without a running bus; with --url it asks a running bus.
     """
     since_us = None if since is None else _moment_us(since)
-    if url is not None:
-        found = _ask(url, wanted, topic, since_us, rows, token)
+    if cli.url is not None:
+        found = _maybe_asked(cli, wanted, {"rows": rows, "since_us": since_us, "topic": topic})
     else:
-        found = maybe_in_files(bus.data_folder(data), wanted, topic, since_us, rows)
+        found = maybe_in_files(cli.folder, wanted, topic, since_us, rows)
     if found is None:
         output.fail(f"no message has the id {wanted} among the rows that were searched; --rows searches more")
-    if as_json:
-        import msgspec
-
-        output.print_json(msgspec.to_builtins(found))
+    if cli.as_json:
+        output.print_json(found)
         return
     output.console().print(tree_of(found))
     if found.truncated:
@@ -88,19 +77,15 @@ def maybe_in_files(
     return found
 
 
-def _ask(
-    url: str, wanted: str, topic: str | None, since_us: int | None, rows: int, token: str
-) -> Trace | None:  # fmt: skip
+def _maybe_asked(cli: options.OverConsole, wanted: str, query: dict[str, Any]) -> Trace | None:
+    """Ask a running bus for the conversation of this id."""
     import msgspec
 
     from raceway.errors import RemoteError
     from raceway.model.traces import Trace
 
-    asked = {"rows": rows, "since_us": since_us, "topic": topic}
-    query = urlencode({name: value for name, value in asked.items() if value is not None})
-    path = f"/api/traces/{quote(wanted, safe='')}?{query}"
     try:
-        answer = bus.call_console(bus.console_url(url, None), path, token=token, timeout_s=SEARCH_S)
+        answer = cli.ask(f"/api/traces/{quote(wanted, safe='')}", query=query, timeout_s=SEARCH_S)
     except RemoteError as error:
         if error.reported == "404":
             return None

@@ -7,7 +7,7 @@ argument.
 from __future__ import annotations
 
 from raceway.config.hosts import is_loopback, names_us, plain_host
-from raceway.config.reading import FILE_VARIABLE, HIDDEN, NOT_SETTINGS, Settings, describe, effective, load
+from raceway.config.reading import FILE_VARIABLE, HIDDEN, NOT_SETTINGS, RENAMED, Settings, describe, effective, load
 from raceway.config.sections import (
     KIB,
     MIB,
@@ -36,7 +36,7 @@ from raceway.config.sections import (
 )
 
 __all__ = [
-    "FILE_VARIABLE", "HIDDEN", "KIB", "MIB", "NOT_SETTINGS", "Broker", "Config", "DanubeWire", "Dial",
+    "FILE_VARIABLE", "HIDDEN", "KIB", "MIB", "NOT_SETTINGS", "RENAMED", "Broker", "Config", "DanubeWire", "Dial",
     "FailureDefaults", "GrpcWire", "HttpDoor", "Journal", "Listen", "Log", "MbWire", "Pipeline", "Retention", "Schemas",
     "Security", "Seneca", "SenecaService", "SenecaWire", "Settings", "Subscriptions", "Telemetry", "TopicLimits",
     "ZbusWire", "describe", "effective", "is_loopback", "load", "names_us", "plain_host",

@@ -26,18 +26,22 @@ FILE_VARIABLE = "RACEWAY_CONFIG"
 # Variables that are not settings: the file, and those of the project's own tests and benchmarks.
 NOT_SETTINGS = {FILE_VARIABLE, "RACEWAY_ROUNDS", "RACEWAY_URL"}
 
+# Old name of a setting to its present one. The old one is still read, with a warning.
+RENAMED = {"listen.zbus.admin_token": "security.admin_token"}
+
 # TLS keys are configured as file paths, so they are not secret values themselves. Headers of a collector often are.
-SECRETS = {"listen.zbus.admin_token", "listen.zbus.tracker_token", "security.token_secret", "telemetry.headers"}
+SECRETS = {"security.admin_token", "listen.zbus.tracker_token", "security.token_secret", "telemetry.headers"}
 HIDDEN = "(hidden)"
 # RFC 7518, 3.2: a key for HS256 must have at least the size of the hash, 256 bits.
 SECRET_BYTES = 32
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """The effective configuration, and the source of each dotted key's value."""
+    """The effective configuration, the source of each dotted key's value, and warnings about the sources."""
 
     config: Config
     origins: dict[str, str]
+    warnings: tuple[str, ...] = ()
 
 
 def load(
@@ -52,16 +56,17 @@ def load(
     environment = os.environ if environment is None else environment
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
+    warnings: list[str] = []
     file = file or environment.get(FILE_VARIABLE)
     sources = [_from_file(Path(file))] if file else []
     sources += [_from_environment(environment), _from_flags(flags or {})]
     for source in sources:
-        for key, (value, origin) in source.items():
+        for key, (value, origin) in _under_present_names(source, warnings).items():
             _check_known(key, origin)
             values[key], origins[key] = value, origin
     config = _convert(values, origins)
     _check_together(config, origins)
-    return Settings(config, {key: origins.get(key, "default") for key in describe()})
+    return Settings(config, {key: origins.get(key, "default") for key in describe()}, tuple(warnings))
 
 
 @cache
@@ -96,6 +101,16 @@ def _fields(section: type[Section], prefix: str) -> list[tuple[str, tuple[Any, A
 def _description(kind: Any) -> str:
     notes = [m.description for m in get_args(kind)[1:] if isinstance(m, Meta) and m.description]
     return notes[-1] if notes else ""
+
+
+def _under_present_names(source: dict[str, tuple[Any, str]], warnings: list[str]) -> dict[str, tuple[Any, str]]:
+    """Rename the settings of one source. If it has both names, the present one counts."""
+    renamed = {}
+    for old, new in RENAMED.items():
+        if old in source:
+            renamed[new] = source[old]
+            warnings.append(f"{old} is now called {new} ({source[old][1]})")
+    return renamed | {key: value for key, value in source.items() if key not in RENAMED}
 
 
 def _check_known(key: str, origin: str) -> None:
@@ -145,7 +160,7 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, tuple[Any, st
 
 def _parse_text(key: str, text: str, origin: str) -> Any:
     """Parse the text of a variable: TOML syntax for lists and tables, plain text otherwise. Raises ConfigError."""
-    known = describe().get(key)
+    known = describe().get(RENAMED.get(key, key))
     if known is None:
         return text
     kind = known[0]

@@ -320,7 +320,6 @@ class ZbusWire(Section, frozen=True):
     advertised: Annotated[
         str, Meta(description="host:port given to clients as `broker`; empty: the listening address.")
     ] = ""
-    admin_token: Annotated[str, Meta(description="Guards the `admin` commands; empty: open.")] = ""
     head_limit: Annotated[Positive, Meta(description="Largest head of a message in bytes.")] = 64 * KIB
     header_limit: Annotated[Positive, Meta(description="Maximum number of headers in a message.")] = 200
     body_limit: Annotated[Positive, Meta(description="Largest body in bytes.")] = 64 * MIB
@@ -602,6 +601,13 @@ class Security(Section, frozen=True):
     enabled: Annotated[
         bool, Meta(description="Require authentication, and allow peers only what their roles permit.")
     ] = False
+    admin_token: Annotated[
+        str,
+        Meta(
+            description="The administrator's token: wanted for zbus `admin` commands and for changes over the console "
+            "port, with or without `enabled`; empty: none."
+        ),
+    ] = ""
     token_secret: Annotated[str, Meta(description="Secret that signs tokens (JWT, HS256); 32 bytes or more.")] = ""
     token_issuer: Annotated[str, Meta(description="Required issuer (`iss`) of a token.")] = "raceway"  # noqa: S105 - no secret
     token_audience: Annotated[

@@ -43,10 +43,9 @@ def _rule(title: str) -> None:
 
 def _table(rows: Sequence[dict[str, Any]]) -> None:
     """Print rows with the columns of the first one; long texts are truncated."""
-    columns = list(rows[0]) if rows else []
-    numbers = [name for name in columns if isinstance(rows[0][name], (int, float))]
-    cells = [[_cell(value) for value in row.values()] for row in rows]
-    output.print_table("", columns, cells, numbers)
+    first = rows[0] if rows else {}
+    columns = [(">" if isinstance(value, (int, float)) else "<") + name for name, value in first.items()]
+    output.print_table("", columns, [[_cell(value) for value in row.values()] for row in rows])
 
 
 def _cell(value: Any) -> Any:
@@ -71,12 +70,11 @@ def _size(count: float) -> str:
 
 def _print_cells(report: Report) -> None:
     _rule("Published on any wire, delivered on every wire: baggage.moved")
-    names = [f"→ {wire}" for wire in WIRES]
     rows = [
         (row["from"], row["published"], *(row["delivered"][wire] for wire in WIRES))
         for row in sorted(report.cells, key=lambda row: WIRES.index(row["from"]))
     ]
-    output.print_table("", ["published on", "messages", *names], rows, ["messages", *names])
+    output.print_table("", ["published on", ">messages", *(f">→ {wire}" for wire in WIRES)], rows)
 
 
 def _print_questions(report: Report) -> None:
@@ -124,7 +122,7 @@ def _print_rejected(report: Report, tally: Tally) -> None:
     for row in report.rejected:
         reasons.setdefault(row["reason"], {})[row["wire"]] = row["count"]
     rows = [(reason, sum(wires.values()), ", ".join(sorted(wires))) for reason, wires in sorted(reasons.items())]
-    output.print_table("", ["reason", "messages", "on"], rows, ["messages"])
+    output.print_table("", ["reason", ">messages", "on"], rows)
     _rule("Other errors, with the code of each wire")
     output.print_table(
         "", ["wire", "what", "the client was told"], [(w, what, _cell(told)) for w, what, told in tally.mishaps]

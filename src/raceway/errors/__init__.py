@@ -53,7 +53,6 @@
         ├── JournalError            the files of the journal
         │   ├── LockedError           another process uses the data folder
         │   ├── FormatVersionError    written by a release that this one cannot read
-        │   ├── DamagedError          bytes that could not be repaired; names the positions
         │   ├── TrimmedError          the position was removed by retention
         │   └── MissingRowsError      positions that no file has
         ├── UnsupportedError        the wire of a client does not have a method

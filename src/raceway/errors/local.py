@@ -116,19 +116,6 @@ class FormatVersionError(JournalError):
         )
 
 
-class DamagedError(JournalError):
-    """Rows `first` to `last` of `file` are damaged and could not be repaired."""
-
-    code = "damaged"
-
-    def __init__(self, file: str, first: int, last: int, reason: str) -> None:
-        super().__init__(file, first, last, reason)
-        self.file, self.first, self.last, self.reason = file, first, last, reason
-
-    def __str__(self) -> str:
-        return f"{self.file}: rows {self.first} to {self.last} are damaged ({self.reason})"
-
-
 class TrimmedError(JournalError):
     """An offset or position, `wanted`, was removed by retention; `first` is the first one left.
 

@@ -213,9 +213,6 @@ class Journal(Protocol):
 
     def topics(self) -> Iterable[str]: ...
     def health(self) -> Health: ...
-    def trim(self, before: int) -> None:
-        """Remove whole segments below a position."""
-
     def upkeep(self) -> None:
         """Seal closed segments and apply retention. The owner calls it every `upkeep_s`."""
 

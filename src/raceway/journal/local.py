@@ -27,8 +27,7 @@ from raceway.journal.read.segment import BlockSegment
 from raceway.journal.write.active import ActiveSegment
 from raceway.journal.write.block import OpenBlock
 from raceway.journal.write.intake import Intake
-from raceway.journal.write.mark import Mark, write_trimmed
-from raceway.journal.write.retention import remove_segment
+from raceway.journal.write.mark import Mark
 from raceway.journal.write.staging import remove_unfinished
 from raceway.journal.write.upkeep import MOVED, Upkeep
 from raceway.journal.write.watch import Watch
@@ -93,22 +92,6 @@ class LocalJournal(Intake, CatalogueReading):
     @property
     def committed(self) -> int:
         return self._writer.committed
-
-    def trim(self, before: int) -> None:
-        """Remove whole segments below `before`, oldest first; never the one being written."""
-        firsts, segments = self._catalogue.listing[:2]
-        gone = [
-            (segment, following)
-            for segment, following in zip(segments, firsts[1:], strict=False)
-            if following <= before
-        ]
-        # `trimmed` is raised and synced first: a crash in between leaves files that will be removed later,
-        # never rows that look lost.
-        if gone:
-            write_trimmed(self._files, self._folder, gone[-1][1])
-        for segment, _ in gone:
-            remove_segment(self._files, segment.path)
-        self._catalogue.refresh()
 
     def upkeep(self) -> None:
         """See `Journal.upkeep`. Also runs on a full disk: retention may free space."""

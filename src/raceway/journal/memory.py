@@ -68,12 +68,6 @@ class MemoryJournal(Intake, CatalogueReading):
     def committed(self) -> int:
         return self._last
 
-    def trim(self, before: int) -> None:
-        """See `Journal.trim`."""
-        firsts, segments = self._catalogue.listing[:2]
-        gone = sum(1 for following in firsts[1:] if following <= before)
-        self._catalogue.show(segments[gone:])
-
     def upkeep(self) -> None:
         """No-op: excess pieces are dropped with each commit."""
 

@@ -12,7 +12,6 @@ import gc
 import os
 import signal
 import socket
-import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,7 @@ import uvloop
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.journal import open_journal
+from raceway.journal import open_journal, wall_clock_us
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
 from raceway.model.addresses import host_port
@@ -61,6 +60,8 @@ def run(settings: config.Settings, *, tracker_only: bool = False, beside: Beside
     With `tracker_only` it is a zbus tracker for other brokers: one listener and no journal.
     """
     leave_pandas_out()
+    for warning in settings.warnings:
+        log.warning("setting renamed", meaning=warning)
     # Objects that exist now are permanent, so they need no garbage collection. The threshold is raised from 700:
     # a batch creates and frees thousands of objects, none of them in reference cycles.
     gc.collect()
@@ -84,7 +85,7 @@ async def _run(
             host=settings.listen.host,
             meaning="no TLS: not encrypted, and without security settings anyone who can connect may use the bus",
         )
-    journal = open_journal(settings.journal, post=loop.call_soon_threadsafe, clock=_clock_us)
+    journal = open_journal(settings.journal, post=loop.call_soon_threadsafe)
     with Lifeline(settings.broker.drain_s + STOP_S) as lifeline:
         try:
             await serve(settings, journal, stop, lifeline)
@@ -96,7 +97,7 @@ async def _serve(
     settings: config.Config, journal: Journal, stop: asyncio.Event, lifeline: Lifeline, beside: Beside | None = None
 ) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
+    broker = Broker(settings.broker, journal, loop, wall_clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
     broker.catch_ups.offload = partial(_offload, loop)
     chosen = ports(settings.listen)
@@ -145,7 +146,7 @@ async def _serve(
 
 async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event, lifeline: Lifeline) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
+    broker = Broker(settings.broker, journal, loop, wall_clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
     doors = Doors(broker, settings.listen, loop, tracker_only=True)
     await doors.open()
@@ -173,7 +174,7 @@ class Console:
     ) -> None:
         self._socket = bind(config.plain_host(listen), port)
         self._streams = EventStreams(broker, listen.http)
-        hosts, token = (*listen.hosts, listen.host), listen.zbus.admin_token
+        hosts, token = (*listen.hosts, listen.host), broker.security.admin_token
         app = build_app(broker, hosts, token, services, listen, self._streams, ports(listen), data)
         self._live, self._desk = app.state.live, app.state.desk
         settings = uvicorn.Config(
@@ -280,10 +281,6 @@ def _write_private(file: Path, data: bytes) -> None:
     with open(staged, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as stream:
         stream.write(data)
     staged.rename(file)
-
-
-def _clock_us() -> int:
-    return time.time_ns() // 1000
 
 
 def _offload(loop: asyncio.AbstractEventLoop, work: Callable[[], Any], then: Callable[[Any], None]) -> None:

@@ -17,6 +17,7 @@ from raceway.broker.queues.queue import HELD_BYTES, HELD_ROWS, KEPT_BYTES, KEPT_
 from raceway.errors import RequestTimeoutError
 from raceway.journal.format import SCHEMA
 from raceway.model.envelope import encode_attributes
+from tests.rigs.journal import trim
 from tests.rigs.journal_rows import any_rows, batch
 from tests.rigs.queues import QueueBench, QueuePeer, numbered
 from tests.rigs.server import wait_until
@@ -342,7 +343,7 @@ def test_rows_that_retention_removed_are_stepped_over(tmp_path: Path, monkeypatc
     for number in range(60):
         bench.produce(b"%d" % number)
         bench.settle()
-    bench.journal.trim(30)
+    trim(bench.journal, 30)
     first = bench.journal.offsets("q")[0]
     assert 10 < first <= 30
     peer = bench.peer()
@@ -365,7 +366,7 @@ def test_a_cursor_before_everything_that_is_left_goes_on_at_the_first_row_left(t
     for number in range(60):
         bench.produce(b"%d" % number)
         bench.settle()
-    bench.journal.trim(30)
+    trim(bench.journal, 30)
     first = bench.journal.offsets("q")[0]
     bench.restart()
     peer = bench.peer()

@@ -16,7 +16,7 @@ from raceway.errors import (
     UnknownTopicError,
 )
 from raceway.model.subscriptions import ConsumerWanted, Policies, SubscriptionType
-from tests.rigs.journal import quick_folder
+from tests.rigs.journal import quick_folder, trim
 from tests.rigs.subscribing import NAME, TOPIC, RecordingSink, SubscribingBench
 
 
@@ -210,7 +210,7 @@ def test_after_retention_removed_what_was_wanted_it_goes_on_behind_it() -> None:
         consumer.leave()
         for number in range(60):
             bench.sent(producer, b"%d" % number + bytes(500))
-        bench.journal.trim(bench.journal.next_sequence - 10)
+        trim(bench.journal, bench.journal.next_sequence - 10)
         first = bench.journal.offsets(TOPIC)[0]
         assert 0 < first < 60
         consumer = bench.open(consumer.id)

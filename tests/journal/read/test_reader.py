@@ -13,7 +13,7 @@ import pytest
 from raceway.errors import JournalError, TrimmedError
 from raceway.journal.read.reader import Reader
 from raceway.journal.write.mark import encode_mark
-from tests.rigs.journal import Rig, column, numbered
+from tests.rigs.journal import Rig, column, numbered, trim
 from tests.rigs.journal_faults import FaultyFiles
 
 FOLLOW = """
@@ -113,7 +113,7 @@ def test_a_reader_behind_retention_gets_the_first_position_left(tmp_path: Path) 
     reader = Reader(rig.folder)
     batches = reader.read(0)
     next(batches)
-    rig.journal.trim(12)
+    trim(rig.journal, 12)
     left = rig.journal.first_position()
     assert 0 < left <= 12
     with pytest.raises(TrimmedError) as caught:

@@ -53,6 +53,7 @@ class Security:
     def __init__(self, settings: config.Security, state: State, keep: Callable[[str, str, Any | None], None]) -> None:
         self._keep = keep
         self.enabled = settings.enabled
+        self.admin_token = settings.admin_token
         self._tokens = TokenReader(settings, time.time)
         self.guesses = Guesses(settings, time.monotonic)
         self._super_admins = frozenset(settings.super_admins)

@@ -49,7 +49,6 @@ from raceway.net.timers import Alarms
 
 SUBSCRIPTIONS, CONSUMERS, REQUESTS = "subscriptions", "consumers", "requests"
 MAX_NAME, MAX_FILTERS = 255, 100
-REMOVED = "the subscription was removed"
 
 
 class SubscriptionRecord(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):

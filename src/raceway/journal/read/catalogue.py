@@ -99,13 +99,15 @@ class Catalogue:
 
     def maybe_first_offset(self, topic: str) -> int | None:
         """Return the first offset left of a topic; None if there is none."""
-        found = self._maybe_found(topic, oldest_first=True)
-        return None if found is None else found[0]
-
-    def maybe_next_offset(self, topic: str) -> int | None:
-        """Return the offset after the last stored one of a topic; None if there is none."""
-        found = self._maybe_found(topic, oldest_first=False)
-        return None if found is None else found[1]
+        for attempts_left in reversed(range(_ATTEMPTS)):
+            try:
+                known = (self._maybe_offsets(s, topic) for s in (*self.listing.held, *self.listing.segments))
+                return next((found[0] for found in known if found is not None), None)
+            except FileNotFoundError:
+                if not attempts_left:
+                    raise
+                self.refresh()
+        raise AssertionError("the last attempt returns or raises")
 
     def close(self) -> None:
         """Close all segments."""
@@ -170,19 +172,6 @@ class Catalogue:
             first = self.maybe_first_offset(topic)
             if first is not None and offset < first:
                 raise TrimmedError(offset, first, topic)
-
-    def _maybe_found(self, topic: str, *, oldest_first: bool) -> tuple[int, int] | None:
-        """Return (first, next) offset in the oldest or newest segment that has the topic."""
-        for attempts_left in reversed(range(_ATTEMPTS)):
-            segments = (*self.listing.held, *self.listing.segments)
-            try:
-                known = (self._maybe_offsets(s, topic) for s in (segments if oldest_first else reversed(segments)))
-                return next((found for found in known if found is not None), None)
-            except FileNotFoundError:
-                if not attempts_left:
-                    raise
-                self.refresh()
-        raise AssertionError("the last attempt returns or raises")
 
     def _segment_at(self, position: int) -> tuple[Segment, int | None]:
         """Return the segment that holds a position and where it ends (None: it is the newest)."""

@@ -83,11 +83,6 @@ class CallHead:
         values = [value for key, value in self.metadata if key == name and isinstance(value, str)]
         return values[-1] if values else None
 
-    def get_bytes(self, name: str) -> bytes | None:
-        """Return the value of a metadata name that ends in `-bin`, the last if there are several."""
-        values = [value for key, value in self.metadata if key == name and isinstance(value, bytes)]
-        return values[-1] if values else None
-
 
 def _metadata(fields: Fields) -> Iterator[tuple[str, str | bytes]]:
     for name, value in fields:

@@ -47,7 +47,7 @@ def test_errors_of_the_bus_have_words_of_seneca(error: errors.RacewayError, code
 
 
 def test_what_has_no_word_tells_nothing() -> None:
-    failure = seneca.failure_of(errors.DamagedError("/secret/file", 1, 2, "x"), MEMBERS)
+    failure = seneca.failure_of(errors.FormatVersionError("/secret/file", 2, 1), MEMBERS)
     assert (failure.code, failure.status) == ("act_execute", 500)
     assert "secret" not in failure.message
 

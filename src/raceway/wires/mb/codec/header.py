@@ -118,16 +118,6 @@ def parse_header(header: bytes, limits: MbLimits) -> Head | Refused:
         return Refused(MALFORMED_MESSAGE, error.reason, error.details, message_id=_maybe_message_id(fields))
 
 
-def encode_header(head: Head) -> bytes:
-    """Encode a header line without its LF; absent fields at its end are left out."""
-    fields = [*head[:3], head.message_id or b"", head.parent_id or b""]
-    if head.timeout_ms is not None:
-        fields.append(b"%d" % head.timeout_ms)
-    while not fields[-1]:
-        fields.pop()
-    return b":".join(fields)
-
-
 def payload_refused(head: Head, length: int, limits: MbLimits) -> Refused:
     """Return the refusal of a payload over the limit."""
     limit = limits.payload_limit

@@ -11,7 +11,6 @@ dialect, the time when the action ended.
 
 from __future__ import annotations
 
-import uuid
 from functools import partial
 from typing import Any
 
@@ -33,6 +32,7 @@ from raceway.wires.seneca.codec import hub as codec
 from raceway.wires.seneca.codec.hub import Call, Dialect, LineRefused, Members, Refused, Reply
 from raceway.wires.seneca.codec.meta import reply_meta
 from raceway.wires.seneca.codec.patterns import Pin, maybe_topic
+from raceway.wires.seneca.ids import fresh_id
 
 _BLANKS = b" \t\r"
 _WRAPPED = "kind"
@@ -107,11 +107,6 @@ def _maybe_reply(line: bytes, document: Members) -> Reply | None:
         if told.end is not None and (told.mi or told.tx):
             return codec.read_http_answer(Dialect.WEB, 200, {}, line)
     return codec.read_answer_line(line)
-
-
-def fresh_id() -> str:
-    """Return an id for a message that has none, in the form of Seneca's own."""
-    return uuid.uuid4().hex[:12]
 
 
 def _fault(refused: Refused) -> Fault:

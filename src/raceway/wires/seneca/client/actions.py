@@ -34,7 +34,7 @@ from raceway.wires.seneca.codec.hub import (
     raw_members,
     raw_of,
 )
-from raceway.wires.seneca.codec.patterns import Pattern, PatternRouter, canonical_text
+from raceway.wires.seneca.codec.patterns import PatternRouter, canonical_text
 
 log = logging.getLogger("raceway.client")
 
@@ -127,11 +127,6 @@ class SenecaService:
     def pins(self) -> list[str]:
         """All patterns, in canonical form."""
         return [canonical_text(pattern) for pattern, _ in self._router]
-
-    @property
-    def patterns(self) -> list[Pattern]:
-        """All patterns, parsed."""
-        return [pattern for pattern, _ in self._router]
 
     def maybe_action(self, call: Call) -> tuple[str, Handler] | None:
         """The pattern that matches and its handler, if any."""

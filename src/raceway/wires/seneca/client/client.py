@@ -16,6 +16,7 @@ transmits it; in other dialects the bus keeps waiting for the service until its 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Self
 
@@ -28,13 +29,14 @@ from raceway.net.client.messages import Payload, encode_payload, parts
 from raceway.net.client.options import Options
 from raceway.wires.seneca.client.actions import Performer, Runner, SenecaService
 from raceway.wires.seneca.client.attach import Attached
-from raceway.wires.seneca.client.flow import Hops, begin_request, decoded, end_request, instance_id
+from raceway.wires.seneca.client.flow import Hops, begin_request, decoded, end_request
 from raceway.wires.seneca.client.host import SenecaHost
 from raceway.wires.seneca.client.returns import Returns
 from raceway.wires.seneca.client.ways import find_way
 from raceway.wires.seneca.codec import hub as codec
 from raceway.wires.seneca.codec.hub import Members, Outgoing, Reply, Stamp
 from raceway.wires.seneca.codec.patterns import canonical_text
+from raceway.wires.seneca.ids import instance_id
 
 # Seneca's default timeout of a call.
 DEFAULT_TIMEOUT_MS = 22_222
@@ -63,7 +65,7 @@ class SenecaClient(Client):
         self._hosts: list[SenecaHost] = []
         self._returns = Returns(options.returns) if options.returns else None
         # Instance id sent with every message.
-        self.sid = options.name or instance_id()
+        self.sid = options.name or instance_id(socket.gethostname(), "-")
 
     # ---- life -------------------------------------------------------------------------------------------------------
 

@@ -8,8 +8,6 @@ itself.
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from contextvars import ContextVar
 from typing import Any
@@ -19,23 +17,13 @@ import msgspec
 from raceway.model.envelope import Hop
 from raceway.wires.seneca.codec import hub as codec
 from raceway.wires.seneca.codec.hub import Call, Members, Outgoing
+from raceway.wires.seneca.ids import fresh_id
 
 Hops = tuple[Hop, ...]
-LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 def now_ms() -> int:
     return time.time_ns() // 1_000_000
-
-
-def fresh_id() -> str:
-    """A random id of twelve letters and digits, the form npm Seneca uses."""
-    return "".join([LETTERS[byte % 36] for byte in os.urandom(12)])
-
-
-def instance_id(tag: str = "-") -> str:
-    """An instance id in the form Seneca's protocol proposes: random, start time, address, process, tag."""
-    return f"{fresh_id()}/{now_ms()}/{socket.gethostname()}/{os.getpid()}/{tag}"
 
 
 class Working:

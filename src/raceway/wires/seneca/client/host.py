@@ -12,10 +12,10 @@ from typing import Self
 from raceway.net.client.client import Resource
 from raceway.net.codec.http_stream import Request
 from raceway.wires.seneca.client.actions import Performer
-from raceway.wires.seneca.client.flow import fresh_id
 from raceway.wires.seneca.client.http_door import DOCUMENT_LIMIT, NOT_FOUND, Connection, Doors, HttpConnection
 from raceway.wires.seneca.codec import hub as codec
 from raceway.wires.seneca.codec.hub import Call, Failure, LineReceiver, LineRefused, Refused
+from raceway.wires.seneca.ids import fresh_id
 
 ACT = b"/act"
 

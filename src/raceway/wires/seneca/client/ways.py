@@ -14,9 +14,9 @@ from raceway.net.client.http_pool import HttpPool
 from raceway.net.client.keeper import Keeper
 from raceway.net.client.link import Link, LinkProtocol, Owner
 from raceway.net.client.options import Options
-from raceway.wires.seneca.client.flow import fresh_id
 from raceway.wires.seneca.codec import hub as codec
 from raceway.wires.seneca.codec.hub import Dialect, LineReceiver, Outgoing, Reply
+from raceway.wires.seneca.ids import fresh_id
 
 # Largest HTTP body of an answer.
 ANSWER_LIMIT = 64 * 1024 * 1024

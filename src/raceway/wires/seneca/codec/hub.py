@@ -38,7 +38,7 @@ from raceway.wires.seneca.codec.outgoing import (
     read_http_answer,
     read_returned,
 )
-from raceway.wires.seneca.codec.pattern_text import parse_pattern, parse_pins, pattern_of, pins_text
+from raceway.wires.seneca.codec.pattern_text import parse_pattern, parse_pins, pattern_of
 from raceway.wires.seneca.codec.request import Refused, read_http, too_large
 from raceway.wires.seneca.codec.rows import (
     Answer,
@@ -59,7 +59,7 @@ __all__ = [
     "accepted_http", "answer_batch", "answer_http", "answer_line", "answered", "batch_of", "batch_of_all", "call_http",
     "call_line",
     "closed", "document_of", "failure_of", "filled_hops", "http_bytes", "http_request_bytes", "limited", "not_found",
-    "outcome_of", "outgoing_of", "parse_pattern", "parse_pins", "pattern_of", "payload_of", "pins_text", "raw_members",
+    "outcome_of", "outgoing_of", "parse_pattern", "parse_pins", "pattern_of", "payload_of", "raw_members",
     "raw_of", "read_answer_line", "read_http", "read_http_answer", "read_line", "read_members", "read_returned",
     "received", "refusal_http", "refusal_line", "response_document", "several_http", "several_line", "started",
     "too_large", "with_children", "with_keys",

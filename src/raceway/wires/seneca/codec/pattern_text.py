@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from raceway.errors import PatternTextError
-from raceway.wires.seneca.codec.patterns import Pattern, alphabetical, canonical_text
+from raceway.wires.seneca.codec.patterns import Pattern
 from raceway.wires.seneca.codec.text import js_text
 
 # The parser recurses per level; patterns are flat, so this is generous.
@@ -73,11 +73,6 @@ def pattern_of(source: str | Mapping[str, Any]) -> Pattern:
 def parse_pins(text: str) -> list[Pattern]:
     """Parse one or several pins, separated by semicolons."""
     return [pattern_of(each) for each in text.split(";")]
-
-
-def pins_text(patterns: Iterable[Mapping[str, str]]) -> str:
-    """Return several pins as one text that does not depend on their order."""
-    return ";".join(sorted((canonical_text(pattern) for pattern in patterns), key=alphabetical))
 
 
 # ---- the language ---------------------------------------------------------------------------------------------------

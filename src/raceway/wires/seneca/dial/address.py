@@ -7,14 +7,13 @@ speaks T, and an HTTP service is probed.
 from __future__ import annotations
 
 import ssl
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from raceway.errors import MalformedError
 from raceway.net.outgoing.allowed import Target
 from raceway.wires.seneca.codec.hub import Dialect
 
-DialectName = Literal["auto", "L", "W", "T", "S"]
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DEFAULT_PATH = "/act"
 # `auto` is None for HTTP: the first response tells. A line has no such sign, and T is what npm's `seneca` speaks.

@@ -26,8 +26,9 @@ from raceway.wires.seneca.codec.hub import (
     refusal_http,
     several_http,
 )
+from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
-from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession, fresh_id
+from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession
 
 PATH = b"/act"
 METHODS = {b"POST", b"PUT", b"PATCH", b"DELETE", b"GET"}

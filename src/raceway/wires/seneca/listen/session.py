@@ -6,9 +6,6 @@ If the pin of an attached service matches, that service answers the call; otherw
 from __future__ import annotations
 
 import asyncio
-import os
-import secrets
-import time
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -24,29 +21,13 @@ from raceway.net.session import Session
 from raceway.wires.seneca.codec.call import LEGACY, SEED
 from raceway.wires.seneca.codec.hub import Call, batch_of, batch_of_all
 from raceway.wires.seneca.codec.patterns import PinTable
+from raceway.wires.seneca.ids import instance_id
 from raceway.wires.seneca.listen.calls import ReturnPath, SenecaCall, no_copies
 from raceway.wires.seneca.listen.names import Named, Names
 from raceway.wires.seneca.listen.repeats import Repeats
 
 # Largest batch of calls: services can start on it while the next calls are read.
 AT_ONCE = 24
-ID_LETTERS = "0123456789abcdefghijklmnopqrstuvwxyz"
-ID_LENGTH = 12
-
-
-def fresh_id() -> str:
-    """Return a random id like Seneca's own: twelve letters and digits."""
-    number = secrets.randbits(63)  # 36 ** 12 is a little over 2 ** 62
-    letters = []
-    for _ in range(ID_LENGTH):
-        number, letter = divmod(number, len(ID_LETTERS))
-        letters.append(ID_LETTERS[letter])
-    return "".join(letters)
-
-
-def instance_id(address: str) -> str:
-    """Return the id of this bus in hops: random letters, start time in ms, address, process id, tag."""
-    return f"{fresh_id()}/{time.time_ns() // 1_000_000}/{address}/{os.getpid()}/raceway"
 
 
 class NoReturns:
@@ -111,7 +92,7 @@ class SenecaGate(Gate[SenecaSession]):
     ) -> None:
         super().__init__(broker, listen, loop.time, listen.seneca.max_connections)
         self.settings = settings = listen.seneca
-        self.instance = instance_id(f"{config.plain_host(listen)}:{port}")
+        self.instance = instance_id(f"{config.plain_host(listen)}:{port}", "raceway")
         self.returns = returns
         self.repeats = Repeats(
             settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: loop.time() * 1000

@@ -18,8 +18,9 @@ from raceway.wires.seneca.codec.hub import (
     refusal_line,
     several_line,
 )
+from raceway.wires.seneca.ids import fresh_id
 from raceway.wires.seneca.listen.calls import SenecaCall
-from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession, fresh_id
+from raceway.wires.seneca.listen.session import SenecaGate, SenecaSession
 
 # Unanswered calls of one connection; above this it is not read from. A Node client has 1,111 at most.
 MAX_IN_FLIGHT = 4000

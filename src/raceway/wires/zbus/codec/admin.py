@@ -32,11 +32,6 @@ class CreateQueue(msgspec.Struct, frozen=True):
         """Whether every subscriber gets each message. Bit 2 decides, whatever bit 1 says."""
         return bool(self.mode & PUBSUB)
 
-    @property
-    def is_temporary(self) -> bool:
-        """Whether the queue ends with the connection that created it."""
-        return bool(self.mode & TEMPORARY)
-
 
 def read_create_queue(admin: Admin) -> CreateQueue | Refused:
     """Read the queue to create from the JSON body, or from the keys if there is no body."""

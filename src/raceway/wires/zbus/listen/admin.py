@@ -86,14 +86,14 @@ class Administration:
         A peer with the administrator's token may. Without a configured token everyone may; with security on, the
         permissions of the principal are checked as well. Brokers that report themselves may use the tracker's token.
         """
-        codes = [self._settings.admin_token]
-        if event.method == "track_report" and self._broker.security.enabled:
+        security = self._broker.security
+        codes = [security.admin_token]
+        if event.method == "track_report" and security.enabled:
             codes.append(self._settings.tracker_token)
         if peer.identified or not any(codes):
             return True
-        security = self._broker.security
         if not security.is_administrator(event.token or b"", codes, peer.host):
-            return not self._settings.admin_token
+            return not security.admin_token
         if security.enabled:
             peer.principal = OWNER
         return True

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import pytest
+import typer
+from typer.main import get_command
+from typer.testing import CliRunner
+
+from raceway.cli import options
+from raceway.cli.app import app
+
+ROWS = [{"name": "b4", "size": 1200}, {"name": "a1", "size": 7}]
+COLUMNS = {"gate": "name", ">bags": "size", "first": lambda row: row["name"][0]}
+
+
+@dataclass(kw_only=True)
+class Shared(options.Printing):
+    loud: Annotated[bool, typer.Option("--loud", help="In capitals.")] = False
+
+
+def commands() -> options.Commands:
+    group = options.Commands("test", "Commands of this test.")
+
+    @group.command()
+    def greet(cli: Shared, name: str, times: int = 1) -> None:
+        """Greet."""
+        text = f"hello {name}" * times
+        cli.tell({"text": text}, text.upper() if cli.loud else text)
+
+    @group.command()
+    def other() -> None:
+        """Do nothing."""
+
+    return group
+
+
+def run(*arguments: str) -> Any:
+    return CliRunner().invoke(commands(), arguments, catch_exceptions=False)
+
+
+def leaves(command: Any, path: str = "") -> dict[str, Any]:
+    below = getattr(command, "commands", None)
+    if below is None:
+        return {path: command}
+    return {name: leaf for key, child in below.items() for name, leaf in leaves(child, f"{path} {key}".strip()).items()}
+
+
+def test_fields_of_a_record_are_options_after_the_command_s_own() -> None:
+    found = leaves(get_command(commands()))["greet"]
+    assert [parameter.name for parameter in found.params] == ["name", "times", "loud", "as_json"]
+
+
+def test_the_command_is_given_the_record() -> None:
+    assert run("greet", "Ada", "--times", "2", "--loud").stderr == "HELLO ADAHELLO ADA\n"
+    assert json.loads(run("greet", "Ada", "--json").stdout) == {"text": "hello Ada"}
+    assert run("greet", "Ada", "--json").stderr == ""
+
+
+def test_rows_are_a_table_one_document_or_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    options.Printing().show(ROWS, COLUMNS, "Bags")
+    title, heading, _, first, _ = filter(str.strip, capsys.readouterr().out.split("\n"))
+    assert (title, heading.split(), first.split()) == ("Bags", ["gate", "bags", "first"], ["b4", "1,200", "b"])
+    options.Printing(as_json=True).show(ROWS, COLUMNS, "Bags")
+    assert json.loads(capsys.readouterr().out) == ROWS
+    options.Printing(as_json=True).show(ROWS, COLUMNS, lines=True)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == ROWS
+    options.Printing(as_json=True).show(ROWS, COLUMNS, document={"gates": ROWS})
+    assert json.loads(capsys.readouterr().out) == {"gates": ROWS}
+
+
+def test_an_option_that_commands_share_is_the_same_everywhere() -> None:
+    """`--url` names the console port or a wire; every other shared option has one meaning."""
+    helps: dict[str, set[str]] = {}
+    for name, command in leaves(get_command(app)).items():
+        if name != "demo":  # its folder is made for it
+            for parameter in command.params:
+                for option in parameter.opts:
+                    helps.setdefault(option, set()).add(getattr(parameter, "help", None) or "")
+    for option in ("--token", "--data", "--config", "--json", "--yes", "--start", "--ca-file", "--cert-file"):
+        assert len(helps[option]) == 1, option
+    assert len(helps["--url"]) == 2
