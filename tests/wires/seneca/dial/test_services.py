@@ -251,7 +251,7 @@ def test_a_service_that_dies_in_the_middle_of_its_answer_is_an_error_at_once() -
 
 
 def test_an_answer_that_is_no_http_is_an_error() -> None:
-    assert "no HTTP" in fault(lambda connection: connection.sendall(b"hello\r\n\r\n"))
+    assert "malformed HTTP response" in fault(lambda connection: connection.sendall(b"hello\r\n\r\n"))
 
 
 def test_an_answer_that_is_too_large_is_an_error_before_it_is_read() -> None:
