@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections import defaultdict
 from functools import partial
 
 import uvloop
 
 from bench.danube_wire import COUNT, SEND
 from raceway import config
-from raceway.broker.broker import Broker
-from raceway.journal import open_journal, wall_clock_us
+from raceway.journal import wall_clock_us
+from raceway.net.codec.grpc import GrpcConnection
 from raceway.net.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
+from raceway.net.runtime import Runtime
 from raceway.net.sockets import bind
 
 
@@ -48,13 +50,27 @@ def count(session: GrpcSession, calls: list[Call]) -> None:
         Counting(session, stream, number, size)
 
 
+class PlainSession(GrpcSession):
+    def opened(self) -> None:
+        """Do nothing: there is no broker."""
+
+    closed = count_error = opened
+
+
+class PlainGate(GrpcGate):
+    def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> PlainSession:
+        return PlainSession(self, transport, codec)
+
+
 async def main(port: int) -> None:
     loop = asyncio.get_running_loop()
-    journal = open_journal(config.Journal(durability="memory"), post=loop.call_soon_threadsafe, clock=wall_clock_us)
     methods = Methods()
     methods.unary(SEND, send)
     methods.server_stream(COUNT, count)
-    gate = GrpcGate(Broker(config.Broker(), journal, loop, wall_clock_us), config.Listen(), loop, methods)
+    runtime = Runtime(
+        config.Broker(), loop, wall_clock_us, defaultdict(int), lambda *record, **facts: None, lambda done: done(None)
+    )
+    gate = PlainGate(runtime, config.Listen(), methods)
     server = await loop.create_server(partial(GrpcTcp, gate), sock=bind("127.0.0.1", port))
     await server.serve_forever()
 

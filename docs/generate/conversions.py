@@ -29,7 +29,7 @@ from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.pb.danube_api_pb2 import MsgID, StreamMessage
 from raceway.wires.danube.codec.rows import SendLimits, decode_sends
 from raceway.wires.mb.codec.receiver import MbLimits, MbReceiver
-from raceway.wires.mb.listen.session import publish_encoder
+from raceway.wires.mb.listen.peer import publish_encoder
 from raceway.wires.seneca.codec import hub as seneca
 from raceway.wires.zbus.codec import encode as zbus_encode
 from raceway.wires.zbus.codec import receiver as zbus

@@ -5,7 +5,7 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.broker.tracing import PREFIX_LENGTH, Chains, answer_hop, mint_batch, random_id
+from raceway.broker.tracing import PREFIX_LENGTH, Chains, answer_hop, mint_batch
 from raceway.model.envelope import Batch, Hop, decode_hops
 from tests.rigs.doubles import Message, batch_of, new_id
 
@@ -20,13 +20,6 @@ def unmasked(chains: Chains, *messages: Message) -> list[tuple[bytes | None, byt
 
 
 # ---- ids -------------------------------------------------------------------------------------------------------------
-
-
-def test_random_ids_are_uuids_of_version_4() -> None:
-    ids = [random_id() for _ in range(2000)]
-    assert all(UUID4.fullmatch(one) for one in ids)
-    assert len(set(ids)) == 2000
-    assert {one[19:20] for one in ids} == {b"8", b"9", b"a", b"b"}, "all variants are used"
 
 
 def test_ids_of_a_batch_are_uuids_of_version_4_that_differ_in_their_end_only() -> None:

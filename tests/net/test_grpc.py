@@ -6,8 +6,8 @@ from raceway import config
 from raceway.net.codec import http2_frames as h2
 from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.codec.http2_frames import frame
+from raceway.net.connection import HIGH_WATER
 from raceway.net.grpc import KEEPALIVE, Call, GrpcSession, GrpcTcp, Methods, ServerStream
-from raceway.net.session import HIGH_WATER
 from tests.rigs.doubles import RecordingTransport
 from tests.rigs.grpc_desk import Caller, GrpcDesk
 from tests.rigs.http2 import data, headers, message, with_fields

@@ -4,10 +4,9 @@ hand. What a service sends is taken at once; what it is sent appears when the tu
 
 from __future__ import annotations
 
-import asyncio
 import json
 import uuid
-from typing import Any, cast
+from typing import Any
 
 from raceway import config
 from raceway.wires.mb.listen.session import MbGate, MbSession
@@ -22,8 +21,7 @@ class MbDesk(Bench):
 
     def __init__(self, listen: config.Listen | None = None, **settings: Any) -> None:
         super().__init__(**settings)
-        loop = cast(asyncio.AbstractEventLoop, self.loop)  # the gate asks it for the time only
-        self.gate = MbGate(self.broker, listen or config.Listen(), loop)
+        self.gate = MbGate(self.broker, listen or config.Listen())
 
     def service(self) -> Service:
         """One more connected service that has read its greeting."""

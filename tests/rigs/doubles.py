@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.peers import LivePeer, Peer, Pending
+from raceway.broker.peers import Encoder, Peer, Pending
 from raceway.broker.runs import Run
 from raceway.errors import DiskFullError, RacewayError
 from raceway.journal.contract import Done
@@ -128,14 +128,15 @@ def encode_copies(run: Run) -> bytes:
     return b"".join(b"%b %b\n" % (run.ids[row], run.batch.item("payload", row)) for row in rows)
 
 
-class RecordingPeer(LivePeer):
+class RecordingPeer(Peer):
     """A peer that writes down everything it is told. Speaks like MB: disregards the case of names."""
 
     wire: ClassVar[bytes] = b"mb"
     folds_case: ClassVar[bool] = True
+    encoder: Encoder = staticmethod(encode_copies)
 
     def __init__(self, name: str = "", time_us: int = EPOCH_US) -> None:
-        super().__init__(name or str(uuid.uuid4()), encode_copies, time_us)
+        super().__init__(name or str(uuid.uuid4()), time_us)
         self.copies: list[Copy] = []
         self.delivered: list[bytes] = []
         self.requests: list[tuple[Pending, bytes]] = []

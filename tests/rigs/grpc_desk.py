@@ -3,13 +3,27 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, cast
+from typing import Any
 
 from raceway import config
+from raceway.broker.broker import Broker
 from raceway.net.codec import http2_frames as h2
+from raceway.net.codec.grpc import GrpcConnection
 from raceway.net.grpc import GrpcGate, GrpcSession, GrpcTcp, Methods
+from raceway.wires.danube.listen.session import DanubeSession
 from tests.rigs.doubles import Bench, RecordingTransport
 from tests.rigs.http2 import GREETING, Frame, data, fields_of, frames, headers, message, with_fields
+
+
+class PlainGate(GrpcGate):
+    """A gate with these methods and no others."""
+
+    def __init__(self, broker: Broker, listen: config.Listen, methods: Methods) -> None:
+        super().__init__(broker.runtime, listen, methods)
+        self._broker = broker
+
+    def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> DanubeSession:
+        return DanubeSession(self, self._broker, transport, codec)
 
 
 class GrpcDesk(Bench):
@@ -17,9 +31,8 @@ class GrpcDesk(Bench):
 
     def __init__(self, methods: Methods, listen: config.Listen | None = None, **grpc: Any) -> None:
         super().__init__()
-        loop = cast(asyncio.AbstractEventLoop, self.loop)  # the gate asks it for the time only
         listen = listen or config.Listen(grpc=config.GrpcWire(**grpc))
-        self.gate = GrpcGate(self.broker, listen, loop, methods)
+        self.gate = PlainGate(self.broker, listen, methods)
 
     def caller(self) -> Caller:
         return Caller(self)

@@ -38,10 +38,11 @@ from raceway.broker.broker import Broker
 from raceway.journal import open_journal, wall_clock_us
 from raceway.net.certificates import Certificates
 from raceway.net.codec.grpc_head import CallHead, Status
-from raceway.net.grpc import Call, GrpcGate, GrpcSession, GrpcTcp, Methods, ServerStream
+from raceway.net.grpc import Call, GrpcSession, GrpcTcp, Methods, ServerStream
 from raceway.net.sockets import bind
 from raceway.wires.danube.codec import pb as danube_pb
 from raceway.wires.danube.listen.grpc_services import HealthBoard, PoolFiles, add_health, add_reflection
+from tests.rigs.grpc_desk import PlainGate
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
 
@@ -153,7 +154,7 @@ async def serve(listen: config.Listen, port: int) -> None:
     board.set("test.Echo", True)
     add_health(methods, board)
     add_reflection(methods, lambda: ["test.Echo"], PoolFiles(danube_pb.POOL))
-    gate = GrpcGate(Broker(config.Broker(), journal, loop, wall_clock_us), listen, loop, methods)
+    gate = PlainGate(Broker(config.Broker(), journal, loop, wall_clock_us), listen, methods)
     context = Certificates(listen).context("h2") if listen.tls_certificate else None
     server = await loop.create_server(partial(GrpcTcp, gate), sock=bind("127.0.0.1", port), ssl=context)
     stop = asyncio.Event()

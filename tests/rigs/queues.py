@@ -117,7 +117,7 @@ class QueueBench(BrokerRig):
         return None if kept is None else kept["offset"]
 
     def arm(self, peer: QueuePeer, name: str = "q", ticket: bytes = b"t", topics: str = "", window: int = 1) -> None:
-        self.broker.queues.arm(peer, name, ticket, tuple(topics.split()), window)
+        self.broker.queues.arm(peer, peer, name, ticket, tuple(topics.split()), window)
 
     def produce(
         self, *payloads: bytes, name: str = "q", peer: Peer | None = None, done: Done | None = None, **columns: Any

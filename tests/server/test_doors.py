@@ -13,7 +13,6 @@ import trustme
 from raceway import config
 from raceway.errors import ConfigError
 from raceway.server.doors import ports
-from raceway.wires.mb.listen.session import MbSession
 from tests.rigs.hosted import Hosted, hosted
 from tests.rigs.mb_wire import SUCCESS, PeerClosed, TcpPeer, WebSocketPeer, assert_error, compose, connect_socket
 from tests.rigs.ports import free_port_base
@@ -226,11 +225,11 @@ def test_closing_writes_what_was_said_and_ends_every_connection() -> None:
 
 
 def test_a_closed_peer_that_does_not_read_cannot_keep_its_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("raceway.net.session.LINGER_S", 0.05)
+    monkeypatch.setattr("raceway.net.connection.LINGER_S", 0.05)
     with hosted() as bus, join(bus) as sleeper, join(bus) as writer:
         sleeper.subscribe("a")
-        (session,) = bus.call(lambda: bus.broker.routing.subscribers("a"))
-        assert isinstance(session, MbSession)
+        (peer,) = bus.call(lambda: bus.broker.routing.subscribers("a"))
+        (session,) = [each for each in bus.doors._mb.sessions if each.peer is peer]
         while bus.call(session.transport.get_write_buffer_size) < config.MIB:
             writer.write_messages([compose("publish:a:1.0.0", b"x" * 16_000)] * 50)
             writer.publish("b")

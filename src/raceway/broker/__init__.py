@@ -5,7 +5,7 @@ Read in this order:
   bus            what all parts share: settings, clock, journal, topics, peers
   topics, topic_records, routing      which topics there are, and who gets what
   publishing, producers, dedup, runs  a batch of messages from a peer to the journal and to its subscribers
-  delivery/      flow control: credits, catching up from the journal, gaps
+  delivery/      peers that receive copies live, catching up from the journal, gaps
   subscriptions/ durable and live subscriptions with consumers
   queues/        queues and publish/subscribe queues
   requests/      requests, their responders and answers

@@ -13,11 +13,11 @@ from typing import Any
 import structlog
 
 from raceway import config
-from raceway.broker.bus import NO_SECURITY, Bus, Clock
+from raceway.broker.bus import NO_SECURITY, Bus
 from raceway.broker.danube import Danube
 from raceway.broker.danube_admin import DanubeAdmin
 from raceway.broker.delivery.catch_up import CatchUps
-from raceway.broker.peers import LivePeer, Peer
+from raceway.broker.peers import Peer
 from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
 from raceway.broker.queues.table import QueueTable
@@ -63,6 +63,7 @@ from raceway.model.intents import (
 )
 from raceway.model.security import Permission
 from raceway.model.topics import has_wildcard
+from raceway.net.runtime import Clock
 
 log = structlog.get_logger("raceway.broker")
 
@@ -225,7 +226,7 @@ class Broker(Bus):
         """End subscriptions that are no longer permitted, after roles or bindings have changed."""
         self.queues.end_forbidden()
         for peer in self.peers:
-            if not isinstance(peer, LivePeer):  # attached services: an administrator attached them
+            if peer.by_content:  # attached services: an administrator attached them
                 continue
             for kind, pattern in list(peer.subscriptions):
                 if not self.security.allows(peer.principal, "Consume", self._meant(pattern)):
@@ -245,7 +246,7 @@ class Broker(Bus):
         self.note_subscriptions()
         return Done(any(ended))
 
-    def _watch_log(self, peer: LivePeer, call: WatchLog) -> Done:
+    def _watch_log(self, peer: Peer, call: WatchLog) -> Done:
         self.security.check(peer.principal, "Consume", LOG)
         self.logs.watch(peer, call.levels, call.regex)
         self.routing.subscribe(peer, "publish", LOG, 0)

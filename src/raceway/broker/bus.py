@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from raceway import config
-from raceway.broker.delivery.credits import Credits
-from raceway.broker.delivery.unfinished import InputBudget
 from raceway.broker.logs import LogWatch
 from raceway.broker.metrics import Meter
-from raceway.broker.peers import LivePeer, Peer, PeerTable
+from raceway.broker.peers import Peer, PeerTable
 from raceway.broker.readers import Readers
 from raceway.broker.routing import Routing
 from raceway.broker.security.security import Security
@@ -20,18 +18,10 @@ from raceway.errors import DrainingError
 from raceway.journal.contract import Done, Journal
 from raceway.model.buckets import Buckets
 from raceway.model.envelope import Batch
-from raceway.net.turn import Turn
+from raceway.net.runtime import Clock, Runtime
 
 AUDIT = "system.message"
 NO_SECURITY = config.Security()
-
-
-class Clock(Protocol):
-    """The methods of an event loop that the broker uses."""
-
-    def time(self) -> float: ...
-    def call_soon(self, callback: Callable[[], Any]) -> Any: ...
-    def call_later(self, delay: float, callback: Callable[[], Any]) -> Any: ...
 
 
 class Bus:
@@ -47,7 +37,6 @@ class Bus:
         self.journal = journal
         self.loop = loop
         self.clock_us = clock_us
-        self.turn = Turn(loop.call_soon)
         self._new_topics = Buckets(loop.time)
         self.topics = TopicTable(
             journal.topics(), settings.max_topics, settings.subscriptions.aliases, self._may_make_topic
@@ -57,10 +46,10 @@ class Bus:
         self.peers = PeerTable()
         self.chains = Chains()
         self.meter = Meter()
-        self.unfinished = InputBudget(settings.unfinished_bytes, loop.call_later, self.meter.counts)
         self.logs = LogWatch(clock_us)
+        self.runtime = Runtime(settings, loop, clock_us, self.meter.counts, self.logs.emit, journal.after_commit)
+        self.turn, self.credits, self.unfinished = self.runtime.turn, self.runtime.credits, self.runtime.unfinished
         self.security = Security(security, journal.state, self.set_state)
-        self.credits = Credits(loop, settings.hold_ms / 1000, settings.hold_window_ms / 1000)
         self.draining = False
         # Whether the audit stream has subscribers. Sessions check it before they write audit records.
         self.audited = False
@@ -134,7 +123,7 @@ class Bus:
     def audit(self, payload: bytes) -> None:
         """Send one audit record to all subscribers of the audit stream."""
         for peer in self.routing.subscribers(AUDIT):
-            if isinstance(peer, LivePeer):
+            if isinstance(peer, Peer):  # queues receive no messages of the broker
                 peer.announce(AUDIT, payload)
 
     def note_subscriptions(self) -> None:

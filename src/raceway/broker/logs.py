@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import re2
 
-from raceway.broker.peers import LivePeer, Peer
+from raceway.broker.peers import Peer
 from raceway.errors import MalformedError
 
 # Regular expressions come from peers: RE2 takes linear time, and the length is bounded.
@@ -18,15 +18,14 @@ class LogWatch:
 
     def __init__(self, clock_us: Callable[[], int]) -> None:
         self._clock_us = clock_us
-        self._watchers: dict[LivePeer, tuple[frozenset[str], re2.Pattern | None]] = {}
+        self._watchers: dict[Peer, tuple[frozenset[str], re2.Pattern | None]] = {}
 
-    def watch(self, peer: LivePeer, levels: tuple[str, ...], regex: str | None) -> None:
+    def watch(self, peer: Peer, levels: tuple[str, ...], regex: str | None) -> None:
         """Set the peer's filter, replacing the previous one. Raises MalformedError for a pattern that RE2 rejects."""
         self._watchers[peer] = (frozenset(levels), _compile(regex) if regex is not None else None)
 
     def unwatch(self, peer: Peer) -> None:
-        if isinstance(peer, LivePeer):
-            self._watchers.pop(peer, None)
+        self._watchers.pop(peer, None)
 
     def emit(self, level: str, message: str, **extra: str) -> None:
         """Send a record to the peers whose filter matches. `level` is one of `debug info warn error`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import ClassVar, Protocol
@@ -63,8 +62,11 @@ def _anonymous(wire: bytes) -> Principal:
     return Principal(ANONYMOUS, wire.decode())
 
 
-class Peer(ABC):
-    """A connection, as the broker sees it: it may publish and request. Sessions implement the wire's encoding."""
+class Peer:
+    """A client of any wire, as the broker sees it. Subclasses encode what it is sent; methods are no-ops by default.
+
+    A peer may publish and request, and as a `Subscriber` and `Responder` it may subscribe and answer.
+    """
 
     wire: ClassVar[bytes]
     # Whether this wire treats `Orders` and `orders` as one name.
@@ -81,32 +83,47 @@ class Peer(ABC):
     name = description = ""
     # Network of the peer, for limits per network; empty for the bus's own peers.
     network = ""
+    # Returns the time of its last message; None for peers without a connection.
+    last_heard: Callable[[], int] | None = None
     errors = error_rate = 0
     open = True
+    encoder: Encoder = staticmethod(no_copies)
 
-    def __init__(self, peer_id: str, encoder: Encoder, time_us: int) -> None:
+    def __init__(self, peer_id: str, time_us: int) -> None:
         self.id = peer_id
         # Its name in hops.
         self.sid = peer_id
-        self.encoder = encoder
         self.producer = peer_id.encode()
-        self.connected_us = self.heard_us = self.registered_us = time_us
+        self.connected_us = self.registered_us = time_us
         self.subscriptions: dict[tuple[SubscriptionKind, str], float] = {}
         # Its principal. Wires that authenticate each call set it before the call.
         self.principal = _anonymous(self.wire)
 
-    @abstractmethod
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         """Send the answer to a request of this peer: this row, as its responder sent it."""
 
-    @abstractmethod
     def fail(self, request: Pending, error: RacewayError) -> None:
         """Send the error of a request of this peer that will not be answered."""
 
-    def note_subscribed(self, pattern: str) -> None:  # noqa: B027 - optional hook
+    def deliver(self, run: Run, data: bytes) -> None:
+        """Deliver publishes: `data` is the run as this peer's encoder encoded it."""
+
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        """Forward a request: this row, as its requester sent it."""
+
+    def members(self) -> Sequence[Responder]:
+        return (self,)
+
+    def announce(self, topic: str, payload: bytes) -> None:
+        """Deliver a message of the broker itself (the audit stream)."""
+
+    def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
+        """Deliver a log record that matches this peer's filter."""
+
+    def note_subscribed(self, pattern: str) -> None:
         """Note that the peer is about to subscribe to this pattern."""
 
-    def note_unsubscribed(self, pattern: str, *, forbidden: bool = False) -> None:  # noqa: B027 - optional hook
+    def note_unsubscribed(self, pattern: str, *, forbidden: bool = False) -> None:
         """Note that a subscription ends; `forbidden`: also for messages accepted before."""
 
     def spells(self, name: str) -> bool:
@@ -126,32 +143,8 @@ class Peer(ABC):
         return False
 
     def row(self) -> PeerRow:
-        return PeerRow(
-            self.id, self.name, self.description, self.connected_us, self.heard_us, wire=self.wire.decode()
-        )  # fmt: skip
-
-
-class LivePeer(Peer):
-    """A connection that can also subscribe and answer: a `Subscriber` and a `Responder`."""
-
-    @abstractmethod
-    def deliver(self, run: Run, data: bytes) -> None:
-        """Deliver publishes: `data` is the run as this peer's encoder encoded it."""
-
-    @abstractmethod
-    def forward(self, request: Pending, batch: Batch, row: int) -> None:
-        """Forward a request: this row, as its requester sent it."""
-
-    def members(self) -> Sequence[Responder]:
-        return (self,)
-
-    @abstractmethod
-    def announce(self, topic: str, payload: bytes) -> None:
-        """Deliver a message of the broker itself (the audit stream)."""
-
-    @abstractmethod
-    def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
-        """Deliver a log record that matches this peer's filter."""
+        heard_us = self.connected_us if self.last_heard is None else self.last_heard()
+        return PeerRow(self.id, self.name, self.description, self.connected_us, heard_us, wire=self.wire.decode())
 
 
 class Pending:

@@ -11,33 +11,16 @@ is one concatenation. Publishes are not answered, so guessing such an id gains n
 
 from __future__ import annotations
 
-import os
 from collections import OrderedDict
 
 from raceway.model.envelope import Batch, Hop, encode_hops
+from raceway.net.ids import random_id
 
 # Rows whose masked ids are remembered. Enough for minutes of chained calls; about 20 MB when full.
 KEPT_ROWS = 100_000
 PREFIX_LENGTH = 24
-IDS_AT_ONCE = 64
 
 _suffixes = [b"%012x" % row for row in range(4096)]
-
-
-_random_ids: list[bytes] = []
-
-
-def random_id() -> bytes:
-    """Return a random UUID of version 4. Created in batches, because the call for random bytes is expensive."""
-    if not _random_ids:
-        digits = os.urandom(16 * IDS_AT_ONCE).hex()
-        _random_ids.extend(_uuid4(digits[at : at + 32]) for at in range(0, len(digits), 32))
-    return _random_ids.pop()
-
-
-def _uuid4(digits: str) -> bytes:
-    variant = "89ab"[int(digits[16], 16) & 3]
-    return f"{digits[:8]}-{digits[8:12]}-4{digits[13:16]}-{variant}{digits[17:20]}-{digits[20:]}".encode()
 
 
 def mint_batch(count: int) -> list[bytes]:

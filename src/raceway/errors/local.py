@@ -5,7 +5,7 @@ from __future__ import annotations
 from raceway.errors.root import RacewayError
 
 __all__ = [
-    "BusyError", "ConfigError", "ConnectionLostError", "DamagedError", "DiskFullError", "DrainingError",
+    "BusyError", "ConfigError", "ConnectionLostError", "DiskFullError", "DrainingError",
     "FormatVersionError", "JournalError", "LocalError", "LockedError", "MissingRowsError", "PipelineError",
     "ReadOnlyError", "TrimmedError", "UnavailableError", "UnreachableError", "UnsupportedError",
 ]  # fmt: skip

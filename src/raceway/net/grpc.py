@@ -10,24 +10,22 @@ The owner of a server stream does its own pumping: it checks `room`, sends, and 
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import structlog
 
 from raceway import config
-from raceway.broker.broker import Broker
-from raceway.broker.peers import Pending, no_copies
-from raceway.errors import BusyError, RacewayError
+from raceway.errors import BusyError
 from raceway.model.buckets import Buckets
-from raceway.model.envelope import DANUBE, Batch
 from raceway.net.codec.grpc import Arrivals, Call, Finished, Gone, GrpcConnection, GrpcLimits, Opened, Said
 from raceway.net.codec.grpc_head import CallHead, Status
 from raceway.net.codec.http2 import Http2Limits
-from raceway.net.gate import Gate
-from raceway.net.session import HIGH_WATER, Session
+from raceway.net.connection import HIGH_WATER, Connection, Gate
+from raceway.net.runtime import Runtime
 from raceway.net.tcp import StreamProtocol
 from raceway.net.timers import TICK_MS, TimerWheel
 
@@ -40,7 +38,8 @@ KEEPALIVE = b"raceway!"
 # A peer is closed when this multiple of the output limit waits for flow-control windows that it does not open.
 WAITING_LIMIT = 2
 
-Handler = Callable[["GrpcSession", list[Call]], None]
+# The first argument of handlers is the session of the wire, a subclass of `GrpcSession`.
+Handler = Callable[[Any, list[Call]], None]
 Verdict = tuple[Status, str]
 
 
@@ -55,7 +54,7 @@ class Intake(Protocol):
         """Handle the end of a call that the peer cancelled, or whose connection or deadline ended it."""
 
 
-StreamHandler = Callable[["GrpcSession", int, CallHead], Intake]
+StreamHandler = Callable[[Any, int, CallHead], Intake]
 
 
 class Methods:
@@ -90,15 +89,13 @@ class Methods:
 class GrpcGate(Gate["GrpcSession"]):
     """All gRPC connections. `authorize`, if set, is called once per distinct head of a read; None means allowed."""
 
-    def __init__(
-        self, broker: Broker, listen: config.Listen, loop: asyncio.AbstractEventLoop, methods: Methods
-    ) -> None:
-        super().__init__(broker, listen, loop.time, listen.grpc.max_connections)
+    def __init__(self, runtime: Runtime, listen: config.Listen, methods: Methods) -> None:
+        super().__init__(runtime, listen, listen.grpc.max_connections)
         self.settings = settings = listen.grpc
         self.methods = methods
-        self.authorize: Callable[[GrpcSession, CallHead], Verdict | None] | None = None
+        self.authorize: Callable[[Any, CallHead], Verdict | None] | None = None
         # Per network, not per connection: see `may_reset`.
-        self._resets = Buckets(loop.time)
+        self._resets = Buckets(self.time)
         self.limits = GrpcLimits(
             message_bytes=settings.message_limit,
             buffer_bytes=settings.buffer_bytes,
@@ -115,8 +112,9 @@ class GrpcGate(Gate["GrpcSession"]):
         # across connections, because reconnecting is cheap.
         return self._resets.take(network, self.settings.reset_rate, self.settings.reset_burst)
 
+    @abstractmethod
     def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> GrpcSession:
-        return GrpcSession(self, transport, codec)
+        """Create the session of a new connection."""
 
     def drain(self) -> None:
         # Health first: watchers must hear of the shutdown before the GOAWAY.
@@ -143,7 +141,7 @@ class GrpcTcp(StreamProtocol):
         # The codec stops after a number of unusual frames, so that one peer cannot hold up the loop with them.
         if self._codec.http2.halted and session is not None and session.open:
             session.pause()
-            session.broker.turn.call_soon(self._go_on)
+            session.runtime.turn.call_soon(self._go_on)
 
     def _go_on(self) -> None:
         """Process the rest of the last read, after other connections had their turn."""
@@ -201,15 +199,12 @@ class ServerStream:
             self._session.end(self.id, status, text)
 
 
-class GrpcSession(Session):
+class GrpcSession(Connection):
     """An HTTP/2 connection with its calls and streams."""
 
-    wire: ClassVar[bytes] = DANUBE
-
     def __init__(self, gate: GrpcGate, transport: asyncio.Transport, codec: GrpcConnection) -> None:
-        super().__init__(gate, transport, no_copies, lambda: codec.pending)
+        super().__init__(gate, transport, lambda: codec.pending)
         self.gate = gate
-        self.producer = self.address.encode()
         codec.http2.may_reset = partial(gate.may_reset, self.network)
         self.streams: dict[int, ServerStream] = {}
         self._codec = codec
@@ -273,12 +268,6 @@ class GrpcSession(Session):
         self.stop(reason)
         self.transport.close()
 
-    def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        """Never called: calls of this wire do not become requests of the bus."""
-
-    def fail(self, request: Pending, error: RacewayError) -> None:
-        """Never called, like `answer`."""
-
     # ---- input -------------------------------------------------------------------------------------------------------
 
     def _arrived(self, arrivals: Arrivals) -> None:
@@ -293,8 +282,8 @@ class GrpcSession(Session):
         self._tell_room()
         fault = self._codec.fault
         if fault is not None and self.open:
-            self.broker.count_error(self)
-            self.broker.meter.counts["connection.failed"] += 1
+            self.count_error()
+            self.runtime.counts["connection.failed"] += 1
             log.warning("http2 connection error", peer=self.id, address=self.address, reason=fault.reason)
             self.close(fault.reason)
 
@@ -387,7 +376,7 @@ class GrpcSession(Session):
         now_ms = self._gate.time() * 1000
         if not self._ticks:
             self._ticks = True
-            self.broker.loop.call_later(TICK_MS / 1000, self._expire)
+            self.runtime.loop.call_later(TICK_MS / 1000, self._expire)
         self._deadlines.add(now_ms + timeout_s * 1000, now_ms, stream)
         # Answered calls stay in the wheel until their deadline: long ones would pile up.
         if len(self._deadlines) > 2 * self.gate.settings.max_streams:
@@ -402,7 +391,7 @@ class GrpcSession(Session):
                 self.refuse(stream, Status.DEADLINE_EXCEEDED, "deadline exceeded")
         if self._deadlines:
             self._ticks = True
-            self.broker.loop.call_later(TICK_MS / 1000, self._expire)
+            self.runtime.loop.call_later(TICK_MS / 1000, self._expire)
 
     # ---- answers -----------------------------------------------------------------------------------------------------
 
@@ -413,11 +402,11 @@ class GrpcSession(Session):
     def refuse(self, stream: int, status: Status, text: str, *, after_s: float = 0.0) -> None:
         """End a call with an error status, after `after_s` seconds. Works for unanswered calls and open streams."""
         if after_s:  # clients that retry without a pause are slowed down
-            self.broker.loop.call_later(after_s, partial(self.refuse, stream, status, text))
+            self.runtime.loop.call_later(after_s, partial(self.refuse, stream, status, text))
             return
         if not self.open:
             return
-        self.broker.count_error(self)
+        self.count_error()
         # A stream whose response headers were sent ends with trailers; any other gets a Trailers-Only response.
         if stream in self.streams:
             self._codec.end(stream, status, text)
@@ -436,7 +425,7 @@ class GrpcSession(Session):
             self._codec.open(stream)
         else:
             # Later, not now: the caller does not have the stream yet.
-            self.broker.turn.call_soon(partial(self._leave, stream))
+            self.runtime.turn.call_soon(partial(self._leave, stream))
         return opened
 
     def room(self, stream: int) -> int:

@@ -8,8 +8,7 @@ from collections.abc import Iterable
 from typing import Any, Protocol, cast
 
 from raceway.errors import RacewayError
-from raceway.net.gate import Gate
-from raceway.net.session import Session
+from raceway.net.connection import Connection, Gate
 from raceway.net.sockets import set_send_buffer
 
 # A read of this size means that more is waiting. libuv reads up to 32 times in a row before anything is written.
@@ -39,10 +38,10 @@ class StreamProtocol(asyncio.Protocol):
     def __init__(self, gate: Gate[Any], receiver: Receiver) -> None:
         self._gate = gate
         self._receiver: Receiver = receiver
-        self._session: Session | None = None
+        self._session: Connection | None = None
 
     @abstractmethod
-    def open_session(self, transport: asyncio.Transport) -> Session:
+    def open_session(self, transport: asyncio.Transport) -> Connection:
         """Create the session of a new connection."""
 
     def pending(self) -> int:
@@ -77,7 +76,7 @@ class StreamProtocol(asyncio.Protocol):
         """Handle a half-close (RFC 9293, 3.6.1): close after everything received was committed and acknowledged."""
         if self._session is None or self._session.is_tls:
             return False  # the loops' TLS transports cannot be half-closed: they close
-        self._gate.broker.journal.after_commit(self._end)
+        self._gate.runtime.after_commit(self._end)
         return True
 
     def _end(self, error: RacewayError | None) -> None:
@@ -88,7 +87,7 @@ class StreamProtocol(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if self._session is not None:
             if error is not None:  # RST or a timeout; an orderly FIN has no error
-                self._gate.broker.meter.counts["connection.failed"] += 1
+                self._gate.runtime.counts["connection.failed"] += 1
             self._session.stop(str(error) if error else "closed by peer")
             self.drop_input()
 

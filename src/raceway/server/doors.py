@@ -15,9 +15,8 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.model.addresses import host_port
 from raceway.net.certificates import Certificates
-from raceway.net.gate import Gate
+from raceway.net.connection import Connection, Gate
 from raceway.net.grpc import GrpcTcp
-from raceway.net.session import Session
 from raceway.net.sockets import bind
 from raceway.wires.danube.listen.gate import DanubeGate
 from raceway.wires.mb.listen.session import MbGate
@@ -85,14 +84,14 @@ class Doors:
         self._listen = listen
         self._loop = loop
         self._ports = ports(listen)
-        self._mb = MbGate(broker, listen, loop)
+        self._mb = MbGate(broker, listen)
         console = f"http://{host_port(config.plain_host(listen), self._ports['console'])}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
-        self._zbus = ZbusGate(broker, listen, loop, zbus_port, console, serves_queues=not tracker_only)
-        self._danube = DanubeGate(broker, listen, loop, self._ports[danube_door(listen)])
+        self._zbus = ZbusGate(broker, listen, zbus_port, console, serves_queues=not tracker_only)
+        self._danube = DanubeGate(broker, listen, self._ports[danube_door(listen)])
         self._tracker_only = tracker_only
         self._seneca = SenecaGate(
-            broker, listen, loop, self._ports["seneca"], PinTable() if pins is None else pins, returns or NoReturns()
+            broker, listen, self._ports["seneca"], PinTable() if pins is None else pins, returns or NoReturns()
         )  # fmt: skip
         self._gates: tuple[Gate[Any], ...] = (self._mb, self._danube, self._zbus, self._seneca)
         self.certificates = Certificates(listen) if listen.tls_certificate else None
@@ -162,7 +161,7 @@ class Doors:
         for session in self._sessions():
             session.close("server is shutting down")
 
-    def _sessions(self) -> list[Session]:
+    def _sessions(self) -> list[Connection]:
         return [session for gate in self._gates for session in gate.sessions]
 
     def _pause(self, paused: bool) -> None:

@@ -25,7 +25,7 @@ from typing import Any
 
 import structlog
 
-from raceway.broker.delivery.unfinished import give_back_memory
+from raceway.net.unfinished import give_back_memory
 
 log = structlog.get_logger("raceway")
 

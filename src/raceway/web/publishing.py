@@ -17,8 +17,7 @@ from starlette.responses import Response
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.peers import Peer, Pending, no_copies
-from raceway.broker.tracing import random_id
+from raceway.broker.peers import Peer, Pending
 from raceway.errors import NoRouteError, RacewayError, RemoteError
 from raceway.journal.contract import Done
 from raceway.model.addresses import network_of
@@ -28,6 +27,7 @@ from raceway.model.intents import Outcome, Publish, Taken
 from raceway.model.intents import Request as Ask
 from raceway.net.codec import cloudevents
 from raceway.net.codec.http_message import HttpMessage, read_plain
+from raceway.net.ids import random_id
 from raceway.web.answers import MediaTypeError, principal_of, refusal, refusal_of, stored
 from raceway.web.bodies import Bodies
 from raceway.web.routing import BYTES, PRODUCE, Answered, ResponseForm, Routes, answer, post
@@ -41,9 +41,10 @@ class HttpPeer(Peer):
     """The peer of one HTTP request."""
 
     wire: ClassVar[bytes] = HTTP
+    holder: ClassVar[None] = None  # it receives no copies
 
     def __init__(self, broker: Broker, request: Request, producer: str | None) -> None:
-        super().__init__(random_id().decode(), no_copies, broker.clock_us())
+        super().__init__(random_id().decode(), broker.clock_us())
         host = request.client.host if request.client is not None else "http"
         self.network = network_of(host)
         self.producer = (producer or host).encode("utf-8", "replace")

@@ -82,7 +82,7 @@ def test_one_that_leaves_the_live_path_before_a_commit_that_fails_goes_back_to_t
     publish(model, 8)
     model.fail()
     model.publish("red", 3, 1000)
-    assert session_of(seat).detach()
+    assert session_of(seat).peer.detach()
     model.settle()
     publish(model, 6)
     model.finish()
@@ -111,7 +111,7 @@ def test_a_commit_that_fails_while_a_subscriber_is_about_to_join(failing: str) -
     """Rows before the place of joining are read or gone; those behind it were put aside and come in any case."""
     model = LiveModel()
     seat = behind(model)
-    catching_up = session_of(seat)._catch_up
+    catching_up = session_of(seat).peer._catch_up
     assert catching_up is not None
     if failing == "before":
         model.fail()

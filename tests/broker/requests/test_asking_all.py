@@ -84,7 +84,7 @@ def test_a_queue_that_somebody_consumes_from_is_asked_too(bench: Bench) -> None:
     consumer = Consumer()
     bench.connected(consumer)
     bench.broker.queues.create(consumer, "test", "orders", 1, "")
-    bench.broker.queues.arm(consumer, "orders", b"t", (), 1)
+    bench.broker.queues.arm(consumer, consumer, "orders", b"t", (), 1)
     assert ask_all(bench, bench.peer()) == 1
     bench.loop.settle()
     assert consumer.announced == [("entry", b"t")]

@@ -104,6 +104,7 @@ def test_a_full_owner_of_keys_does_not_hold_up_the_others(bench: SubscribingBenc
 
 class Publisher:
     waits = False
+    holder = None
 
     def pause(self) -> None:
         self.waits = True

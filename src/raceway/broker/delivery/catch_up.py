@@ -24,11 +24,11 @@ from raceway.broker.bus import Bus
 from raceway.broker.queues.queue import batch_of
 from raceway.broker.runs import Run, Span, spelling_key
 from raceway.broker.topics import Topic
-from raceway.broker.tracing import random_id
 from raceway.broker.undelivered.undeliverable import UNDELIVERABLE
 from raceway.errors import RacewayError, TrimmedError
 from raceway.journal.contract import Journal
 from raceway.model.envelope import DANUBE, PUBLISH, Batch, decode_attributes
+from raceway.net.ids import random_id
 
 # Limits of one read: other catch-ups wait for the same threads, and the rows stay in memory for one subscriber.
 READ_ROWS, READ_BYTES = 4096, 1024 * 1024

@@ -15,10 +15,10 @@ from raceway.broker.delivery.catch_up import CatchUp, CatchUps
 from raceway.broker.peers import Encoder, no_copies
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
-from raceway.broker.tracing import random_id
 from raceway.errors import TooLargeError
 from raceway.model.envelope import ZBUS, Batch, decode_attributes
 from raceway.model.intents import SubscriptionKind
+from raceway.net.ids import random_id
 
 ALL_TOPICS = "*"
 TOPIC_ATTRIBUTE = "zbus.topic"

@@ -23,7 +23,6 @@ from raceway.broker.places import find_offset
 from raceway.broker.queues.pubsub import PubSubConsumer, PubSubQueue
 from raceway.broker.queues.queue import CURSORS, Consumer, Queue
 from raceway.broker.topics import Topic
-from raceway.broker.tracing import random_id
 from raceway.errors import (
     ForbiddenError,
     NameInvalidError,
@@ -37,15 +36,14 @@ from raceway.model.intents import SubscriptionKind
 from raceway.model.security import Principal
 from raceway.model.subscriptions import LAST, Start
 from raceway.model.topics import canonical_name
+from raceway.net.ids import random_id
 
 QUEUES = "queues"
 PUBSUB, TEMPORARY = 2, 4
 
 
 class QueueConsumer(Consumer, PubSubConsumer, Protocol):
-    """A connection that consumes from queues of both kinds. `principal` is that of its last call."""
-
-    principal: Principal
+    """A connection that consumes from queues of both kinds."""
 
     def dismiss(self, queue: str, ticket: bytes, error: ForbiddenError) -> None:
         """Refuse the pending ticket: the consumer has lost its permission on this queue."""
@@ -190,13 +188,15 @@ class QueueTable:
 
     # ---- consumers ---------------------------------------------------------------------------------------------------
 
-    def arm(self, consumer: QueueConsumer, name: str, ticket: bytes, topics: tuple[str, ...], window: int) -> None:
+    def arm(
+        self, consumer: QueueConsumer, peer: Peer, name: str, ticket: bytes, topics: tuple[str, ...], window: int
+    ) -> None:
         """Ask for messages of a queue, which must exist. Raises ForbiddenError; TooLargeError for too many topics."""
         queue = self._pubsubs.get(name) or self._queues[name]
-        self._bus.security.check(consumer.principal, "Consume", queue.topic.name)
+        self._bus.security.check(peer.principal, "Consume", queue.topic.name)
         if isinstance(queue, PubSubQueue):
             queue.check_topics(consumer, topics)
-        self._consuming.setdefault(consumer, {})[queue] = consumer.principal
+        self._consuming.setdefault(consumer, {})[queue] = peer.principal
         if not queue.consumers:
             self._subscribe(queue)
         if isinstance(queue, PubSubQueue):

@@ -23,7 +23,7 @@ from raceway.broker.requests.refusals import evicted_rows, unserved_rows
 from raceway.broker.requests.replies import Answer, Replies
 from raceway.broker.runs import Refused, Span, keep_named, name_rows
 from raceway.broker.topics import Topic
-from raceway.broker.tracing import answer_hop, random_id
+from raceway.broker.tracing import answer_hop
 from raceway.errors import (
     BusyError,
     NoRouteError,
@@ -36,6 +36,7 @@ from raceway.errors import (
 from raceway.journal.contract import Done
 from raceway.model.envelope import LATE, RESPONSE, Batch, agreed
 from raceway.model.intents import AskAll, Asked, Reply, Request, Respond, Taken
+from raceway.net.ids import random_id
 
 
 class Opened(NamedTuple):

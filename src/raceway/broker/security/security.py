@@ -18,7 +18,6 @@ from raceway import config
 from raceway.broker.runs import Refused, Span
 from raceway.broker.security.guesses import Guesses
 from raceway.broker.security.tokens import TokenReader, claimed
-from raceway.broker.tracing import random_id
 from raceway.errors import (
     ForbiddenError,
     InUseError,
@@ -41,6 +40,7 @@ from raceway.model.security import (
     Scope,
 )
 from raceway.model.topics import namespace_of
+from raceway.net.ids import random_id
 
 ROLES, BINDINGS = "roles", "bindings"
 # Size of the caches of decisions: topics are named by peers.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar, Protocol
 
-from raceway.broker.delivery.credits import Credits
 from raceway.broker.delivery.recent import Piece, RecentRows
 from raceway.broker.subscriptions.consumers import Consumer, Consumers, Delivery, Sink
 from raceway.broker.topics import Topic
 from raceway.broker.undelivered.dead_letters import Letters
 from raceway.model.envelope import Batch
 from raceway.model.subscriptions import SubscriptionStatus, SubscriptionType
+from raceway.net.credits import Credits
 
 # Estimated size of a message on the wire besides payload, attributes and names.
 MESSAGE_BYTES = 256

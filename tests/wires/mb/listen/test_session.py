@@ -8,7 +8,7 @@ import pytest
 from raceway import config
 from raceway.model.intents import Publish, Taken
 from raceway.wires.mb.codec.receiver import tcp_frame, websocket_frame
-from raceway.wires.mb.listen.session import publish_encoder
+from raceway.wires.mb.listen.peer import publish_encoder
 from tests.rigs.desk import MbDesk, Service
 from tests.rigs.doubles import Message as Row
 from tests.rigs.doubles import RecordingPeer, batch_of
@@ -254,7 +254,7 @@ def test_calls_are_answered_and_refused_calls_are_counted_and_logged(desk: MbDes
     reply = service.ask("system.service.subscriptions", {"serviceId": ID})
     assert_error(reply, "SERVICE_UNAVAILABLE", f"Service {ID} not found")
     assert_error(service.ask("system.nothing"), "TOPIC_NOT_SUPPORTED", "Unknown system message topic: system.nothing")
-    assert service.session.errors == 2
+    assert service.session.peer.errors == 2
     records = [message.json() for message in watcher.heard()]
     assert [(record["level"], record["message"], record["module"]) for record in records] == [
         ("error", f"[SERVICE_UNAVAILABLE] Service {ID} not found", "mb"),
@@ -358,7 +358,7 @@ def test_when_a_service_was_heard_is_shown(desk: MbDesk) -> None:
     service = desk.service()
     desk.loop.advance(5)
     service.send("publish:a:1.0.0")
-    row = service.session.row()
+    row = service.session.peer.row()
     assert row.heard_us - row.connected_us == 5_000_000
 
 
@@ -631,4 +631,4 @@ def test_a_code_that_a_peer_makes_up_is_not_remembered(desk: MbDesk) -> None:
         error = f'error:{{"code":"MINE{number}","message":"m","timestamp":"t"}}'
         assert service.ask("system.metrics", error).json()["error"]["code"] == f"MINE{number}"
     assert not any("MINE" in name for name in desk.broker.meter.counts)
-    assert service.session.errors == 5
+    assert service.session.peer.errors == 5

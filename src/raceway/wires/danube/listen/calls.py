@@ -22,8 +22,9 @@ from raceway.model.addresses import host_port
 from raceway.model.envelope import DANUBE
 from raceway.model.security import ANONYMOUS, Permission, Principal
 from raceway.net.codec.grpc_head import CallHead, Status
-from raceway.net.grpc import Call, GrpcSession, Methods
+from raceway.net.grpc import Call, Methods
 from raceway.wires.danube.codec.status import status_of
+from raceway.wires.danube.listen.session import DanubeSession
 
 WIRE = DANUBE.decode()
 NOBODY = Principal(ANONYMOUS, WIRE)
@@ -36,7 +37,7 @@ Handlers = Mapping[str, tuple[type[Message], Callable[["Caller", Any], Message]]
 Prepare = Callable[[Principal, Any], "Future[None] | None"]
 Preparations = Mapping[str, Prepare]
 NOTHING: Preparations = {}
-Take = Callable[[GrpcSession, list[Call]], None]
+Take = Callable[[DanubeSession, list[Call]], None]
 
 
 class Shown(NamedTuple):
@@ -49,7 +50,7 @@ class Shown(NamedTuple):
 class Caller(NamedTuple):
     """The principal of a call and its connection."""
 
-    session: GrpcSession
+    session: DanubeSession
     principal: Principal
 
 
@@ -72,7 +73,7 @@ class Calls:
         assert isinstance(head.memo, Shown), "`maybe_refusal` must run first"
         return self.broker.security.identify(head.memo.authorization, WIRE, head.memo.host)
 
-    def maybe_refusal(self, session: GrpcSession, head: CallHead) -> tuple[Status, str] | None:
+    def maybe_refusal(self, session: DanubeSession, head: CallHead) -> tuple[Status, str] | None:
         """Return the refusal of a call with an invalid token, or None. Runs before any service."""
         try:
             if self.broker.security.enabled:
@@ -95,7 +96,7 @@ class Calls:
             found.setdefault(self.principal(call[2]), []).append(call)
         return found
 
-    def address(self, session: GrpcSession) -> str:
+    def address(self, session: DanubeSession) -> str:
         """Return the broker's address as this client can reach it: never a wildcard address."""
         if self._advertised:
             return f"{self._scheme}://{self._advertised}"
@@ -117,7 +118,7 @@ class Calls:
             methods.unary(f"/{service}/{name}", take)
 
     def _take_prepared(
-        self, prepare: Prepare, kind: type[Message], take: Take, session: GrpcSession, calls: list[Call]
+        self, prepare: Prepare, kind: type[Message], take: Take, session: DanubeSession, calls: list[Call]
     ) -> None:
         loop = asyncio.get_running_loop()
         for call in calls:
@@ -139,13 +140,13 @@ class Calls:
         return handler(caller, request)
 
     def _take(
-        self, kind: type[Message], handler: Callable[[Caller, Any], Message], lasts: bool, session: GrpcSession,
+        self, kind: type[Message], handler: Callable[[Caller, Any], Message], lasts: bool, session: DanubeSession,
         calls: list[Call],
     ) -> None:  # fmt: skip
         for stream, data, head in calls:
             try:
-                session.principal = self.principal(head)
-                answer = handler(Caller(session, session.principal), kind.FromString(data)).SerializeToString()
+                session.peer.principal = self.principal(head)
+                answer = handler(Caller(session, session.peer.principal), kind.FromString(data)).SerializeToString()
             except DecodeError:
                 session.refuse(stream, Status.INVALID_ARGUMENT, f"malformed {kind.DESCRIPTOR.name}")
             except RacewayError as error:
@@ -155,13 +156,13 @@ class Calls:
                 waits = lasts and self.broker.journal.health().status != "disk_full"
                 self.broker.after_commit(reply) if waits else reply(None)
 
-    def _reply(self, session: GrpcSession, stream: int, answer: bytes, error: RacewayError | None) -> None:
+    def _reply(self, session: DanubeSession, stream: int, answer: bytes, error: RacewayError | None) -> None:
         if error is None:
             session.answer_many([(stream, answer)])
         else:
             self.refuse(session, stream, error)
 
-    def refuse(self, session: GrpcSession, stream: int, error: RacewayError, *, after_s: float = 0.0) -> None:
+    def refuse(self, session: DanubeSession, stream: int, error: RacewayError, *, after_s: float = 0.0) -> None:
         session.refuse(stream, status_of(error), str(error), after_s=after_s)
 
 

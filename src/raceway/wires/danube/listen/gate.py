@@ -18,8 +18,9 @@ from typing import ClassVar
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.model.envelope import DANUBE
 from raceway.net.codec.grpc import GrpcConnection
-from raceway.net.grpc import GrpcGate, GrpcSession, Methods
+from raceway.net.grpc import GrpcGate, Methods
 from raceway.wires.danube.codec import pb as danube_pb
 from raceway.wires.danube.listen.admin import AdminCalls
 from raceway.wires.danube.listen.calls import Calls
@@ -29,6 +30,7 @@ from raceway.wires.danube.listen.grpc_services import HealthBoard, PoolFiles, ad
 from raceway.wires.danube.listen.messages import Messages
 from raceway.wires.danube.listen.registry import RegistryCalls
 from raceway.wires.danube.listen.security import SecurityCalls
+from raceway.wires.danube.listen.session import DanubeSession
 
 SERVICES = (
     "danube.Discovery", "danube.ProducerService", "danube.ConsumerService", "danube.HealthCheck",
@@ -37,21 +39,13 @@ SERVICES = (
 )  # fmt: skip
 
 
-class DanubeSession(GrpcSession):
-    # Messages name the schema version they follow; on a topic that requires a schema, a message without one is refused.
-    names_schema: ClassVar[bool] = True
-
-
 class DanubeGate(GrpcGate):
-    def __init__(
-        self,
-        broker: Broker,
-        listen: config.Listen,
-        loop: asyncio.AbstractEventLoop,
-        port: int,
-    ) -> None:
+    wire: ClassVar[str] = DANUBE.decode()
+
+    def __init__(self, broker: Broker, listen: config.Listen, port: int) -> None:
         methods = Methods()
-        super().__init__(broker, listen, loop, methods)
+        super().__init__(broker.runtime, listen, methods)
+        self._broker = broker
         calls = Calls(broker, listen, port)
         self.authorize = calls.maybe_refusal
         for service in (Messages, Clients, RegistryCalls, AdminCalls, ClusterCalls, SecurityCalls):
@@ -63,4 +57,4 @@ class DanubeGate(GrpcGate):
         add_reflection(methods, lambda: list(SERVICES), PoolFiles(danube_pb.POOL))
 
     def open_session(self, transport: asyncio.Transport, codec: GrpcConnection) -> DanubeSession:
-        return DanubeSession(self, transport, codec)
+        return DanubeSession(self, self._broker, transport, codec)

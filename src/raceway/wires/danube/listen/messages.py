@@ -20,13 +20,14 @@ from raceway.model.intents import Acknowledge, Return, Send, Sent, Taken
 from raceway.model.security import Principal
 from raceway.model.topics import parse_danube_topic
 from raceway.net.codec.grpc_head import Status
-from raceway.net.grpc import Call, GrpcSession, Methods, ServerStream
+from raceway.net.grpc import Call, Methods, ServerStream
 from raceway.wires.danube.codec.deliver import Deliverer
 from raceway.wires.danube.codec.fields import varint
 from raceway.wires.danube.codec.pb.danube_api_pb2 import AckRequest, NackRequest, ReceiveRequest
 from raceway.wires.danube.codec.rows import LARGEST, SendLimits, decode_sends
 from raceway.wires.danube.codec.status import status_of
 from raceway.wires.danube.listen.calls import Caller, Calls
+from raceway.wires.danube.listen.session import DanubeSession
 
 # gRPC clients accept 4 MiB by default; 8 KiB are left for the fields around a payload (names, offset, address).
 LARGEST_DELIVERY = 4 * 1024 * 1024 - 8 * 1024
@@ -67,12 +68,12 @@ class Messages:
 
     # ---- sending -----------------------------------------------------------------------------------------------------
 
-    def _take_sends(self, session: GrpcSession, calls: list[Call]) -> None:
+    def _take_sends(self, session: DanubeSession, calls: list[Call]) -> None:
         for principal, of_one in self._calls.by_principal(calls).items():
-            session.principal = principal
+            session.peer.principal = principal
             self._send(session, of_one)
 
-    def _send(self, session: GrpcSession, calls: list[Call]) -> None:
+    def _send(self, session: DanubeSession, calls: list[Call]) -> None:
         sends = decode_sends([data for _, data, _ in calls], self._limits)
         for index, fault in sends.refused:
             self._calls.refuse(session, calls[index][0], fault)
@@ -81,7 +82,7 @@ class Messages:
         streams = [calls[index][0] for index in sends.indexes]
         waiting = Waiting(self._calls, session, streams, sends.request_ids)
         try:
-            outcome = self._broker.perform(session, Send(sends.batch), waiting)
+            outcome = self._broker.perform(session.peer, Send(sends.batch), waiting)
         except RacewayError as refusal:
             waiting.refuse(range(len(streams)), refusal)
             return
@@ -94,21 +95,21 @@ class Messages:
 
     # ---- acknowledging -----------------------------------------------------------------------------------------------
 
-    def _take_acks(self, session: GrpcSession, calls: list[Call]) -> None:
+    def _take_acks(self, session: DanubeSession, calls: list[Call]) -> None:
         for principal, of_one in self._calls.by_principal(calls).items():
-            session.principal = principal
+            session.peer.principal = principal
             named = self._read(session, of_one, AckRequest)
             self._settle(session, Acknowledge(*named.places()), named)
 
-    def _take_nacks(self, session: GrpcSession, calls: list[Call]) -> None:
+    def _take_nacks(self, session: DanubeSession, calls: list[Call]) -> None:
         for principal, of_one in self._calls.by_principal(calls).items():
-            session.principal = principal
+            session.peer.principal = principal
             named = self._read(session, of_one, NackRequest)
             delays = [min(each.delay_ms, LARGEST) if each.HasField("delay_ms") else None for each in named.requests]
             reasons = [each.reason if each.HasField("reason") else None for each in named.requests]
             self._settle(session, Return(*named.places(), delays, reasons), named)
 
-    def _read(self, session: GrpcSession, calls: list[Call], kind: type[N]) -> _Named[N]:
+    def _read(self, session: DanubeSession, calls: list[Call], kind: type[N]) -> _Named[N]:
         """Decode requests; refuse those without a message id or without permission."""
         named = _Named[N]([], [], [])
         for stream, data, _ in calls:
@@ -117,7 +118,7 @@ class Messages:
                 if not request.HasField("msg_id"):
                     raise MalformedError("msg_id is missing")
                 topic = parse_danube_topic(request.msg_id.topic_name)
-                self._broker.security.check(session.principal, "Consume", topic)
+                self._broker.security.check(session.peer.principal, "Consume", topic)
             except DecodeError:
                 self._calls.refuse(session, stream, MalformedError(f"malformed {kind.DESCRIPTOR.name}"))
             except RacewayError as error:
@@ -126,13 +127,13 @@ class Messages:
                 named.add(stream, request, topic)
         return named
 
-    def _settle(self, session: GrpcSession, intent: Acknowledge | Return, named: _Named[N]) -> None:
+    def _settle(self, session: DanubeSession, intent: Acknowledge | Return, named: _Named[N]) -> None:
         streams = named.streams
         if not streams:
             return
         waiting = Waiting(self._calls, session, streams, [request.request_id for request in named.requests])
         try:
-            outcome = self._broker.perform(session, intent, waiting)
+            outcome = self._broker.perform(session.peer, intent, waiting)
         except RacewayError as refusal:
             waiting.refuse(range(len(streams)), refusal)
             return
@@ -143,7 +144,7 @@ class Messages:
 
     # ---- receiving ---------------------------------------------------------------------------------------------------
 
-    def _take_receives(self, session: GrpcSession, calls: list[Call]) -> None:
+    def _take_receives(self, session: DanubeSession, calls: list[Call]) -> None:
         for stream, data, head in calls:
             try:
                 consumer_id = ReceiveRequest.FromString(data).consumer_id
@@ -163,7 +164,7 @@ class Waiting:
 
     __slots__ = ("_calls", "_committed", "_error", "_open", "_request_ids", "_session", "_settled", "_streams")
 
-    def __init__(self, calls: Calls, session: GrpcSession, streams: list[int], request_ids: list[int]) -> None:
+    def __init__(self, calls: Calls, session: DanubeSession, streams: list[int], request_ids: list[int]) -> None:
         self._calls, self._session = calls, session
         self._streams, self._request_ids = streams, request_ids
         # Rows that are neither answered nor refused; None means all of them.
@@ -216,7 +217,7 @@ class Receiver:
 
     largest = LARGEST_DELIVERY
 
-    def __init__(self, calls: Calls, session: GrpcSession, stream: int, principal: Principal) -> None:
+    def __init__(self, calls: Calls, session: DanubeSession, stream: int, principal: Principal) -> None:
         self._calls = calls
         self._principal = principal
         self._address = calls.address(session).encode()

@@ -7,7 +7,8 @@ import asyncio
 from raceway.net.tcp import StreamProtocol
 from raceway.wires.mb.codec.encode import tcp_frame
 from raceway.wires.mb.codec.receiver import MbReceiver
-from raceway.wires.mb.listen.session import MbGate, MbSession, publish_encoder
+from raceway.wires.mb.listen.peer import publish_encoder
+from raceway.wires.mb.listen.session import MbGate, MbSession
 
 encode_publishes = publish_encoder(tcp_frame)
 

@@ -29,7 +29,8 @@ from raceway.model.text import is_utf8
 from raceway.net.sockets import set_send_buffer
 from raceway.wires.mb.codec.encode import websocket_frame
 from raceway.wires.mb.codec.receiver import MbReceiver
-from raceway.wires.mb.listen.session import MbGate, MbSession, publish_encoder
+from raceway.wires.mb.listen.peer import publish_encoder
+from raceway.wires.mb.listen.session import MbGate, MbSession
 
 encode_publishes = publish_encoder(websocket_frame)
 
@@ -44,7 +45,7 @@ def answer_upgrade(gate: MbGate, request: WSUpgradeRequest) -> WSUpgradeResponse
     # RFC 6455, 10.2: browsers send Origin, so that a server can refuse pages it does not serve.
     origin = request.headers.get("Origin")
     if origin is not None and not is_admitted(origin, gate.settings.origins):
-        gate.broker.meter.counts["connection.failed"] += 1
+        gate.runtime.counts["connection.failed"] += 1
         body = b"origin not allowed; add it to listen.mb.origins\n"
         return WSUpgradeResponseWithListener(
             WSUpgradeResponse.create_error_response(HTTPStatus.FORBIDDEN, body), None
@@ -193,7 +194,7 @@ class MbWebSocket(WSListener):
         """Fail the connection (RFC 6455, 7.1.7): process what came before, send Close with `code`, disconnect."""
         assert self._transport is not None
         if self._session is not None and self._session.open:
-            self._gate.broker.meter.counts["connection.failed"] += 1
+            self._gate.runtime.counts["connection.failed"] += 1
             self._take_messages(self._session)
             self._session.flush()
             self._session.stop(reason)

@@ -26,7 +26,6 @@ from raceway import config
 from raceway.broker.broker import Broker
 from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.runs import Run
-from raceway.broker.tracing import random_id
 from raceway.errors import (
     BusyError,
     ConnectionLostError,
@@ -39,6 +38,7 @@ from raceway.errors import (
 from raceway.model.document import read_members
 from raceway.model.envelope import REQUEST, SENECA, Batch, Hop
 from raceway.model.intents import Respond
+from raceway.net.ids import random_id
 from raceway.net.outgoing.courier import Courier, NotTaken, Parcel, Tried
 from raceway.wires.seneca.codec.custom import PARENTS
 from raceway.wires.seneca.codec.failure import ACT_EXECUTE
@@ -75,11 +75,6 @@ def random_text() -> str:
     return random_id().decode()
 
 
-def _no_copies(run: Run) -> bytes:
-    """Encode nothing: each service is sent its own encoding."""
-    return b""
-
-
 class SentCall(Protocol):
     """The source of a request of this wire."""
 
@@ -94,18 +89,10 @@ class Answerer(Peer):
     by_content: ClassVar[bool] = True
 
     def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int) -> None:
-        super().__init__(random_id().decode(), _no_copies, broker.clock_us())
+        super().__init__(random_id().decode(), broker.clock_us())
         self.broker, self.pin = broker, pin
         self._timeout_ms, self._message_limit = timeout_ms, message_limit
         self._answers: list[Answer] = []
-
-    def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        """Not used: a service sends no requests."""
-        raise AssertionError("a service sends no requests")
-
-    def fail(self, request: Pending, error: RacewayError) -> None:
-        """Not used: a service sends no requests."""
-        raise AssertionError("a service sends no requests")
 
     def respond(self, answer: Answer) -> None:
         """Queue a response; those of one turn become one batch."""
@@ -348,10 +335,6 @@ class Service(Answerer):
     def maybe_unknown(self) -> ServiceLine | None:
         """Return the link of the service, if it was not probed yet."""
         return self.line if self.line.state == "unknown" else None
-
-    def members(self) -> Sequence[Responder]:
-        """Return the service itself."""
-        return (self,)
 
     def close(self, reason: str) -> None:
         """Park what waits and close the connections."""

@@ -19,7 +19,6 @@ from typing import Any, ClassVar, Protocol
 import msgspec
 
 from raceway.broker.peers import Peer, Pending
-from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, UnreachableError
 from raceway.model.envelope import SENECA, Batch, decode_hops, encode_json
@@ -76,11 +75,6 @@ class Desk(Protocol):
     def count_error(self, call: SenecaCall) -> None: ...
 
 
-def no_copies(run: Run) -> bytes:
-    """Encode nothing: connections of this wire do not subscribe, services are attached."""
-    return b""
-
-
 class SenecaCall(Peer):
     """A call. `place` belongs to the connection: the answer's position in its output. `pattern`: what matched."""
 
@@ -97,7 +91,7 @@ class SenecaCall(Peer):
 
     def __init__(self, desk: Desk, door: Door, sent: Call, place: Any = None) -> None:
         self.received_ms = desk.now_ms()
-        super().__init__(door.id, no_copies, self.received_ms * 1000)
+        super().__init__(door.id, self.received_ms * 1000)
         self.sid, self.producer = sent.sid, sent.sid.encode()
         self.network = door.network
         self.sent, self.key, self.place = sent, sent.id, place

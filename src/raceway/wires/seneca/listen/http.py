@@ -118,7 +118,7 @@ class SenecaHttpSession(SenecaSession):
         self.is_over = place.closes
         received = self._maybe_call(request)
         if isinstance(received, HttpAnswer):
-            self.broker.count_error(self)
+            self.count_error()
             self._put(place, received)
         else:
             received.place = place
@@ -155,7 +155,7 @@ class SenecaHttpSession(SenecaSession):
         if self.is_over:
             return
         self.is_over = True
-        self.broker.count_error(self)
+        self.count_error()
         self._put(
             self._next_place(closes=True),
             _refusal(refusal.status, _CODES.get(refusal.status, "invalid_message"), refusal.reason),
@@ -208,7 +208,7 @@ class SenecaHttpSession(SenecaSession):
         if self._pending() and can_wait:
             self._is_ending = True
             self.transport.write_eof()
-            self.broker.loop.call_later(LAST_WORDS_S, lambda: self.close("refused"))
+            self.runtime.loop.call_later(LAST_WORDS_S, lambda: self.close("refused"))
         else:
             self.close("answered")
 

@@ -12,17 +12,16 @@ from typing import Any, ClassVar
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.peers import Pending
+from raceway.broker.peers import Peer
 from raceway.errors import NoRouteError, RacewayError
 from raceway.model.envelope import SENECA, Batch
 from raceway.model.intents import AskAll, Asked, Outcome, Publish, Request, Taken
-from raceway.net.gate import Gate
-from raceway.net.session import Session
+from raceway.net.connection import Connection, Gate
 from raceway.wires.seneca.codec.call import LEGACY, SEED
 from raceway.wires.seneca.codec.hub import Call, batch_of, batch_of_all
 from raceway.wires.seneca.codec.patterns import PinTable
 from raceway.wires.seneca.ids import instance_id
-from raceway.wires.seneca.listen.calls import ReturnPath, SenecaCall, no_copies
+from raceway.wires.seneca.listen.calls import ReturnPath, SenecaCall
 from raceway.wires.seneca.listen.names import Named, Names
 from raceway.wires.seneca.listen.repeats import Repeats
 
@@ -43,14 +42,28 @@ class NoReturns:
         raise AssertionError("no return path is allowed")
 
 
-class SenecaSession(Session):
-    """A connection. Its calls are the peers of the broker; the connection only carries them."""
+class SenecaPeer(Peer):
+    """A connection in the list of peers. Requests and publishes are those of its calls."""
 
     wire: ClassVar[bytes] = SENECA
 
+
+class SenecaSession(Connection):
     def __init__(self, gate: SenecaGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
-        super().__init__(gate, transport, no_copies, pending)
+        super().__init__(gate, transport, pending)
         self.gate = gate
+        self.broker = gate.broker
+        self.peer = SenecaPeer(self.id, self.connected_us)
+        self.peer.network, self.peer.last_heard = self.network, self.heard_us
+
+    def opened(self) -> None:
+        self.broker.connect(self.peer)
+
+    def closed(self) -> None:
+        self.broker.disconnect(self.peer)
+
+    def count_error(self) -> None:
+        self.broker.count_error(self.peer)
 
     @abstractmethod
     def is_waited_for(self) -> bool:
@@ -67,40 +80,30 @@ class SenecaSession(Session):
         if self.is_stalled(now):
             self.cut("message not completed in time", "bus.stalled_closed")
         elif idle_ms and not self.is_waited_for() and self.silence_ms(now) >= idle_ms:
-            self.broker.meter.counts["bus.silent_closed"] += 1
+            self.runtime.counts["bus.silent_closed"] += 1
             self.flush()
             self.close("idle")
-
-    def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        raise AssertionError("a Seneca connection makes no requests; its calls do")
-
-    def fail(self, request: Pending, error: RacewayError) -> None:
-        raise AssertionError("a Seneca connection makes no requests; its calls do")
 
 
 class SenecaGate(Gate[SenecaSession]):
     """All Seneca connections. `pins` are those of attached services; `returns` sends late answers to their callers."""
 
+    wire: ClassVar[str] = SENECA.decode()
+
     def __init__(
-        self,
-        broker: Broker,
-        listen: config.Listen,
-        loop: asyncio.AbstractEventLoop,
-        port: int,
-        pins: PinTable[Any],
-        returns: ReturnPath,
+        self, broker: Broker, listen: config.Listen, port: int, pins: PinTable[Any], returns: ReturnPath
     ) -> None:
-        super().__init__(broker, listen, loop.time, listen.seneca.max_connections)
+        super().__init__(broker.runtime, listen, listen.seneca.max_connections)
+        self.broker = broker
         self.settings = settings = listen.seneca
         self.instance = instance_id(f"{config.plain_host(listen)}:{port}", "raceway")
         self.returns = returns
         self.repeats = Repeats(
-            settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: loop.time() * 1000
+            settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: self.time() * 1000
         )
         self._names = Names(pins)
         # Calls of this turn by topic and responder: pins may share a topic.
         self._asking: dict[tuple[bytes, Any], list[SenecaCall]] = {}
-        self._call_later = loop.call_later
 
     def now_ms(self) -> int:
         return self.broker.clock_us() // 1000
@@ -133,7 +136,7 @@ class SenecaGate(Gate[SenecaSession]):
         else:
             self._gather(call, named)
             if _returns(sent):
-                self._call_later(self.settings.hold_ms / 1000, call.let_go)
+                self.runtime.loop.call_later(self.settings.hold_ms / 1000, call.let_go)
 
     def _gather(self, call: SenecaCall, named: Named) -> None:
         if not self._asking:

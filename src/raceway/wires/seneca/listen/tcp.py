@@ -86,7 +86,7 @@ class SenecaTcpSession(SenecaSession):
         self.gate.take(SenecaCall(self.gate, self, sent))
 
     def _refuse(self, refused: LineRefused) -> None:
-        self.broker.count_error(self)
+        self.count_error()
         if refused.line is not None:
             self.write(refused.line)
         if refused.close:
@@ -94,7 +94,7 @@ class SenecaTcpSession(SenecaSession):
             self.close("not a message")
 
     def _overflow(self, event: Overflow) -> None:
-        self.broker.count_error(self)
+        self.count_error()
         self.flush()
         self.close("line too long")
 

@@ -7,11 +7,12 @@ from typing import Any, Protocol
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.peers import Peer
 from raceway.broker.queues.pubsub import PubSubQueue
 from raceway.broker.queues.queue import Queue
 from raceway.broker.queues.table import QueueRecord
 from raceway.errors import QueueKindError, RacewayError
-from raceway.model.security import OWNER, Permission, Principal
+from raceway.model.security import OWNER, Permission
 from raceway.model.subscriptions import parse_start
 from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.admin import (
@@ -33,14 +34,16 @@ NEEDED: dict[str, Permission] = {
 }  # fmt: skip
 
 
-class AdminPeer(Protocol):
+class AdminSession(Protocol):
     """A connection that sends admin commands."""
 
     address: str
     host: str
-    # The principal, and whether it came from a valid token.
-    principal: Principal
+    # Whether the principal of the peer came from a valid token.
     identified: bool
+
+    @property
+    def peer(self) -> Peer: ...
 
     def has_room(self) -> bool: ...
     def write(self, data: bytes) -> None: ...
@@ -66,21 +69,21 @@ class Administration:
         if listen.zbus.tracker:
             self._methods |= {"track_sub": self._track_sub, "track_report": self._track_report}
 
-    def perform(self, peer: AdminPeer, event: Admin) -> bytes | None:
+    def perform(self, session: AdminSession, event: Admin) -> bytes | None:
         """Perform a command and return its reply, or None if there is none or it comes later."""
         method = self._methods.get(event.method)
         try:
-            if not self._may_administrate(peer, event):
+            if not self._may_administrate(session, event):
                 return zbus.refusal_reply(admin_forbidden(event.msgid))
             if method is None:
                 return zbus.refusal_reply(method_not_found(event.method, event.msgid))
             if event.method in NEEDED:
-                self._broker.security.check(peer.principal, NEEDED[event.method])
+                self._broker.security.check(session.peer.principal, NEEDED[event.method])
         except RacewayError as error:
             return zbus.refusal_reply(zbus.refusal_of(error, event.msgid))
-        return method(peer, event)
+        return method(session, event)
 
-    def _may_administrate(self, peer: AdminPeer, event: Admin) -> bool:
+    def _may_administrate(self, session: AdminSession, event: Admin) -> bool:
         """Return whether the peer may send admin commands. Raises TooManyFailuresError.
 
         A peer with the administrator's token may. Without a configured token everyone may; with security on, the
@@ -90,21 +93,21 @@ class Administration:
         codes = [security.admin_token]
         if event.method == "track_report" and security.enabled:
             codes.append(self._settings.tracker_token)
-        if peer.identified or not any(codes):
+        if session.identified or not any(codes):
             return True
-        if not security.is_administrator(event.token or b"", codes, peer.host):
+        if not security.is_administrator(event.token or b"", codes, session.host):
             return not security.admin_token
         if security.enabled:
-            peer.principal = OWNER
+            session.peer.principal = OWNER
         return True
 
-    def leave(self, peer: AdminPeer) -> None:
+    def leave(self, session: AdminSession) -> None:
         """Forget a closed connection."""
-        self.tracker.leave(peer)
+        self.tracker.leave(session)
 
-    def relieve(self, peer: AdminPeer) -> None:
+    def relieve(self, session: AdminSession) -> None:
         """Continue to push to a connection that has room again."""
-        self.tracker.relieve(peer)
+        self.tracker.relieve(session)
 
     def encode_report(self) -> bytes:
         return encode_description(self.report())
@@ -129,27 +132,27 @@ class Administration:
             load_factor=backlog / (len(consumers) or 1),
         )
 
-    def _index(self, peer: AdminPeer, event: Admin) -> bytes:
+    def _index(self, session: AdminSession, event: Admin) -> bytes:
         return zbus.page(event.msgid, render_page(self.report(), self._broker, self._console))
 
-    def _data(self, peer: AdminPeer, event: Admin) -> bytes:
+    def _data(self, session: AdminSession, event: Admin) -> bytes:
         return zbus.json_reply(event.msgid, self.encode_report())
 
-    def _create_mq(self, peer: Any, event: Admin) -> bytes | None:
+    def _create_mq(self, session: AdminSession, event: Admin) -> bytes | None:
         """Create a queue. The reply is sent after the commit."""
         wanted = read_create_queue(event)
         if isinstance(wanted, Refused):
             return zbus.refusal_reply(wanted)
         try:
-            self._broker.security.check(peer.principal, "ManageTopic", wanted.name)
+            self._broker.security.check(session.peer.principal, "ManageTopic", wanted.name)
             start = parse_start(wanted.start)
-            self._broker.queues.create(peer, peer.address, wanted.name, wanted.mode, wanted.token, start)
+            self._broker.queues.create(session.peer, session.address, wanted.name, wanted.mode, wanted.token, start)
         except QueueKindError:
             return zbus.refusal_reply(kind_mismatch(event))
         except RacewayError as error:
             return zbus.refusal_reply(zbus.refusal_of(error, event.msgid))
         self.queue_made()
-        self._broker.journal.after_commit(lambda error: peer.write(self._time_reply(event.msgid, error)))
+        self._broker.journal.after_commit(lambda error: session.write(self._time_reply(event.msgid, error)))
         return None
 
     def _time_reply(self, msgid: bytes | None, error: RacewayError | None) -> bytes:
@@ -157,21 +160,21 @@ class Administration:
             return zbus.refusal_reply(zbus.refusal_of(error, msgid))
         return zbus.reply(200, msgid, b"%d" % (self._broker.clock_us() // 1000))
 
-    def _track_sub(self, peer: AdminPeer, event: Admin) -> bytes:
-        security, principal = self._broker.security, peer.principal
+    def _track_sub(self, session: AdminSession, event: Admin) -> bytes:
+        security, principal = self._broker.security, session.peer.principal
 
         def may_follow() -> bool:
             return not security.enabled or security.allows(principal, "Lookup", None)
 
-        return zbus.json_reply(event.msgid, self.tracker.subscribe(peer, may_follow))
+        return zbus.json_reply(event.msgid, self.tracker.subscribe(session, may_follow))
 
-    def _track_report(self, peer: AdminPeer, event: Admin) -> None:
+    def _track_report(self, session: AdminSession, event: Admin) -> None:
         self.tracker.take_report(event.body)
 
-    def _track_index(self, peer: AdminPeer, event: Admin) -> bytes:
+    def _track_index(self, session: AdminSession, event: Admin) -> bytes:
         return zbus.page(event.msgid, render_tracker_page(self._advertised, self.tracker.table))
 
-    def _track_data(self, peer: AdminPeer, event: Admin) -> bytes:
+    def _track_data(self, session: AdminSession, event: Admin) -> bytes:
         return zbus.json_reply(event.msgid, self.tracker.encode())
 
 

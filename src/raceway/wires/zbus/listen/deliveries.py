@@ -7,9 +7,9 @@ from collections.abc import Callable
 
 import msgspec
 
-from raceway.broker.bus import Clock
 from raceway.broker.queues.queue import Entry, Queue
 from raceway.model.envelope import ZBUS, Batch
+from raceway.net.runtime import Clock
 from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.encode import sent_of
 from raceway.wires.zbus.codec.receiver import DeliveryHead

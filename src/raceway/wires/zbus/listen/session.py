@@ -17,14 +17,13 @@ from typing import Any, ClassVar, TypeVar
 
 from raceway import config
 from raceway.broker.broker import Broker
-from raceway.broker.peers import Pending, Responder, no_copies
+from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.queues.pubsub import Copy, PubSubQueue
 from raceway.broker.queues.queue import Entry, Queue
 from raceway.broker.queues.table import QueueResponder
 from raceway.broker.requests.replies import Answer
 from raceway.broker.runs import stretches
 from raceway.broker.security.tokens import is_signed
-from raceway.broker.tracing import random_id
 from raceway.errors import (
     BusyError,
     ForbiddenError,
@@ -40,8 +39,8 @@ from raceway.model.envelope import ZBUS, Batch
 from raceway.model.intents import Publish, Reply, Request, Taken
 from raceway.model.security import ANONYMOUS, Permission, Principal
 from raceway.model.topics import is_reserved
-from raceway.net.gate import Gate
-from raceway.net.session import Session
+from raceway.net.connection import Connection, Gate
+from raceway.net.ids import random_id
 from raceway.net.tcp import StreamProtocol
 from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.encode import queue_forbidden, queue_not_found, sent_of
@@ -71,16 +70,13 @@ M = TypeVar("M", Produce, Ask)
 class ZbusGate(Gate["ZbusSession"]):
     """All zbus connections. `advertised` is the address that clients get as `broker`."""
 
+    wire: ClassVar[str] = ZBUS.decode()
+
     def __init__(
-        self,
-        broker: Broker,
-        listen: config.Listen,
-        loop: asyncio.AbstractEventLoop,
-        port: int,
-        console: str,
-        serves_queues: bool = True,
+        self, broker: Broker, listen: config.Listen, port: int, console: str, serves_queues: bool = True
     ) -> None:
-        super().__init__(broker, listen, loop.time, listen.zbus.max_connections)
+        super().__init__(broker.runtime, listen, listen.zbus.max_connections)
+        self.broker = broker
         self.settings = listen.zbus
         self.limits = ZbusLimits(
             head_bytes=listen.zbus.head_limit, headers=listen.zbus.header_limit, body_bytes=listen.zbus.body_limit
@@ -101,21 +97,54 @@ class ZbusTcp(StreamProtocol):
         return ZbusSession(self._zbus_gate, transport, self.pending)
 
 
-class ZbusSession(Session):
+class ZbusPeer(Peer):
+    """The client of a zbus connection. It does not subscribe; publish/subscribe queues do it for their consumers."""
+
     wire: ClassVar[bytes] = ZBUS
 
+    def __init__(self, session: ZbusSession) -> None:
+        super().__init__(session.id, session.connected_us)
+        self._session = session
+        self.network, self.last_heard = session.network, session.heard_us
+        self.producer = session.address.encode()
+        # Its requests that want no answer.
+        self.silent: set[bytes] = set()
+
+    @property
+    def is_behind(self) -> bool:
+        return self._session.broker.queues.is_behind(self._session)
+
+    def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
+        """Return the timeout of a request: none for a queue, the configured one for a service of another wire."""
+        return None if isinstance(responder, QueueResponder) else self._session.gate.settings.request_timeout_ms
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        if request.message_id in self.silent:
+            self.silent.discard(request.message_id)
+            return
+        head = zbus.delivery_head(sent_of(batch, row, self._session.gate.advertised))
+        status = None if batch.item("wire", row) == ZBUS or batch.item("error", row) is None else 500
+        self._session.write(zbus.answer(request.message_id, head, batch.item("payload", row), status))
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        if request.message_id in self.silent:
+            self.silent.discard(request.message_id)
+            return
+        self._session.refuse(error, request.message_id)
+
+
+class ZbusSession(Connection):
     def __init__(self, gate: ZbusGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
-        # Connections of this wire do not subscribe; publish/subscribe queues do it for them.
-        super().__init__(gate, transport, no_copies, pending)
+        super().__init__(gate, transport, pending)
         self.gate = gate
+        self.broker = gate.broker
+        self.peer = ZbusPeer(self)
         self.key = self.id.encode()
-        self.producer = self.address.encode()
         self._unsent = Unsent(self.broker.loop, transport, self.idle, gate.settings.sweep_ms / 1000)
         self._heads = Heads(gate.advertised)
         self._handed: OrderedDict[bytes, None] = OrderedDict()
         # Whether the token of the current message names a principal; otherwise it is the token of a queue.
         self.identified = False
-        self._silent: set[bytes] = set()
         # Queues whose token this connection has shown: not slowed down by failed attempts of others.
         self._proven: set[tuple[str, bytes]] = set()
         self.handlers = {
@@ -131,9 +160,18 @@ class ZbusSession(Session):
     def stop(self, reason: str) -> None:
         if self.open:
             self._unsent.clear()
-            self.broker.queues.leave(self, self)
+            self.broker.queues.leave(self, self.peer)
             self.gate.administration.leave(self)
         super().stop(reason)
+
+    def opened(self) -> None:
+        self.broker.connect(self.peer)
+
+    def closed(self) -> None:
+        self.broker.disconnect(self.peer)
+
+    def count_error(self) -> None:
+        self.broker.count_error(self.peer)
 
     def close(self, reason: str) -> None:
         self.stop(reason)
@@ -141,10 +179,6 @@ class ZbusSession(Session):
 
     def has_room(self) -> bool:
         return not self._is_full
-
-    @property
-    def is_behind(self) -> bool:
-        return self.broker.queues.is_behind(self)
 
     def detach(self) -> bool:
         """Leave the live path: copies wait in the buffers of its queues, so publishers need not wait for this peer."""
@@ -162,15 +196,11 @@ class ZbusSession(Session):
         if self.is_stalled(now):
             self.cut("message not completed in time", "bus.stalled_closed")
         elif idle_ms and self.silence_ms(now) >= idle_ms:
-            self.broker.meter.counts["bus.silent_closed"] += 1
+            self.runtime.counts["bus.silent_closed"] += 1
             self.flush()
             self.close("idle")
         else:
             self._unsent.note_taken()
-
-    def timeout_ms(self, responder: Responder, default_ms: int) -> int | None:
-        """Return the timeout of a request: none for a queue, the configured one for a service of another wire."""
-        return None if isinstance(responder, QueueResponder) else self.gate.settings.request_timeout_ms
 
     # ---- identity ----------------------------------------------------------------------------------------------------
 
@@ -188,11 +218,11 @@ class ZbusSession(Session):
         """Set the principal from a signed token of the bus; anonymous otherwise. A no-op with security off."""
         if not self.broker.security.enabled:
             return
-        self.principal, self.identified = NOBODY, False
+        self.peer.principal, self.identified = NOBODY, False
         if token and is_signed(token.decode("latin-1")):
             with suppress(UnauthenticatedError):  # it may be the token of a queue
                 authorization = f"Bearer {token.decode('latin-1')}"
-                self.principal = self.broker.security.identify(authorization, ZBUS.decode(), self.host)
+                self.peer.principal = self.broker.security.identify(authorization, ZBUS.decode(), self.host)
                 self.identified = True
 
     def _find(self, name: str, token: bytes | None, permission: Permission) -> None:
@@ -202,8 +232,8 @@ class ZbusSession(Session):
         permission on the name gets ForbiddenError whether or not the queue exists.
         """
         security = self.broker.security
-        if security.enabled and not security.allows(self.principal, permission, name):
-            raise ForbiddenError(str(self.principal), f"{permission} on {name}")
+        if security.enabled and not security.allows(self.peer.principal, permission, name):
+            raise ForbiddenError(str(self.peer.principal), f"{permission} on {name}")
         if self.identified or not token:
             self.broker.queues.find(name, None if self.identified else "")
             return
@@ -276,7 +306,7 @@ class ZbusSession(Session):
         done = Acknowledgement(self, wanting) if wanting else None
         kept = Produce(batch, ack)
         try:
-            outcome = self.broker.perform(self, Publish(batch), done)
+            outcome = self.broker.perform(self.peer, Publish(batch), done)
         except RacewayError as refusal:
             self._refuse_rows(kept, range(batch.count), refusal)
             return
@@ -317,13 +347,13 @@ class ZbusSession(Session):
         for row in range(batch.count):
             self._expect_answer(batch.item("reply_to", row), batch.item("message_id", row), bool(_item(kept.ack, row)))
         try:
-            outcome = self.broker.perform(self, Request(batch, waits=True))
+            outcome = self.broker.perform(self.peer, Request(batch, waits=True))
         except RacewayError as refusal:
             outcome = Taken(((0, batch.count, refusal),))
         assert isinstance(outcome, Taken)
         for start, stop, error in outcome.refused:
             self._refuse_rows(kept, range(start, stop), error)
-            self._silent.difference_update(batch.item("message_id", row) for row in range(start, stop))
+            self.peer.silent.difference_update(batch.item("message_id", row) for row in range(start, stop))
 
     def _may_ask(self, event: Ask, mq: bytes, start: int, stop: int) -> bool:
         """Return whether a request may be sent to this queue, or to a service of another wire with this name."""
@@ -335,9 +365,9 @@ class ZbusSession(Session):
     def _expect_answer(self, reply_to: bytes, message_id: bytes, wanted: bool) -> None:
         """Open the reply queue if needed; it is removed with this connection. Note requests that want no answer."""
         if not self.broker.queues.exists(reply_to.decode("utf-8", "replace")):
-            self.broker.replies.open_box(reply_to, self)
+            self.broker.replies.open_box(reply_to, self.peer)
         if not wanted:
-            self._silent.add(message_id)
+            self.peer.silent.add(message_id)
 
     def _answer_rows(self, event: Produce, mq: bytes, rows: Iterable[int]) -> None:
         """Treat rows produced to a reply queue as answers. Allowed only if its request was delivered here."""
@@ -351,27 +381,13 @@ class ZbusSession(Session):
             one.error = None if status is None or status < 400 else b"%d" % status
             done = Acknowledgement(self, list(one.message_id)) if _item(event.ack, row) else None  # type: ignore[arg-type]  # a list
             try:
-                outcome = self.broker.perform(self, Reply(mq, one), done)
+                outcome = self.broker.perform(self.peer, Reply(mq, one), done)
             except RacewayError as error:
                 self._refuse_rows(Produce(one, _item(event.ack, row)), [0], error)
                 continue
             assert isinstance(outcome, Taken)
             for _, _, refusal in outcome.refused:
                 self._refuse_rows(Produce(one, _item(event.ack, row)), [0], refusal)
-
-    def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        if request.message_id in self._silent:
-            self._silent.discard(request.message_id)
-            return
-        head = zbus.delivery_head(sent_of(batch, row, self.gate.advertised))
-        status = None if batch.item("wire", row) == ZBUS or batch.item("error", row) is None else 500
-        self.write(zbus.answer(request.message_id, head, batch.item("payload", row), status))
-
-    def fail(self, request: Pending, error: RacewayError) -> None:
-        if request.message_id in self._silent:
-            self._silent.discard(request.message_id)
-            return
-        self._refuse(zbus.refusal_of(error, request.message_id))
 
     # ---- consume -----------------------------------------------------------------------------------------------------
 
@@ -381,7 +397,7 @@ class ZbusSession(Session):
             self._refuse(Refused(403, "requests from other sites are refused", msgid))
             return
         box = self.broker.replies.maybe_box(event.mq)
-        if box is not None and box.owner is self:
+        if box is not None and box.owner is self.peer:
             box.arm(msgid, self)
             return
         name = event.mq.decode("utf-8", "replace")
@@ -389,7 +405,7 @@ class ZbusSession(Session):
         try:
             self._find(name, event.token, "Consume")
             topics = tuple(topic.decode("utf-8", "replace") for topic in event.topics)
-            self.broker.queues.arm(self, name, msgid, topics, event.window)
+            self.broker.queues.arm(self, self.peer, name, msgid, topics, event.window)
         except RacewayError as error:
             if event.ack:
                 self._refuse(self._refusal(error, event.mq, msgid))
@@ -485,7 +501,7 @@ class ZbusSession(Session):
         super().refuse_unfinished(error)
 
     def _refuse(self, refused: Refused) -> None:
-        self.broker.count_error(self)
+        self.count_error()
         self.write(zbus.refusal_reply(refused))
         if refused.close:
             self.flush()

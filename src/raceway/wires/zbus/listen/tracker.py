@@ -16,7 +16,7 @@ from typing import Protocol
 import structlog
 
 from raceway import config
-from raceway.broker.bus import Clock
+from raceway.net.runtime import Clock
 from raceway.wires.zbus.codec import receiver as zbus
 from raceway.wires.zbus.codec.admin import BrokerReport, TrackTable, encode_description, maybe_report
 

@@ -1,26 +1,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
 from raceway import config
-from raceway.broker.peers import LivePeer, Pending
-from raceway.broker.runs import Run
-from raceway.errors import RacewayError
-from raceway.model.envelope import Batch
 from raceway.model.intents import WatchLog
-from raceway.net.gate import Gate
-from raceway.net.session import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, Session
-from tests.rigs.doubles import Bench, RecordingTransport, encode_copies
+from raceway.net.connection import HIGH_WATER, LINGER_S, LOW_WATER, SMALL_READ, Connection, Gate
+from tests.rigs.doubles import Bench, RecordingPeer, RecordingTransport
 
 
-class PlainSession(Session, LivePeer):
-    """The least a wire must add: here only the bytes of publishes are written on."""
+class PlainPeer(RecordingPeer):
+    def __init__(self, session: PlainSession) -> None:
+        super().__init__()
+        self._session = session
 
-    wire: ClassVar[bytes] = b"plain"
+    def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
+        self._session.write(message.encode())
+
+
+class PlainSession(Connection):
+    """The least a wire must add."""
+
     feeds: frozenset[Any] | set[Any] = frozenset()
+
+    def __init__(self, bench: Bench, gate: Gate[PlainSession], transport: RecordingTransport) -> None:
+        super().__init__(gate, transport, lambda: 0)
+        self._broker, self.peer = bench.broker, PlainPeer(self)
+
+    def opened(self) -> None:
+        self._broker.connect(self.peer)
+
+    def closed(self) -> None:
+        self._broker.disconnect(self.peer)
+
+    def count_error(self) -> None:
+        self._broker.count_error(self.peer)
 
     def close(self, reason: str) -> None:
         self.stop(reason)
@@ -28,30 +44,12 @@ class PlainSession(Session, LivePeer):
 
     def take(self, events: Iterable[Any]) -> None:
         """Each event is written back."""
-        self.broker.credits.fed |= self.feeds
+        self.runtime.credits.fed |= self.feeds
         for event in events:
             self.write(event)
 
     def sweep(self, now: float) -> None:
         """Nothing is looked for."""
-
-    def deliver(self, run: Run, data: bytes) -> None:
-        self.write(data)
-
-    def forward(self, request: Pending, batch: Batch, row: int) -> None:
-        self.write(batch.item("payload", row))
-
-    def answer(self, request: Pending, batch: Batch, row: int) -> None:
-        self.write(batch.item("payload", row))
-
-    def fail(self, request: Pending, error: RacewayError) -> None:
-        self.write(str(error).encode())
-
-    def announce(self, topic: str, payload: bytes) -> None:
-        self.write(payload)
-
-    def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
-        self.write(message.encode())
 
 
 class Seat:
@@ -60,8 +58,8 @@ class Seat:
     def __init__(self, bench: Bench, output_bytes: int = config.MIB) -> None:
         self.transport = RecordingTransport()
         self.fed: set[Any] = set()
-        gate: Gate[PlainSession] = Gate(bench.broker, config.Listen(output_bytes=output_bytes), bench.loop.time)
-        self.session = PlainSession(gate, self.transport, encode_copies, lambda: 0)
+        gate: Gate[PlainSession] = Gate(bench.broker.runtime, config.Listen(output_bytes=output_bytes))
+        self.session = PlainSession(bench, gate, self.transport)
         self.session.feeds = self.fed
         self.gate = gate
         self.session.start()
@@ -158,7 +156,7 @@ def test_a_peer_that_is_cut_is_told_of_in_the_log(bench: Bench) -> None:
 
 def test_a_watcher_of_the_log_may_be_cut_itself(bench: Bench) -> None:
     seat = Seat(bench)
-    bench.broker.perform(seat.session, WatchLog(("warn",)))
+    bench.broker.perform(seat.session.peer, WatchLog(("warn",)))
     seat.session.cut("takes nothing", "bus.slow_closed")
     bench.loop.settle()
     assert seat.transport.aborted
@@ -299,8 +297,8 @@ def test_a_session_knows_its_address_and_its_transports_limits(bench: Bench) -> 
     assert seat.session.address == "127.0.0.1:4711"
     assert seat.transport.limits == (HIGH_WATER, LOW_WATER)
     assert not seat.session.is_tls
-    gate: Gate[PlainSession] = Gate(bench.broker, config.Listen(), bench.loop.time)
-    nameless = PlainSession(gate, RecordingTransport(peername=None), encode_copies, lambda: 0)
+    gate: Gate[PlainSession] = Gate(bench.broker.runtime, config.Listen())
+    nameless = PlainSession(bench, gate, RecordingTransport(peername=None))
     assert nameless.address == "unknown"
 
 

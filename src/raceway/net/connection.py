@@ -1,8 +1,8 @@
-"""One connection, the part that all wires share: batched and bounded output, flow control, orderly close.
+"""Connections, the part that all wires share: batched and bounded output, flow control, orderly close, limits.
 
 Output. `write` only appends to a list; the broker's turn calls `flush` once, which makes one socket write. The loop's
 transport buffers what the kernel does not accept. A peer with more buffered output than its high-water mark is *full*:
-publishers that feed it are not read from until it has drained (`broker/delivery/credits.py`). A peer that reads nothing
+publishers that feed it are not read from until it has drained (`net/credits.py`). A peer that reads nothing
 for `stall_s` is closed.
 
 Input. A full peer is not read from, because its own answers would add to the buffer, unless it has left the live path.
@@ -12,19 +12,18 @@ While the journal is behind, no peer is read from.
 from __future__ import annotations
 
 import asyncio
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import structlog
 
 from raceway import config
-from raceway.broker.peers import Encoder, Peer
-from raceway.broker.tracing import random_id
 from raceway.errors import BusyError
 from raceway.model.addresses import network_of
-from raceway.model.intents import PeerRow
-from raceway.net.gate import Gate
+from raceway.net.credits import Holder
+from raceway.net.ids import random_id
+from raceway.net.runtime import Runtime
 from raceway.net.unsent import unsent
 
 # Limits of the transport's write buffer. Small compared with `output_bytes`, large compared with a socket buffer.
@@ -44,8 +43,8 @@ UNFINISHED = "too many unfinished messages"
 log = structlog.get_logger("raceway.listen")
 
 
-class Session(Peer):
-    """A connection of any wire. Subclasses handle the events of their codec.
+class Connection(ABC):
+    """A connection of any wire. Sessions of a wire handle the events of its codec and have a peer of the broker.
 
     `transport` is the loop's and receives framed output. `pending` returns the size of an unfinished message so far.
     """
@@ -54,18 +53,21 @@ class Session(Peer):
     is_brief: ClassVar[bool] = False
     # Handlers by type of the codec's event.
     handlers: dict[type, Callable[[Any], None]]
+    open = True
 
-    def __init__(
-        self, gate: Gate[Any], transport: asyncio.Transport, encoder: Encoder, pending: Callable[[], int]
-    ) -> None:
-        super().__init__(random_id().decode(), encoder, gate.broker.clock_us())
-        self.broker = gate.broker
+    def __init__(self, gate: Gate[Any], transport: asyncio.Transport, pending: Callable[[], int]) -> None:
+        self.id = random_id().decode()
+        self.runtime = gate.runtime
+        self.connected_us = gate.runtime.clock_us()
         self.transport = transport
         self.host, self.address = _address(transport)
         self.network = network_of(self.host)
         self.is_tls = transport.get_extra_info("sslcontext") is not None
         self._gate = gate
         self._pending = pending
+        self._turn, self._credits = gate.runtime.turn, gate.runtime.credits
+        # The subscriber whose publishers wait while this connection is full: the peer, on wires that subscribe.
+        self.holder: Holder = self
         self._output_bytes = gate.listen.output_bytes
         self._least_mark = min(self._output_bytes, HIGH_WATER)
         self._outbox: list[bytes] = []
@@ -86,7 +88,7 @@ class Session(Peer):
 
     def start(self) -> None:
         """Register with the broker and the gate. Called once, when the connection can be written to."""
-        self.broker.connect(self)
+        self.opened()
         self._log("connection opened")
         self._gate.sessions.add(self)
         if self._gate.paused:
@@ -98,18 +100,31 @@ class Session(Peer):
         if self.open:
             self._log("connection closed", reason=reason)
             if self.transport.get_write_buffer_size():
-                self.broker.loop.call_later(LINGER_S, self.transport.abort)
-        self.broker.disconnect(self)
-        self.broker.credits.forget(self)
-        self.broker.credits.leave(self)
+                self.runtime.loop.call_later(LINGER_S, self.transport.abort)
+        self.open = False
+        self.closed()
+        self._credits.forget(self.holder)
+        self._credits.leave(self)
         self._outbox.clear()
         self.drop_input()
         if self._counted:
-            self.broker.unfinished.release(self)
+            self.runtime.unfinished.release(self)
+
+    @abstractmethod
+    def opened(self) -> None:
+        """Register the peer of this connection with the broker."""
+
+    @abstractmethod
+    def closed(self) -> None:
+        """Deregister the peer. Called by every `stop`."""
+
+    @abstractmethod
+    def count_error(self) -> None:
+        """Count a message that was answered with an error."""
 
     def _log(self, event: str, **facts: str) -> None:
         note = log.debug if self.is_brief else log.info
-        note(event, wire=self.wire.decode(), peer=self.id, address=self.address, **facts)
+        note(event, wire=self._gate.wire, peer=self.id, address=self.address, **facts)
 
     @abstractmethod
     def close(self, reason: str) -> None:
@@ -117,7 +132,7 @@ class Session(Peer):
 
     def read(self, events: Iterable[Any], size: int) -> None:
         """Handle the events of one socket read of `size` bytes. On an idle bus, flush immediately."""
-        turn, credits = self.broker.turn, self.broker.credits
+        turn, credits = self._turn, self._credits
         # Delivering to full subscribers during this read pauses this peer at its end (`settle`).
         if credits.fed:
             credits.begin()
@@ -133,7 +148,7 @@ class Session(Peer):
 
     def write(self, data: bytes) -> None:
         if not self._outbox:
-            self.broker.turn.owe(self)
+            self._turn.owe(self)
         self._outbox.append(data)
 
     def flush(self) -> None:
@@ -179,7 +194,7 @@ class Session(Peer):
         """Note that the transport's write buffer is below its low-water mark: let publishers and this peer continue."""
         if self._is_full:
             self._is_full = False
-            self.broker.credits.drain(self)
+            self._credits.drain(self.holder)
         if self._choked:
             self._choked = False
             self.resume()
@@ -195,15 +210,19 @@ class Session(Peer):
     def _fill(self) -> None:
         """Mark this peer as full: pause its publishers, and its own input, because answers would add to the buffer."""
         self._is_full = True
-        self.broker.credits.fill(self)
-        self.broker.credits.hold(self, self)
+        self._credits.fill(self.holder)
+        self._credits.hold(self, self.holder)
 
     def _choke(self) -> None:
         """Detach this peer from the live path; if that is not possible, stop reading from it until it has drained."""
-        credits = self.broker.credits
-        if self not in credits.full or not credits.detach(self):
+        credits = self._credits
+        if self.holder not in credits.full or not credits.detach(self.holder):
             self._choked = True
             self.pause()
+
+    def lower_mark(self) -> None:
+        """Count as full at the transport's own mark again, after the peer has left the live path."""
+        self._set_limits(self._least_mark)
 
     def _set_limits(self, mark: int) -> None:
         """Set the high-water mark of the transport, and the low-water mark that belongs to it."""
@@ -230,9 +249,9 @@ class Session(Peer):
 
     def cut(self, reason: str, counter: str, **facts: float) -> None:
         """Abort the connection and drop its pending output, which the peer would not read. Count and log it."""
-        self.broker.meter.counts[counter] += 1
+        self.runtime.counts[counter] += 1
         log.warning("connection aborted", peer=self.id, address=self.address, reason=reason, **facts)
-        self.broker.logs.emit("warn", f"connection {self.id} closed: {reason}", module="listen")
+        self.runtime.emit("warn", f"connection {self.id} closed: {reason}", module="listen")
         self.stop(reason)
         self.transport.abort()
 
@@ -253,7 +272,7 @@ class Session(Peer):
         if not self.open:
             return
         self.pause()
-        self.broker.turn.call_soon(self.resume)
+        self._turn.call_soon(self.resume)
 
     def resume(self) -> None:
         self._pauses -= 1
@@ -291,13 +310,13 @@ class Session(Peer):
         held = self.held()
         if held != self._counted and self.open:
             self._counted = held
-            self.broker.unfinished.hold(self, held)
+            self.runtime.unfinished.hold(self, held)
 
     def give_way(self) -> None:
         """Refuse the unfinished message and close: the input budget is exceeded and this connection holds most."""
         log.warning("input budget exceeded", peer=self.id, address=self.address, reason=UNFINISHED, held=self._counted)
-        self.broker.logs.emit("warn", f"connection {self.id} closed: {UNFINISHED}", module="listen")
-        self.broker.count_error(self)
+        self.runtime.emit("warn", f"connection {self.id} closed: {UNFINISHED}", module="listen")
+        self.count_error()
         self.refuse_unfinished(BusyError(UNFINISHED))
         self.drop_input()
 
@@ -310,12 +329,11 @@ class Session(Peer):
         """Return whether this event resets the idle timer."""
         return True
 
-    def row(self) -> PeerRow:
-        """Return the row of the peer table, with the time of the last message."""
-        # `_heard` is monotonic time; converted to wall-clock time only here, not on every read.
-        heard_us = self.broker.clock_us() - round((self._gate.time() - self._heard) * 1_000_000)
-        self.heard_us = max(heard_us, self.connected_us)
-        return super().row()
+    def heard_us(self) -> int:
+        """Return the wall-clock time of the last message, in microseconds."""
+        # `_heard` is monotonic time; converted only here, not on every read.
+        heard_us = self.runtime.clock_us() - round((self._gate.time() - self._heard) * 1_000_000)
+        return max(heard_us, self.connected_us)
 
     def hear(self) -> None:
         """Reset the idle timer."""
@@ -336,6 +354,71 @@ class Session(Peer):
         listen = self._gate.listen
         # A minimum rate besides a fixed time: large messages over slow links are legitimate, one byte a minute is not.
         return now - self._began > listen.head_s + self._pending() / listen.body_rate
+
+
+S = TypeVar("S", bound=Connection)
+
+
+class Gate(Generic[S]):
+    """The open connections of one wire. `max_connections` of 0 means no limit."""
+
+    # Name of the wire, for the log.
+    wire: ClassVar[str] = ""
+
+    def __init__(self, runtime: Runtime, listen: config.Listen, max_connections: int = 0) -> None:
+        self.runtime = runtime
+        self.listen = listen
+        self.time = runtime.loop.time
+        self._max_connections = max_connections
+        self.sessions: set[S] = set()
+        self.paused = False
+
+    def has_room(self) -> bool:
+        """Return whether one more connection is allowed. A rejected one is counted."""
+        if self._max_connections and len(self.sessions) >= self._max_connections:
+            self.runtime.counts["connection.rejected"] += 1
+            return False
+        return True
+
+    def is_ours(self, host: bytes | None, origin: bytes | None, fetch_site: bytes | None) -> bool:
+        """Return whether a request may come from here: False for pages of other sites and for foreign host names.
+
+        Protects against cross-site requests and DNS rebinding. Programs that are not browsers send neither header.
+        """
+        # RFC 9110, 7.2: Host names the server the client wanted. A rebound DNS name shows up here as a foreign host.
+        hosts = (self.listen.host, *self.listen.hosts)
+        addresses = [f"//{host.decode('latin-1')}"] if host is not None else []
+        # RFC 6454, 7: a browser names the site of the page that makes the request.
+        addresses += [origin.decode("latin-1")] if origin is not None else []
+        return fetch_site != b"cross-site" and all(config.names_us(address, hosts) for address in addresses)
+
+    def pause(self, paused: bool) -> None:
+        """Stop or restart reading from all sessions. The journal asks for it when its write queue is long."""
+        self.paused = paused
+        for session in list(self.sessions):
+            if paused:
+                session.pause()
+            else:
+                # A peer that could not be read from must not be closed as idle.
+                session.hear()
+                session.resume()
+
+    def output_mark(self) -> int:
+        """Return the output limit of one connection: its share of the limit for all, at least 1 MiB."""
+        # Divided evenly, so that many slow connections together stay within the limit.
+        share = self.listen.output_total_bytes // max(1, len(self.sessions))
+        return min(self.listen.output_bytes, max(share, config.MIB))
+
+    def drain(self) -> None:
+        """Announce the shutdown to peers, on wires that have a message for it. A no-op here."""
+
+    def sweep(self) -> None:
+        """Call `sweep` of every session: close idle and stalled peers, send heartbeats."""
+        if self.paused:  # input is paused, so silence is not the peers' fault
+            return
+        now = self.time()
+        for session in list(self.sessions):
+            session.sweep(now)
 
 
 def _nothing() -> None:

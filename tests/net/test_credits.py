@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from raceway.broker.delivery.credits import LEAST_RATE, Credits, Window
+from raceway.net.credits import LEAST_RATE, Credits, Window
 from tests.rigs.doubles import ManualLoop
 
 HOLD_S, WINDOW_S = 1.0, 10.0
@@ -14,6 +14,7 @@ HOLD_S, WINDOW_S = 1.0, 10.0
 
 class Publisher:
     waits = False
+    holder = None
 
     def pause(self) -> None:
         assert not self.waits

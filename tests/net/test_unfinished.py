@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from raceway.broker.delivery import unfinished
-from raceway.broker.delivery.unfinished import TRIM_BYTES, InputBudget
+from raceway.net import unfinished
+from raceway.net.unfinished import TRIM_BYTES, InputBudget
 
 
 class Connection:

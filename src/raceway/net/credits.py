@@ -12,10 +12,8 @@ and at a tick while some publisher waits.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Hashable
 from typing import Protocol
-
-from raceway.broker.topics import Topic
 
 # Stragglers: at most one in eight of a publisher's subscribers, but always one.
 FEW = 8
@@ -26,8 +24,10 @@ TICKS = 20
 
 
 class Waiter(Protocol):
-    """A connection that publishes. Each `pause` is followed by one `resume`."""
+    """A connection that publishes. Each `pause` is followed by one `resume`. `holder`: its own subscriber, if any."""
 
+    @property
+    def holder(self) -> Holder | None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
 
@@ -86,7 +86,7 @@ class Credits:
         self.full: set[Holder] = set()
         self.fed: set[Holder] = set()
         # Full subscriptions that receive rows after the commit, by topic.
-        self.full_on: dict[Topic, set[Holder]] = {}
+        self.full_on: dict[Hashable, set[Holder]] = {}
         # Off the live path without a catch-up of their own.
         self.behind: set[Holder] = set()
         self._fed_of = 1
@@ -128,16 +128,16 @@ class Credits:
             self.fed |= found
         self._fed_of = max(self._fed_of, len(subscribers))
 
-    def note_topic(self, topic: Topic) -> None:
+    def note_topic(self, topic: Hashable) -> None:
         """Note that a run of this topic was stored: subscriptions that receive it after the commit count as fed."""
         self.fed |= self.full_on.get(topic, set()) & self.full
 
-    def fill_on(self, topic: Topic, holder: Holder) -> None:
+    def fill_on(self, topic: Hashable, holder: Holder) -> None:
         """Note that a subscription that receives rows of this topic after the commit is above its mark."""
         self.fill(holder)
         self.full_on.setdefault(topic, set()).add(holder)
 
-    def drain_on(self, topic: Topic, holder: Holder) -> None:
+    def drain_on(self, topic: Hashable, holder: Holder) -> None:
         self.drain(holder)
         full = self.full_on.get(topic)
         if full is not None:
@@ -212,9 +212,7 @@ class Credits:
         for waiter, wait in self._waits.items():
             few = len(wait.holders) <= max(1, wait.fed // FEW)
             # A connection that waits for itself holds no other back, as long as it drains.
-            holding.update(
-                (each, None) for each in wait.holders if each in slow or (few and not _is_same(each, waiter))
-            )
+            holding.update((each, None) for each in wait.holders if each in slow or (few and each is not waiter.holder))
         for holder in holding:
             self._window(holder).add(now, elapsed)
             if self._is_spent(holder):
@@ -247,8 +245,3 @@ class Credits:
             window.forget(now)
             if not window.total and holder not in self.full:
                 del self._windows[holder]
-
-
-def _is_same(one: object, other: object) -> bool:
-    """Return whether subscriber and publisher are the same connection."""
-    return one is other

@@ -1,0 +1,38 @@
+"""Connections of the Danube wire and their peers."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import ClassVar
+
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Peer
+from raceway.model.envelope import DANUBE
+from raceway.net.codec.grpc import GrpcConnection
+from raceway.net.grpc import GrpcGate, GrpcSession
+
+
+class DanubePeer(Peer):
+    """The client of a Danube connection. Its principal is set before each call."""
+
+    wire: ClassVar[bytes] = DANUBE
+    # Messages name the schema version they follow; on a topic that requires a schema, a message without one is refused.
+    names_schema: ClassVar[bool] = True
+
+
+class DanubeSession(GrpcSession):
+    def __init__(self, gate: GrpcGate, broker: Broker, transport: asyncio.Transport, codec: GrpcConnection) -> None:
+        super().__init__(gate, transport, codec)
+        self._broker = broker
+        self.peer = DanubePeer(self.id, self.connected_us)
+        self.peer.network, self.peer.last_heard = self.network, self.heard_us
+        self.peer.producer = self.address.encode()
+
+    def opened(self) -> None:
+        self._broker.connect(self.peer)
+
+    def closed(self) -> None:
+        self._broker.disconnect(self.peer)
+
+    def count_error(self) -> None:
+        self._broker.count_error(self.peer)

@@ -1,0 +1,164 @@
+"""The client of an MB connection, as the broker sees it: everything that is written to it, and the audit of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from raceway.broker.broker import Broker
+from raceway.broker.delivery.live_peer import LivePeer
+from raceway.broker.peers import Encoder, Pending
+from raceway.broker.runs import Run
+from raceway.errors import RacewayError
+from raceway.model.envelope import MB, Batch
+from raceway.model.topics import is_mb_topic
+from raceway.net.connection import Connection
+from raceway.net.ids import random_id
+from raceway.wires.mb.codec import audit as mb_audit
+from raceway.wires.mb.codec import receiver as mb
+from raceway.wires.mb.codec import system as mb_system
+from raceway.wires.mb.codec.receiver import Frame, Head, Refused
+
+FOREIGN_VERSION = b"1.0.0"
+
+
+def publish_encoder(frame: Frame) -> Encoder:
+    """Return the encoder of published runs for this kind of frame."""
+
+    def encode(run: Run) -> bytes:
+        batch, (_, sent, start, stop) = run.batch, run.span
+        version, payloads = batch.version, batch.payload
+        assert type(payloads) is list
+        ids = run.ids
+        if stop - start < batch.count:
+            ids, payloads = ids[start:stop], payloads[start:stop]
+        if type(version) is not list:
+            return mb.deliveries(sent, version or FOREIGN_VERSION, ids, payloads, frame)  # type: ignore[arg-type]  # every row has an id
+        return b"".join(
+            mb.deliveries(sent, version[start + row] or FOREIGN_VERSION, [ids[row]], [payloads[row]], frame)  # type: ignore[list-item]  # every row has an id
+            for row in range(stop - start)
+        )
+
+    return encode
+
+
+def bare(length: int) -> bytes:
+    """Frame nothing: messages in audit records have no frame."""
+    return b""
+
+
+_bare_encoder = publish_encoder(bare)
+
+
+class MbPeer(LivePeer):
+    """Writes to its connection with `frame`, which differs between TCP and WebSocket."""
+
+    wire: ClassVar[bytes] = MB
+    folds_case: ClassVar[bool] = True
+
+    def __init__(self, broker: Broker, connection: Connection, frame: Frame, encoder: Encoder) -> None:
+        super().__init__(connection.id, connection.connected_us, encoder, broker.catch_ups, broker.routing)
+        self.network, self.last_heard = connection.network, connection.heard_us
+        self._broker, self._connection, self.frame = broker, connection, frame
+
+    def spells(self, name: str) -> bool:
+        return is_mb_topic(name)
+
+    # ---- copies ------------------------------------------------------------------------------------------------------
+
+    def write_run(self, run: Run, data: bytes) -> None:
+        self._connection.write(data)
+        if self._broker.audited:
+            for row in range(run.span.start, run.span.stop):
+                one = run.span._replace(start=row, stop=row + 1)
+                self.audit_sent(_bare_encoder(Run(one, run.batch, run.ids)))
+
+    def has_room(self) -> bool:
+        return self.open and not self._connection.is_full
+
+    def taken(self) -> int:
+        return self._connection.taken()
+
+    def detach(self) -> bool:
+        if not super().detach():
+            return False
+        self._connection.lower_mark()
+        return True
+
+    def emit(self, run: Run) -> None:
+        super().emit(run)
+        self._connection.flush()
+
+    def overrun(self) -> None:
+        self._connection.cut("too many subscription changes during catch-up", "bus.slow_closed")
+
+    # ---- requests and answers ----------------------------------------------------------------------------------------
+
+    def forward(self, request: Pending, batch: Batch, row: int) -> None:
+        told = (request.sent, request.version or FOREIGN_VERSION, request.forwarded_id, batch.item("payload", row))
+        self._connection.write(mb.forwarded(*told, self.frame))
+        if self._broker.audited:
+            self.audit_sent(mb.forwarded(*told, bare))
+
+    def answer(self, request: Pending, batch: Batch, row: int) -> None:
+        payload = batch.item("payload", row)
+        failure = batch.item("error", row)
+        if failure is not None and batch.item("wire", row) != MB and mb.maybe_failure_code(payload) is None:
+            payload = mb.failure_payload(failure, payload, self._broker.clock_us())
+        told = (request.sent, request.version or FOREIGN_VERSION, request.message_id, payload)
+        self._connection.write(mb.answer(*told, self.frame))
+        if self._broker.audited:
+            self.audit_sent(mb.answer(*told, bare))
+
+    def fail(self, request: Pending, error: RacewayError) -> None:
+        head = Head(b"request", request.sent, request.version or FOREIGN_VERSION, request.message_id)
+        self.reply(mb.refusal_of(error, head), "warn")
+
+    # ---- messages of the broker --------------------------------------------------------------------------------------
+
+    def announce(self, topic: str, payload: bytes) -> None:
+        if self._may_add():
+            self._connection.write(mb_audit.system_message(payload, self.frame))
+
+    def log_record(self, level: str, message: str, time_us: int, extra: dict[str, str]) -> None:
+        if self._may_add():
+            self.say(lambda frame: mb_system.log_record(level, message, time_us, extra, frame))
+
+    def _may_add(self) -> bool:
+        """Return whether a system message may be written. A full peer misses it, which is counted."""
+        if self._connection.is_full:
+            self._broker.meter.counts["bus.answers_dropped"] += 1
+            return False
+        return True
+
+    def reply(self, refused: Refused, level: str | None) -> None:
+        """Write an error reply, and a log record of this level."""
+        fresh_id, now = random_id(), self._broker.clock_us()
+        self.say(lambda frame: mb.error_reply(refused, fresh_id, now, frame))
+        if level is not None:
+            self._broker.logs.emit(level, f"[{refused.code}] {refused.text}", module="mb")
+
+    def say(self, encode: Callable[[Frame], bytes]) -> None:
+        """Write one message of the broker, and its audit record if the audit has subscribers."""
+        self._connection.write(encode(self.frame))
+        if self._broker.audited:
+            self.audit_sent(encode(bare))
+
+    # ---- audit -------------------------------------------------------------------------------------------------------
+
+    def audit_received(self, batch: Batch) -> None:
+        now = self._broker.clock_us()
+        for row in range(batch.count):
+            head = Head(
+                *(batch.item(n, row) for n in ("kind", "topic", "version", "message_id", "parent_id", "timeout_ms"))
+            )
+            self._broker.audit(mb_audit.audit_received(head, batch.item("payload", row), self.id, now))
+
+    def audit_sent(self, message: bytes) -> None:
+        """Write the audit record of an unframed message that was sent to this peer."""
+        header, _, payload = message.partition(b"\n")
+        action, topic, version, message_id = (*header.split(b":"), None)[:4]
+        head = Head(action or b"", topic or b"", version or b"", message_id)
+        original = self._broker.chains.unmask(head.message_id)[0] if head.message_id is not None else None
+        masked = original if original != head.message_id and head.action != b"response" else None
+        self._broker.audit(mb_audit.audit_sent(head, payload, self.id, self._broker.clock_us(), masked))
