@@ -227,8 +227,10 @@ def test_a_start_that_cannot_be_is_refused(server: Server, zbus: sync.SyncZbusCl
     assert all(row.name != name for row in zbus.queues())
 
 
-def test_the_old_option_for_the_admin_token_is_read_with_a_warning() -> None:
-    with running_server(RACEWAY_SECURITY__ADMIN_TOKEN="s3cret") as server:
+def test_the_old_names_of_the_admin_token_are_read_with_a_warning() -> None:
+    with running_server(RACEWAY_LISTEN__ZBUS__ADMIN_TOKEN="s3cret") as server:
+        assert "setting renamed" in server.stderr
+        assert "s3cret" not in server.stderr
         created = on_folder(server, "queue", "create", "q", "--admin-token", "s3cret", "--token", "open", "--json")
         assert json.loads(created.stdout)["guarded"], "beside it, --token was the queue's"
         assert "--admin-token is now called --token" in created.stderr

@@ -37,7 +37,7 @@ Show = Callable[["Message"], None]
 
 
 @dataclass(kw_only=True)
-class Client(options.OverWire):
+class ClientOptions(options.OverWire):
     """Options of a client of a wire."""
 
     ca_file: Annotated[
@@ -61,7 +61,7 @@ class Client(options.OverWire):
 
 
 def pub(
-    cli: Client,
+    cli: ClientOptions,
     topic: Topic,
     payload: Payload = None,
     file: PayloadFile = None,
@@ -153,7 +153,7 @@ def _read_messages(payload: str | None, file: Path | None, lines: bool) -> Itera
 
 
 def sub(
-    cli: Client,
+    cli: ClientOptions,
     patterns: Annotated[
         list[str],
         typer.Argument(
@@ -303,7 +303,7 @@ def _show_raw(message: Message) -> None:
 
 
 def request(
-    cli: Client,
+    cli: ClientOptions,
     topic: Topic,
     payload: Payload = None,
     file: PayloadFile = None,
@@ -339,7 +339,7 @@ def request(
 # ---- topics ----------------------------------------------------------------------------------------------------------
 
 
-def topics(cli: Client) -> None:
+def topics(cli: ClientOptions) -> None:
     """List patterns and their subscribers; for a bus found by its data folder also the topics stored."""
     address = cli.address()
     _refuse_seneca(address)

@@ -1,6 +1,6 @@
 """Options that commands share: where the bus is, which token to send, how to print.
 
-A command takes them as one parameter, an `Options` record, in place of a parameter for each option. A group of commands
+A command takes them as one parameter, an `OptionRecord`, in place of a parameter for each option. A group of commands
 (`Commands`) shows the fields of the record as options, after the command's own.
 """
 
@@ -72,12 +72,12 @@ def _warn_of_admin_token(value: str) -> str:
     return value
 
 
-class Options:
+class OptionRecord:
     """Base of the records whose fields are options."""
 
 
 @dataclass(kw_only=True)
-class Printing(Options):
+class Printing(OptionRecord):
     """`--json`, and the ways to print a result that obey it."""
 
     as_json: Json = False
@@ -140,7 +140,7 @@ class Authorized(OnFolder):
     """`--token`: what the bus may ask for."""
 
     token: Token = ""
-    # The name of --token until 0.1.0, in some commands.
+    # The former name of --token in `raceway queue` and `raceway seneca`.
     admin_token: Annotated[str, typer.Option("--admin-token", hidden=True, callback=_warn_of_admin_token)] = ""
 
     @property
@@ -177,7 +177,7 @@ class OverConsole(Authorized):
 
 
 class Commands(typer.Typer):
-    """A group of commands. A parameter whose type is an `Options` record becomes the options of its fields."""
+    """A group of commands. A parameter whose type is an `OptionRecord` becomes the options of its fields."""
 
     def __init__(self, name: str, help: str, **keywords: Any) -> None:
         super().__init__(name=name, help=help, no_args_is_help=True, **keywords)
@@ -195,7 +195,7 @@ class Commands(typer.Typer):
 def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     """The function as typer should see it: with the fields of its records as parameters."""
     hints = get_type_hints(function, include_extras=True)
-    records = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, Options)}
+    records = {name: kind for name, kind in hints.items() if isinstance(kind, type) and issubclass(kind, OptionRecord)}
     own = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[name])
         for name, parameter in inspect.signature(function).parameters.items()
@@ -216,7 +216,7 @@ def _expanded(function: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _fields(record: type[Options]) -> Iterator[inspect.Parameter]:
+def _fields(record: type[OptionRecord]) -> Iterator[inspect.Parameter]:
     """The fields of a record as parameters: its own first, then those of its bases."""
     hints = get_type_hints(record, include_extras=True)
     for base in record.__mro__:

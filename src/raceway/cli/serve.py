@@ -14,7 +14,7 @@ from raceway.cli import options
 
 
 @dataclass(kw_only=True)
-class Listening(options.Options):
+class Listening(options.OptionRecord):
     """Options of every process that listens."""
 
     host: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. Default: 127.0.0.1.")] = (

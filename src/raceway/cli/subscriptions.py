@@ -70,7 +70,7 @@ def list_subscriptions(
 
 
 @dataclass(kw_only=True)
-class FailureOptions(options.Options):
+class FailureOptions(options.OptionRecord):
     """The options of a failure policy."""
 
     max_redeliveries: Annotated[
