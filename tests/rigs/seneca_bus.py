@@ -19,6 +19,7 @@ import uvloop
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.broker.queues.queue import batch_of
 from raceway.journal import wall_clock_us
 from raceway.model.envelope import Batch, Envelope
@@ -61,7 +62,9 @@ class SenecaBus:
             self.broker, seneca, listen.seneca.request_timeout_ms, self.loop, allowed, lambda target: target.port in own
         )
         self.returns = Returns(self.broker, seneca, self.loop, allowed, lambda target: target.port in own)
-        self.doors = Doors(self.broker, listen, self.loop, pins=self.services.pins, returns=self.returns)
+        self.doors = Doors(
+            self.broker, Door(self.broker), listen, self.loop, pins=self.services.pins, returns=self.returns
+        )
 
     def call(self, function: Callable[[], T]) -> T:
         async def called() -> T:

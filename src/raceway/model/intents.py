@@ -144,6 +144,12 @@ class UnwatchLog(_Record, frozen=True):
     """End the subscription to log records."""
 
 
+class Audit(_Record, frozen=True):
+    """Send a record to all subscribers of the audit stream."""
+
+    record: bytes
+
+
 class ListPeers(_Record, frozen=True):
     """List the connected peers."""
 
@@ -165,8 +171,8 @@ class ReadMetrics(_Record, frozen=True):
 
 
 Call = (
-    Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | ListPeers | ListSubscriptions | ListTopics
-    | ReadMetrics
+    Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | Audit | ListPeers | ListSubscriptions
+    | ListTopics | ReadMetrics
 )  # fmt: skip
 Intent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Return | Call
 

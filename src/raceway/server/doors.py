@@ -13,6 +13,7 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.model.addresses import host_port
 from raceway.net.certificates import Certificates
 from raceway.net.connection import Connection, Gate
@@ -73,6 +74,7 @@ class Doors:
     def __init__(
         self,
         broker: Broker,
+        door: Door,
         listen: config.Listen,
         loop: asyncio.AbstractEventLoop,
         *,
@@ -84,7 +86,7 @@ class Doors:
         self._listen = listen
         self._loop = loop
         self._ports = ports(listen)
-        self._mb = MbGate(broker, listen)
+        self._mb = MbGate(door, listen)
         console = f"http://{host_port(config.plain_host(listen), self._ports['console'])}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
         self._zbus = ZbusGate(broker, listen, zbus_port, console, serves_queues=not tracker_only)

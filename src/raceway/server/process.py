@@ -25,6 +25,7 @@ import uvloop
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.journal import open_journal
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
@@ -106,7 +107,7 @@ async def _serve(
         broker, settings.seneca, settings.listen.seneca.request_timeout_ms, loop, allowed, is_own
     )  # fmt: skip
     returns = Returns(broker, settings.seneca, loop, allowed, is_own)
-    doors = Doors(broker, settings.listen, loop, pins=services.pins, returns=returns)
+    doors = Doors(broker, Door(broker), settings.listen, loop, pins=services.pins, returns=returns)
     console = Console(broker, settings.listen, chosen["console"], services, Path(settings.journal.folder))
     services.open()
     await services.looked(LOOK_S)
@@ -147,7 +148,7 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event,
     loop = asyncio.get_running_loop()
     broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
-    doors = Doors(broker, settings.listen, loop, tracker_only=True)
+    doors = Doors(broker, Door(broker), settings.listen, loop, tracker_only=True)
     await doors.open()
     async with tracking(settings.listen, doors.administration, settings.dial.allow):
         print("ready", flush=True)
