@@ -45,6 +45,7 @@ from raceway.model.intents import (
     ListTopics,
     Metrics,
     Outcome,
+    Park,
     Patterns,
     Peers,
     Publish,
@@ -117,6 +118,7 @@ class Broker(Bus):
         self._calls: dict[type, Callable[[Any, Any], Outcome]] = {
             Heartbeat: lambda peer, call: Done(),
             Audit: self._audit,
+            Park: self._park,
             Register: self._register,
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
@@ -211,6 +213,10 @@ class Broker(Bus):
         peer.producer = call.name.encode()
         peer.registered_us = self.clock_us()
         self.meter.counts["registry.registration"] += 1
+        return Done()
+
+    def _park(self, peer: Peer, call: Park) -> Done:
+        self.parking.park(call.batch, call.row, call.receiver, call.reason)
         return Done()
 
     def _audit(self, peer: Peer, call: Audit) -> Done:

@@ -27,6 +27,14 @@ class View:
         """Return the sender's id of a message that was delivered under a masked id; any other id as it is."""
         return self._broker.chains.unmask(message_id)[0]
 
+    def public_name(self, name: str) -> str:
+        """Return the name by which clients know a topic: a partition has that of its base, an aliased topic its alias.
+
+        An unknown name is returned as it is.
+        """
+        topic = self._broker.topics.maybe_exact(name)
+        return name if topic is None else topic.public
+
 
 class Door:
     """`runtime` is what all connections behind this door share."""

@@ -104,6 +104,15 @@ class Return(msgspec.Struct, gc=False):
     reasons: list[str | None]
 
 
+class Park(msgspec.Struct, gc=False):
+    """Store one row that `receiver` did not accept, with the reason, for a later redelivery."""
+
+    batch: Batch
+    row: int
+    receiver: str
+    reason: str
+
+
 # ---- calls ----------------------------------------------------------------------------------------------------------
 
 
@@ -174,7 +183,7 @@ Call = (
     Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | Audit | ListPeers | ListSubscriptions
     | ListTopics | ReadMetrics
 )  # fmt: skip
-Intent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Return | Call
+Intent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Return | Park | Call
 
 
 # ---- outcomes -------------------------------------------------------------------------------------------------------

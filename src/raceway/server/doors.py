@@ -93,7 +93,7 @@ class Doors:
         self._danube = DanubeGate(broker, listen, self._ports[danube_door(listen)])
         self._tracker_only = tracker_only
         self._seneca = SenecaGate(
-            broker, listen, self._ports["seneca"], PinTable() if pins is None else pins, returns or NoReturns()
+            door, listen, self._ports["seneca"], PinTable() if pins is None else pins, returns or NoReturns()
         )  # fmt: skip
         self._gates: tuple[Gate[Any], ...] = (self._mb, self._danube, self._zbus, self._seneca)
         self.certificates = Certificates(listen) if listen.tls_certificate else None

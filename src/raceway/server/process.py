@@ -99,15 +99,16 @@ async def _serve(
     loop = asyncio.get_running_loop()
     broker = Broker(settings.broker, journal, loop, _clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
+    door = Door(broker)
     broker.catch_ups.offload = partial(_offload, loop)
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     is_own = partial(_is_own, settings.listen, set(chosen.values()))
     services = ServiceTable(
-        broker, settings.seneca, settings.listen.seneca.request_timeout_ms, loop, allowed, is_own
+        broker, door, settings.seneca, settings.listen.seneca.request_timeout_ms, loop, allowed, is_own
     )  # fmt: skip
-    returns = Returns(broker, settings.seneca, loop, allowed, is_own)
-    doors = Doors(broker, Door(broker), settings.listen, loop, pins=services.pins, returns=returns)
+    returns = Returns(door, settings.seneca, loop, allowed, is_own)
+    doors = Doors(broker, door, settings.listen, loop, pins=services.pins, returns=returns)
     console = Console(broker, settings.listen, chosen["console"], services, Path(settings.journal.folder))
     services.open()
     await services.looked(LOOK_S)
