@@ -144,7 +144,7 @@ def test_a_log_wish_that_is_refused_subscribes_to_nothing(bench: Bench) -> None:
 
 def test_a_log_subscription_delivers_no_audit(bench: Bench) -> None:
     bench.broker.perform(bench.peer(), WatchLog(("error",)))
-    assert not bench.broker.audited
+    assert not bench.broker.runtime.audited
 
 
 # ---- figures ---------------------------------------------------------------------------------------------------------

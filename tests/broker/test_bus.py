@@ -86,29 +86,29 @@ def test_a_stopping_bus_admits_answers_only_and_counts_nothing_else(kind: str) -
 def test_the_bus_knows_whether_anybody_reads_the_audit(pattern: str) -> None:
     bench = Bench()
     reader, other = bench.peer(), bench.peer("#", "+.message", "orders")
-    assert not bench.broker.audited
+    assert not bench.broker.runtime.audited
     bench.broker.perform(reader, Subscribe("publish", pattern))
-    assert bench.broker.audited
+    assert bench.broker.runtime.audited
     bench.broker.audit(b"{}")
     assert (reader.announced, other.announced) == ([(AUDIT, b"{}")], [])
     bench.broker.perform(reader, Unsubscribe("publish", pattern))
-    assert not bench.broker.audited
+    assert not bench.broker.runtime.audited
 
 
 def test_the_audit_ends_with_its_readers_connection() -> None:
     bench = Bench()
     reader = bench.peer("system.message", "system.#")
-    assert bench.broker.audited
+    assert bench.broker.runtime.audited
     bench.broker.audit(b"{}")
     assert len(reader.announced) == 1, "once, however many patterns match"
     bench.broker.disconnect(reader)
-    assert not bench.broker.audited
+    assert not bench.broker.runtime.audited
 
 
 def test_a_request_subscription_does_not_read_the_audit() -> None:
     bench = Bench()
     bench.peer("system.message", kind="request")
-    assert not bench.broker.audited
+    assert not bench.broker.runtime.audited
 
 
 # ---- rows that nobody waits for --------------------------------------------------------------------------------------

@@ -89,6 +89,7 @@ def test_a_peer_that_has_said_all_is_closed_when_it_is_acknowledged(desk: MbDesk
 def test_a_peer_that_has_said_nothing_is_closed_at_its_end(desk: MbDesk) -> None:
     service = desk.service()
     service.protocol.eof_received()
+    desk.loop.settle()
     assert service.transport.closed
     service.protocol.eof_received()
     service.protocol.connection_lost(None)

@@ -11,6 +11,7 @@ from typing import Any
 from raceway import config
 from raceway.wires.mb.listen.session import MbGate, MbSession
 from raceway.wires.mb.listen.tcp import MbTcp
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import Bench, RecordingTransport
 from tests.rigs.mb_wire import GREETING, Message, compose
 from tests.rigs.vectors.mb import frame
@@ -21,7 +22,7 @@ class MbDesk(Bench):
 
     def __init__(self, listen: config.Listen | None = None, **settings: Any) -> None:
         super().__init__(**settings)
-        self.gate = MbGate(self.broker, listen or config.Listen())
+        self.gate = MbGate(DOOR(self.broker), listen or config.Listen())
 
     def service(self) -> Service:
         """One more connected service that has read its greeting."""

@@ -16,6 +16,7 @@ from raceway.broker.broker import Broker
 from raceway.journal import wall_clock_us
 from raceway.server.doors import Doors
 from raceway.wires.mb.listen.session import MbSession
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import FaultyJournal
 from tests.rigs.ports import free_port_base
 
@@ -31,7 +32,7 @@ class Hosted:
         self.tcp_port, self.websocket_port = listen.port_base, listen.port_base + 1
         self.journal = FaultyJournal(config.Journal(durability="memory"), self.loop.call_soon_threadsafe, wall_clock_us)
         self.broker = Broker(broker, self.journal, self.loop, wall_clock_us)
-        self.doors = Doors(self.broker, listen, self.loop)
+        self.doors = Doors(self.broker, DOOR(self.broker), listen, self.loop)
 
     def call(self, function: Callable[[], T]) -> T:
         """What `function` gives when the loop runs it."""

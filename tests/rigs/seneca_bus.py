@@ -27,6 +27,7 @@ from raceway.net.outgoing.allowed import AllowList
 from raceway.server.doors import Doors
 from raceway.wires.seneca.dial.returns import Returns
 from raceway.wires.seneca.dial.services import ServiceRow, ServiceTable
+from tests.rigs.delayed_door import DOOR
 from tests.rigs.doubles import FaultyJournal, RecordingPeer
 from tests.rigs.ports import free_port_base
 from tests.rigs.server import wait_until
@@ -57,11 +58,18 @@ class SenecaBus:
         self.broker = Broker(broker, self.journal, self.loop, wall_clock_us)
         allowed = AllowList(listen)
         own = range(listen.port_base, listen.port_base + 10)
+        door = DOOR(self.broker)
         self.services = ServiceTable(
-            self.broker, seneca, listen.seneca.request_timeout_ms, self.loop, allowed, lambda target: target.port in own
+            self.broker,
+            door,
+            seneca,
+            listen.seneca.request_timeout_ms,
+            self.loop,
+            allowed,
+            lambda target: target.port in own,
         )
-        self.returns = Returns(self.broker, seneca, self.loop, allowed, lambda target: target.port in own)
-        self.doors = Doors(self.broker, listen, self.loop, pins=self.services.pins, returns=self.returns)
+        self.returns = Returns(door, seneca, self.loop, allowed, lambda target: target.port in own)
+        self.doors = Doors(self.broker, door, listen, self.loop, pins=self.services.pins, returns=self.returns)
 
     def call(self, function: Callable[[], T]) -> T:
         async def called() -> T:

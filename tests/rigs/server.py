@@ -24,6 +24,7 @@ from typing import Literal, TypeVar
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.rigs.delayed_door import IS_DELAYED
 from tests.rigs.ports import free_port_base
 
 T = TypeVar("T")
@@ -112,7 +113,7 @@ class Server:
         self._was_ended = False
         env = {name: value for name, value in os.environ.items() if not name.startswith("RACEWAY_")}
         env.update({name: str(value) for name, value in self.env.items()})
-        command = [sys.executable, "-m", "raceway", "serve"]
+        command = [sys.executable, "-m", "tests.rigs.delayed_door" if IS_DELAYED else "raceway", "serve"]
         command += ["--data", str(self.data), "--port-base", str(self.port_base)]
         # Files, not pipes: nobody has to read while the server writes.
         with self._stdout_file.open("ab") as stdout, self._stderr_file.open("ab") as stderr:

@@ -1,4 +1,4 @@
-"""The one door: every intent of every peer on every wire comes through `Broker.perform`.
+"""The bus as a whole: joins its parts and performs the intents that come through the door (`door.py`).
 
 Nothing here waits, locks, or creates a task. Batches of messages go to `Publishing` and `Exchanges`, single calls are
 answered here. Work per message is in lists and dictionaries; sockets are written and the journal is flushed once at the
@@ -17,6 +17,7 @@ from raceway.broker.bus import NO_SECURITY, Bus
 from raceway.broker.danube import Danube
 from raceway.broker.danube_admin import DanubeAdmin
 from raceway.broker.delivery.catch_up import CatchUps
+from raceway.broker.delivery.live_peer import LivePeer
 from raceway.broker.peers import Peer
 from raceway.broker.producers import Producers
 from raceway.broker.publishing import Publishing
@@ -35,6 +36,7 @@ from raceway.model.intents import (
     SUBSCRIPTION_KINDS,
     Acknowledge,
     AskAll,
+    Audit,
     Done,
     Heartbeat,
     Intent,
@@ -43,6 +45,7 @@ from raceway.model.intents import (
     ListTopics,
     Metrics,
     Outcome,
+    Park,
     Patterns,
     Peers,
     Publish,
@@ -114,6 +117,8 @@ class Broker(Bus):
         }
         self._calls: dict[type, Callable[[Any, Any], Outcome]] = {
             Heartbeat: lambda peer, call: Done(),
+            Audit: self._audit,
+            Park: self._park,
             Register: self._register,
             Subscribe: self._subscribe,
             Unsubscribe: self._unsubscribe,
@@ -157,6 +162,8 @@ class Broker(Bus):
 
     def connect(self, peer: Peer) -> None:
         self.peers.add(peer)
+        if isinstance(peer, LivePeer):
+            peer.catch_ups = self.catch_ups
         self.meter.counts["connection.connected"] += 1
         self.meter.counts["registry.registration"] += 1
 
@@ -165,6 +172,8 @@ class Broker(Bus):
         peer.open = False
         if not self.peers.remove(peer):
             return
+        if isinstance(peer, LivePeer):
+            peer.stop()
         self.routing.remove(peer)
         self._exchanges.leave(peer)
         self.logs.unwatch(peer)
@@ -204,6 +213,14 @@ class Broker(Bus):
         peer.producer = call.name.encode()
         peer.registered_us = self.clock_us()
         self.meter.counts["registry.registration"] += 1
+        return Done()
+
+    def _park(self, peer: Peer, call: Park) -> Done:
+        self.parking.park(call.batch, call.row, call.receiver, call.reason)
+        return Done()
+
+    def _audit(self, peer: Peer, call: Audit) -> Done:
+        self.audit(call.record)
         return Done()
 
     def _subscribe(self, peer: Peer, call: Subscribe) -> Done:

@@ -51,8 +51,6 @@ class Bus:
         self.turn, self.credits, self.unfinished = self.runtime.turn, self.runtime.credits, self.runtime.unfinished
         self.security = Security(security, journal.state, self.set_state)
         self.draining = False
-        # Whether the audit stream has subscribers. Sessions check it before they write audit records.
-        self.audited = False
         self._journal_owed = False
         self._lingering = False
 
@@ -127,5 +125,5 @@ class Bus:
                 peer.announce(AUDIT, payload)
 
     def note_subscriptions(self) -> None:
-        """Update `audited` after subscriptions changed."""
-        self.audited = bool(self.routing.subscribers(AUDIT))
+        """Update `Runtime.audited` after subscriptions changed."""
+        self.runtime.audited = bool(self.routing.subscribers(AUDIT))

@@ -104,6 +104,15 @@ class Return(msgspec.Struct, gc=False):
     reasons: list[str | None]
 
 
+class Park(msgspec.Struct, gc=False):
+    """Store one row that `receiver` did not accept, with the reason, for a later redelivery."""
+
+    batch: Batch
+    row: int
+    receiver: str
+    reason: str
+
+
 # ---- calls ----------------------------------------------------------------------------------------------------------
 
 
@@ -144,6 +153,12 @@ class UnwatchLog(_Record, frozen=True):
     """End the subscription to log records."""
 
 
+class Audit(_Record, frozen=True):
+    """Send a record to all subscribers of the audit stream."""
+
+    record: bytes
+
+
 class ListPeers(_Record, frozen=True):
     """List the connected peers."""
 
@@ -165,10 +180,10 @@ class ReadMetrics(_Record, frozen=True):
 
 
 Call = (
-    Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | ListPeers | ListSubscriptions | ListTopics
-    | ReadMetrics
+    Heartbeat | Register | Subscribe | Unsubscribe | WatchLog | UnwatchLog | Audit | ListPeers | ListSubscriptions
+    | ListTopics | ReadMetrics
 )  # fmt: skip
-Intent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Return | Call
+Intent = Publish | Request | AskAll | Respond | Reply | Send | Acknowledge | Return | Park | Call
 
 
 # ---- outcomes -------------------------------------------------------------------------------------------------------

@@ -41,6 +41,8 @@ class Runtime:
         self.loop, self.clock_us = loop, clock_us
         self.counts = counts
         self.emit, self.after_commit = emit, after_commit
+        # Whether the audit stream has subscribers. Sessions check it before they write audit records.
+        self.audited = False
         self.turn = Turn(loop.call_soon)
         self.credits = Credits(loop, settings.hold_ms / 1000, settings.hold_window_ms / 1000)
         self.unfinished = InputBudget(settings.unfinished_bytes, loop.call_later, counts)

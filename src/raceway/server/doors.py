@@ -13,6 +13,7 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.model.addresses import host_port
 from raceway.net.certificates import Certificates
 from raceway.net.connection import Connection, Gate
@@ -73,6 +74,7 @@ class Doors:
     def __init__(
         self,
         broker: Broker,
+        door: Door,
         listen: config.Listen,
         loop: asyncio.AbstractEventLoop,
         *,
@@ -84,14 +86,14 @@ class Doors:
         self._listen = listen
         self._loop = loop
         self._ports = ports(listen)
-        self._mb = MbGate(broker, listen)
+        self._mb = MbGate(door, listen)
         console = f"http://{host_port(config.plain_host(listen), self._ports['console'])}/"
         zbus_port = tracker_port(listen) if tracker_only else self._ports["zbus"]
         self._zbus = ZbusGate(broker, listen, zbus_port, console, serves_queues=not tracker_only)
         self._danube = DanubeGate(broker, listen, self._ports[danube_door(listen)])
         self._tracker_only = tracker_only
         self._seneca = SenecaGate(
-            broker, listen, self._ports["seneca"], PinTable() if pins is None else pins, returns or NoReturns()
+            door, listen, self._ports["seneca"], PinTable() if pins is None else pins, returns or NoReturns()
         )  # fmt: skip
         self._gates: tuple[Gate[Any], ...] = (self._mb, self._danube, self._zbus, self._seneca)
         self.certificates = Certificates(listen) if listen.tls_certificate else None

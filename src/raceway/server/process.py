@@ -24,6 +24,7 @@ import uvloop
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.journal import open_journal, wall_clock_us
 from raceway.journal.arrow import leave_pandas_out
 from raceway.journal.contract import Journal
@@ -99,15 +100,16 @@ async def _serve(
     loop = asyncio.get_running_loop()
     broker = Broker(settings.broker, journal, loop, wall_clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
+    door = Door(broker)
     broker.catch_ups.offload = partial(_offload, loop)
     chosen = ports(settings.listen)
     allowed = AllowList(settings.listen, settings.dial.allow)
     is_own = partial(_is_own, settings.listen, set(chosen.values()))
     services = ServiceTable(
-        broker, settings.seneca, settings.listen.seneca.request_timeout_ms, loop, allowed, is_own
+        broker, door, settings.seneca, settings.listen.seneca.request_timeout_ms, loop, allowed, is_own
     )  # fmt: skip
-    returns = Returns(broker, settings.seneca, loop, allowed, is_own)
-    doors = Doors(broker, settings.listen, loop, pins=services.pins, returns=returns)
+    returns = Returns(door, settings.seneca, loop, allowed, is_own)
+    doors = Doors(broker, door, settings.listen, loop, pins=services.pins, returns=returns)
     console = Console(broker, settings.listen, chosen["console"], services, Path(settings.journal.folder))
     services.open()
     await services.looked(LOOK_S)
@@ -148,7 +150,7 @@ async def _track(settings: config.Config, journal: Journal, stop: asyncio.Event,
     loop = asyncio.get_running_loop()
     broker = Broker(settings.broker, journal, loop, wall_clock_us, settings.security)
     lifeline.relief = broker.unfinished.relieve_half
-    doors = Doors(broker, settings.listen, loop, tracker_only=True)
+    doors = Doors(broker, Door(broker), settings.listen, loop, tracker_only=True)
     await doors.open()
     async with tracking(settings.listen, doors.administration, settings.dial.allow):
         print("ready", flush=True)

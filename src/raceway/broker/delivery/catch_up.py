@@ -75,6 +75,7 @@ class CatchUps:
 
     def __init__(self, bus: Bus, max_aside: int) -> None:
         self._bus = bus
+        self.routing = bus.routing
         self.max_aside = max_aside
         self.count = 0
         self.offload: Callable[[Callable[[], Any], Callable[[Any], None]], None] = self._do_here

@@ -7,7 +7,6 @@ from collections.abc import Callable
 
 from raceway.broker.delivery.catch_up import CatchUp, CatchUps
 from raceway.broker.peers import Encoder, Peer
-from raceway.broker.routing import Routing
 from raceway.broker.runs import Run
 from raceway.broker.topics import Topic
 from raceway.model.topics import fold
@@ -16,14 +15,15 @@ from raceway.model.topics import fold
 class LivePeer(Peer, ABC):
     """Base of peers whose wire can subscribe. `encoder` encodes copies; peers with the same encoder share them."""
 
+    # Set by the broker when the peer is connected.
+    catch_ups: CatchUps
     # Whether it has ever subscribed to publishes.
     is_fed = False
     _catch_up: CatchUp | None = None
 
-    def __init__(self, peer_id: str, time_us: int, encoder: Encoder, catch_ups: CatchUps, routing: Routing) -> None:
+    def __init__(self, peer_id: str, time_us: int, encoder: Encoder) -> None:
         super().__init__(peer_id, time_us)
         self.encoder = encoder
-        self._catch_ups, self._routing = catch_ups, routing
         # Its subscriptions at the position its catch-up has reached; those whose permission was revoked since.
         self._wanted: set[str] = set()
         self._forbidden: set[str] = set()
@@ -59,7 +59,7 @@ class LivePeer(Peer, ABC):
         if self._catch_up is not None or not self.is_fed or not self.open:
             return False
         self._wanted = {pattern for kind, pattern in self.subscriptions if kind == "publish"}
-        self._catch_up = self._catch_ups.open(self)
+        self._catch_up = self.catch_ups.open(self)
         return True
 
     def wake(self) -> None:
@@ -94,7 +94,7 @@ class LivePeer(Peer, ABC):
     # ---- called by the catch-up --------------------------------------------------------------------------------------
 
     def wants(self, topic: Topic) -> bool:
-        return self.spells(topic.public) and self._routing.reaches(self._wanted - self._forbidden, topic)
+        return self.spells(topic.public) and self.catch_ups.routing.reaches(self._wanted - self._forbidden, topic)
 
     def emit(self, run: Run) -> None:
         self.write_run(run, self.encoder(run))
@@ -106,4 +106,4 @@ class LivePeer(Peer, ABC):
             self.write_run(run, data)
 
     def tell_gap(self, first: int, stop: int) -> None:
-        self._catch_ups.tell_gap(self.id, first, stop)
+        self.catch_ups.tell_gap(self.id, first, stop)

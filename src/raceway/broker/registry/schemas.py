@@ -11,7 +11,7 @@ that readers of the journal count the same as the metric.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -150,9 +150,12 @@ class SchemaDoor:
         # (policy, rule) to violations; both are few and fixed.
         self.violations: Counter[tuple[str, str]] = Counter()
 
-    def admit(self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused) -> list[Span]:
+    def admit(
+        self, peer: Peer, batch: Batch, spans: list[Span], refused: Refused, askers: Sequence[Peer] | None = None
+    ) -> list[Span]:
         """Return the spans without rows that a contract refuses. Costs one check per span without a contract.
 
+        `askers`: the peers of the rows, if they have several.
         Raises UnavailableError before any change if refused rows cannot be stored.
         """
         for span in spans:
@@ -164,7 +167,7 @@ class SchemaDoor:
         found = _Judged({}, {}, {})
         for topic, _, start, stop in spans:
             if topic.contract is not None:
-                self._judge(topic, topic.contract, peer, batch, range(start, stop), found)
+                self._judge(topic, topic.contract, peer, batch, range(start, stop), found, askers)
         _name_schemas(batch, found.named)
         if found.tolerated:
             batch.error = agreed([found.tolerated.get(row) for row in range(batch.count)])
@@ -177,7 +180,8 @@ class SchemaDoor:
         return without(spans, broken)
 
     def _judge(
-        self, topic: Topic, contract: Contract, peer: Peer, batch: Batch, rows: range, found: _Judged
+        self, topic: Topic, contract: Contract, peer: Peer, batch: Batch, rows: range, found: _Judged,
+        askers: Sequence[Peer] | None,
     ) -> None:  # fmt: skip
         payloads: list[bytes] = batch.payload  # type: ignore[assignment]  # every row has one
         enforces = contract.policy == "enforce"
@@ -185,7 +189,8 @@ class SchemaDoor:
             schema_id, wanted = batch.item("schema_id", row), batch.item("schema_version", row)
             error, version = contract.verdict(schema_id, wanted, peer.names_schema)
             if version is not None and contract.checks_payload:
-                error, version = contract.judge_payload(version, peer.judged(topic, payloads[row]))
+                sender = peer if askers is None else askers[row]
+                error, version = contract.judge_payload(version, sender.judged(topic, payloads[row]))
                 if schema_id is None and not (error is not None and enforces):
                     found.named[row] = (version.schema_id, version.version)
             if error is not None:

@@ -92,7 +92,7 @@ class Exchanges:
         bus, batch = self._bus, intent.batch
         spans, refused = name_rows(batch, bus.topics, peer.folds_case, peer.network)
         spans = bus.security.admit(peer.principal, "Produce", spans, refused)
-        spans = self._schema_door.admit(peer, batch, spans, refused)
+        spans = self._schema_door.admit(peer, batch, spans, refused, intent.askers)
         chosen: list[Responder | None] = []
         for span in spans:
             responders = self._responders(span.topic, intent)
@@ -101,9 +101,12 @@ class Exchanges:
                 refused.append((span.start, span.stop, NoRouteError(span.sent.decode())))
                 bus.meter.counts["router.request.error"] += count
             chosen += _choose(responders, count)
+        askers: Sequence[Peer] | None = intent.askers
+        if askers is not None and refused:
+            askers = [askers[row] for span in spans for row in range(span.start, span.stop)]
         batch, spans = keep_named(batch, spans, peer.wire)
         if batch.count:
-            askers: Sequence[Peer] = intent.askers or (peer,) * batch.count
+            askers = askers or (peer,) * batch.count
             batch.producer = peer.producer if intent.askers is None else [asker.producer for asker in askers]
             bus.chains.unmask_parents(batch)
             masked: list[bytes | None] = [None if responder is None else random_id() for responder in chosen]

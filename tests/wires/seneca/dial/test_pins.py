@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from raceway.broker.door import Door
 from raceway.config import MIB
 from raceway.wires.seneca.codec.hub import Call, batch_of, read_http, read_line
 from raceway.wires.seneca.codec.patterns import Pin, PinTable
@@ -47,7 +48,7 @@ CALLS = {
 
 def group() -> PinGroup:
     pins: PinTable[PinGroup] = PinTable()
-    return PinGroup(Bench().broker, PIN, 22_222, MIB, pins)
+    return PinGroup(Door(Bench().broker), PIN, 22_222, MIB, pins)
 
 
 def asked(call: Call, pattern: str = PIN.text) -> Any:

@@ -43,6 +43,26 @@ def test_answers_come_when_they_are_ready() -> None:
             )
 
 
+@pytest.mark.parametrize("wrong", [0, 1, 2])
+def test_calls_that_come_together_are_judged_by_their_own_payloads(wrong: int) -> None:
+    with seneca_bus() as bus, bus.connect(TCP) as connection:
+        responder = bus.responder("math.sum")
+        schemas = bus.broker.schemas
+        bus.call(lambda: schemas.register("numbers", "json", b'{"properties": {"a": {"type": "number"}}}'))
+        bus.call(lambda: schemas.configure(bus.broker.topics.own("math.sum"), "numbers", "enforce", True))
+        connection.sendall(b"".join(line(f"m{row}", SUM | {"a": "one" if row == wrong else row}) for row in range(3)))
+        right = [row for row in range(3) if row != wrong]
+        assert [json.loads(payload)["a"] for payload in responder.asked(2)] == right
+        for at, row in enumerate(right):
+            responder.reply(at, b'{"row":%d}' % row)
+        stream = connection.makefile("rb")
+        told = {
+            each["id"]: each["res"] or each["error"]["code"]
+            for each in map(json.loads, [stream.readline() for _ in range(3)])
+        }
+        assert told == {f"m{wrong}/c1": "act_invalid_msg"} | {f"m{row}/c1": {"row": row} for row in right}
+
+
 def test_a_line_may_come_byte_by_byte_and_blank_ones_are_nothing() -> None:
     with seneca_bus() as bus, bus.connect(TCP) as connection:
         responder = bus.responder("math.sum")

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import ClassVar
 
-from raceway.broker.broker import Broker
 from raceway.broker.delivery.live_peer import LivePeer
+from raceway.broker.door import Door
 from raceway.broker.peers import Encoder, Pending
 from raceway.broker.runs import Run
 from raceway.errors import RacewayError
 from raceway.model.envelope import MB, Batch
+from raceway.model.intents import Audit
 from raceway.model.topics import is_mb_topic
 from raceway.net.connection import Connection
 from raceway.net.ids import random_id
@@ -56,10 +57,11 @@ class MbPeer(LivePeer):
     wire: ClassVar[bytes] = MB
     folds_case: ClassVar[bool] = True
 
-    def __init__(self, broker: Broker, connection: Connection, frame: Frame, encoder: Encoder) -> None:
-        super().__init__(connection.id, connection.connected_us, encoder, broker.catch_ups, broker.routing)
+    def __init__(self, door: Door, connection: Connection, frame: Frame, encoder: Encoder) -> None:
+        super().__init__(connection.id, connection.connected_us, encoder)
         self.network, self.last_heard = connection.network, connection.heard_us
-        self._broker, self._connection, self.frame = broker, connection, frame
+        self._door, self._connection, self.frame = door, connection, frame
+        self._runtime = door.runtime
 
     def spells(self, name: str) -> bool:
         return is_mb_topic(name)
@@ -68,7 +70,7 @@ class MbPeer(LivePeer):
 
     def write_run(self, run: Run, data: bytes) -> None:
         self._connection.write(data)
-        if self._broker.audited:
+        if self._runtime.audited:
             for row in range(run.span.start, run.span.stop):
                 one = run.span._replace(start=row, stop=row + 1)
                 self.audit_sent(_bare_encoder(Run(one, run.batch, run.ids)))
@@ -97,17 +99,17 @@ class MbPeer(LivePeer):
     def forward(self, request: Pending, batch: Batch, row: int) -> None:
         told = (request.sent, request.version or FOREIGN_VERSION, request.forwarded_id, batch.item("payload", row))
         self._connection.write(mb.forwarded(*told, self.frame))
-        if self._broker.audited:
+        if self._runtime.audited:
             self.audit_sent(mb.forwarded(*told, bare))
 
     def answer(self, request: Pending, batch: Batch, row: int) -> None:
         payload = batch.item("payload", row)
         failure = batch.item("error", row)
         if failure is not None and batch.item("wire", row) != MB and mb.maybe_failure_code(payload) is None:
-            payload = mb.failure_payload(failure, payload, self._broker.clock_us())
+            payload = mb.failure_payload(failure, payload, self._runtime.clock_us())
         told = (request.sent, request.version or FOREIGN_VERSION, request.message_id, payload)
         self._connection.write(mb.answer(*told, self.frame))
-        if self._broker.audited:
+        if self._runtime.audited:
             self.audit_sent(mb.answer(*told, bare))
 
     def fail(self, request: Pending, error: RacewayError) -> None:
@@ -127,38 +129,41 @@ class MbPeer(LivePeer):
     def _may_add(self) -> bool:
         """Return whether a system message may be written. A full peer misses it, which is counted."""
         if self._connection.is_full:
-            self._broker.meter.counts["bus.answers_dropped"] += 1
+            self._runtime.counts["bus.answers_dropped"] += 1
             return False
         return True
 
     def reply(self, refused: Refused, level: str | None) -> None:
         """Write an error reply, and a log record of this level."""
-        fresh_id, now = random_id(), self._broker.clock_us()
+        fresh_id, now = random_id(), self._runtime.clock_us()
         self.say(lambda frame: mb.error_reply(refused, fresh_id, now, frame))
         if level is not None:
-            self._broker.logs.emit(level, f"[{refused.code}] {refused.text}", module="mb")
+            self._runtime.emit(level, f"[{refused.code}] {refused.text}", module="mb")
 
     def say(self, encode: Callable[[Frame], bytes]) -> None:
         """Write one message of the broker, and its audit record if the audit has subscribers."""
         self._connection.write(encode(self.frame))
-        if self._broker.audited:
+        if self._runtime.audited:
             self.audit_sent(encode(bare))
 
     # ---- audit -------------------------------------------------------------------------------------------------------
 
     def audit_received(self, batch: Batch) -> None:
-        now = self._broker.clock_us()
+        now = self._runtime.clock_us()
         for row in range(batch.count):
             head = Head(
                 *(batch.item(n, row) for n in ("kind", "topic", "version", "message_id", "parent_id", "timeout_ms"))
             )
-            self._broker.audit(mb_audit.audit_received(head, batch.item("payload", row), self.id, now))
+            self.audit(mb_audit.audit_received(head, batch.item("payload", row), self.id, now))
 
     def audit_sent(self, message: bytes) -> None:
         """Write the audit record of an unframed message that was sent to this peer."""
         header, _, payload = message.partition(b"\n")
         action, topic, version, message_id = (*header.split(b":"), None)[:4]
         head = Head(action or b"", topic or b"", version or b"", message_id)
-        original = self._broker.chains.unmask(head.message_id)[0] if head.message_id is not None else None
+        original = self._door.view.unmasked(head.message_id) if head.message_id is not None else None
         masked = original if original != head.message_id and head.action != b"response" else None
-        self._broker.audit(mb_audit.audit_sent(head, payload, self.id, self._broker.clock_us(), masked))
+        self.audit(mb_audit.audit_sent(head, payload, self.id, self._runtime.clock_us(), masked))
+
+    def audit(self, record: bytes) -> None:
+        self._door.perform(self, Audit(record))

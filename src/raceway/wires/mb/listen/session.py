@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.broker.peers import Encoder
 from raceway.errors import BusyError, NoRouteError, RacewayError
 from raceway.model.envelope import MB, Batch, Column
-from raceway.model.intents import Done, Publish, Request, Respond, Taken
+from raceway.model.intents import Done, Outcome, Publish, Request, Respond, Taken
 from raceway.net.connection import Connection, Gate
 from raceway.net.ids import random_id
 from raceway.wires.mb.codec import audit as mb_audit
@@ -34,12 +35,12 @@ class MbGate(Gate["MbSession"]):
 
     wire: ClassVar[str] = MB.decode()
 
-    def __init__(self, broker: Broker, listen: config.Listen) -> None:
-        super().__init__(broker.runtime, listen, listen.mb.max_connections)
-        self.broker = broker
+    def __init__(self, door: Door, listen: config.Listen) -> None:
+        super().__init__(door.runtime, listen, listen.mb.max_connections)
+        self.door = door
         self.settings = listen.mb
         self.limits = MbLimits(
-            payload_limit=listen.mb.payload_limit, timeout_max_ms=broker.settings.request_timeout_max_ms
+            payload_limit=listen.mb.payload_limit, timeout_max_ms=self.runtime.settings.request_timeout_max_ms
         )
         self.rates = RateLimits(listen.mb, self.time)
 
@@ -56,8 +57,11 @@ class MbSession(Connection):
     ) -> None:
         super().__init__(gate, transport, pending)
         self.gate = gate
-        self.broker = gate.broker
-        self.holder = self.peer = MbPeer(gate.broker, self, frame, encoder)
+        self._door = gate.door
+        self.holder = self.peer = MbPeer(gate.door, self, frame, encoder)
+        # Intents without an outcome yet, and what to do when there are none left.
+        self._unanswered = 0
+        self._then: list[Callable[[], None]] = []
         self._close = close
         self._asked = False
         # Estimated bytes of unsolicited error replies in this turn.
@@ -68,7 +72,7 @@ class MbSession(Connection):
             Respond: self._respond,
             mb.SystemCall: self._call,
             mb.HeartbeatAnswer: self._heartbeat_answer,
-            Refused: self._refuse,
+            Refused: lambda event: self.when_answered(partial(self._refuse, event)),
             mb.Oversized: self._oversized,
         }
 
@@ -77,14 +81,13 @@ class MbSession(Connection):
         self.peer.say(mb.initialize)
 
     def opened(self) -> None:
-        self.broker.connect(self.peer)
+        self._door.connect(self.peer)
 
     def closed(self) -> None:
-        self.peer.stop()
-        self.broker.disconnect(self.peer)
+        self._door.disconnect(self.peer)
 
     def count_error(self) -> None:
-        self.broker.count_error(self.peer)
+        self._door.count_error(self.peer)
 
     def close(self, reason: str) -> None:
         self.stop(reason)
@@ -122,6 +125,9 @@ class MbSession(Connection):
     def _oversized(self, event: mb.Oversized) -> None:
         """Close without an error reply: after an oversized frame the start of the next one is unknown."""
         self.count_error()
+        self.when_answered(self._end_oversized)
+
+    def _end_oversized(self) -> None:
         self.flush()
         self.close("frame too large")
 
@@ -135,7 +141,7 @@ class MbSession(Connection):
         self._perform(intent)
 
     def _perform(self, intent: Publish | Request | Respond) -> None:
-        if self.broker.audited:
+        if self.runtime.audited:
             self.peer.audit_received(intent.batch)
         if self.gate.rates.active:
             intent.batch = self._admitted(intent.batch)
@@ -143,37 +149,39 @@ class MbSession(Connection):
                 return
         batch = intent.batch
         sent = Sent.of(batch)
+        reply = BatchReply(self, sent, batch.count)
         waits = type(intent) is Publish and sent.message_id is not None
-        acknowledgement = Acknowledgement(self, sent) if waits else None
-        try:
-            outcome = self.broker.perform(self.peer, intent, acknowledgement)
-        except RacewayError as refusal:
-            self.refuse_rows(sent, range(intent.batch.count), refusal)
-            return
-        assert isinstance(outcome, Taken)
-        for start, stop, error in outcome.refused:
-            self.refuse_rows(sent, range(start, stop), error)
-            if acknowledgement is not None:
-                acknowledgement.leave_out(start, stop)
+        self._unanswered += 1
+        self._door.perform(self.peer, intent, reply.answered, reply.committed if waits else None)
 
     def _call(self, event: mb.SystemCall) -> None:
-        if self.broker.audited:
-            self.broker.audit(mb_audit.audit_received(event.head, event.payload, self.id, self.broker.clock_us()))
+        self._audit(event)
         call = event.call
-        if isinstance(call, Refused):
-            self._refuse(call)
+        self._unanswered += 1
+        if isinstance(call, Done | Refused):
+            self._called(event, call)
+        else:
+            self._door.perform(self.peer, call, partial(self._called, event))
+
+    def _called(self, event: mb.SystemCall, outcome: Outcome | Refused | RacewayError) -> None:
+        if not self.open:
             return
-        try:
-            outcome = call if isinstance(call, Done) else self.broker.perform(self.peer, call)
-        except RacewayError as error:
-            self._refuse(mb.refusal_of(error, event.head))
-            return
-        self.peer.say(lambda frame: mb_system.system_reply(event.head, outcome, frame, event.show_all))
+        if isinstance(outcome, RacewayError):
+            outcome = mb.refusal_of(outcome, event.head)
+        if isinstance(outcome, Refused):
+            self._refuse(outcome)
+        else:
+            self.peer.say(lambda frame: mb_system.system_reply(event.head, outcome, frame, event.show_all))
+        self.note_answered()
 
     def _heartbeat_answer(self, event: mb.HeartbeatAnswer) -> None:
         """Audit the answer to a heartbeat. The idle timer was reset by receiving it."""
-        if self.broker.audited:
-            self.broker.audit(mb_audit.audit_received(event.head, event.payload, self.id, self.broker.clock_us()))
+        self._audit(event)
+
+    def _audit(self, event: mb.SystemCall | mb.HeartbeatAnswer) -> None:
+        if self.runtime.audited:
+            now = self.runtime.clock_us()
+            self.peer.audit(mb_audit.audit_received(event.head, event.payload, self.id, now))
 
     def _admitted(self, batch: Batch) -> Batch:
         """Return the rows within the rate limits; refuse the others one by one."""
@@ -182,6 +190,21 @@ class MbSession(Connection):
         over = set(range(batch.count)).difference(admitted)
         self.refuse_rows(sent, sorted(over), BusyError("Rate limit exceeded"))
         return batch.keep(admitted) if over else batch
+
+    def note_answered(self) -> None:
+        """Note that one intent has its outcome."""
+        self._unanswered -= 1
+        if self._then and not self._unanswered:
+            then, self._then = self._then, []
+            for call in then:
+                call()
+
+    def when_answered(self, call: Callable[[], None]) -> None:
+        """Call back when all messages received so far have their outcomes; never if the connection ends before."""
+        if self._unanswered:
+            self._then.append(call)
+        else:
+            call()
 
     # ---- flow control ------------------------------------------------------------------------------------------------
 
@@ -229,7 +252,7 @@ class MbSession(Connection):
 
     def acknowledge(self, sent: Sent, ids: list[bytes]) -> None:
         self.write(mb.acknowledgements(sent.topic, sent.version, ids, self.peer.frame))
-        if self.broker.audited:
+        if self.runtime.audited:
             for row, message_id in enumerate(ids):
                 one = mb.acknowledgements(sent.head(row).topic, sent.head(row).version, [message_id], bare)
                 self.peer.audit_sent(one)
@@ -255,32 +278,41 @@ class Sent(NamedTuple):
         return Head(self.kind, topic, version, self.message_id[row] if self.message_id is not None else None)
 
 
-class Acknowledgement:
-    """Acknowledges the publishes of a batch after their commit, or refuses them if the commit failed.
+class BatchReply:
+    """Replies to a batch: refuses rows when the outcome comes, acknowledges publishes with an id after the commit."""
 
-    Rows without an id get no answer; rows that were refused have had theirs (`leave_out`).
-    """
+    __slots__ = ("_count", "_refused", "_sent", "_session")
 
-    __slots__ = ("_left_out", "_sent", "_session")
-
-    def __init__(self, session: MbSession, sent: Sent) -> None:
+    def __init__(self, session: MbSession, sent: Sent, count: int) -> None:
         self._session = session
         self._sent = sent
-        self._left_out: set[int] | None = None
+        self._count = count
+        self._refused: set[int] | None = None
 
-    def leave_out(self, start: int, stop: int) -> None:
-        self._left_out = (self._left_out or set()).union(range(start, stop))
+    def answered(self, outcome: Outcome | RacewayError) -> None:
+        session = self._session
+        if not session.open:
+            return
+        if isinstance(outcome, RacewayError):
+            session.refuse_rows(self._sent, range(self._count), outcome)
+        else:
+            assert isinstance(outcome, Taken)
+            for start, stop, error in outcome.refused:
+                session.refuse_rows(self._sent, range(start, stop), error)
+                self._refused = (self._refused or set()).union(range(start, stop))
+        session.note_answered()
 
-    def __call__(self, error: RacewayError | None) -> None:
+    def committed(self, error: RacewayError | None) -> None:
+        """Acknowledge publishes, or refuse them if the commit failed. Refused rows have had their reply."""
         session, sent = self._session, self._sent
         if not session.open:
             return
         ids = sent.message_id
         assert ids is not None
-        if self._left_out is None and all(ids) and error is None:
+        if self._refused is None and all(ids) and error is None:
             session.acknowledge(sent, ids)  # type: ignore[arg-type]  # none is None
             return
-        rows = [row for row in range(len(ids)) if ids[row] and row not in (self._left_out or ())]
+        rows = [row for row in range(len(ids)) if ids[row] and row not in (self._refused or ())]
         if error is not None:
             session.refuse_rows(sent, rows, error)
         elif rows:

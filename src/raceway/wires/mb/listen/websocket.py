@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import urlsplit
 
@@ -86,6 +87,8 @@ class MbWebSocket(WSListener):
         self._transport: WSTransport | None = None
         self._frames = 0
         self._tail = 0
+        # After the peer's Close, or after a frame that fails the connection.
+        self._is_over = False
 
     def on_ws_connected(self, transport: WSTransport) -> None:
         underlying: asyncio.Transport = transport.underlying_transport
@@ -110,6 +113,8 @@ class MbWebSocket(WSListener):
 
     def on_ws_frame(self, transport: WSTransport, frame: WSFrame) -> None:
         self._frames, self._tail = self._frames + 1, frame.tail_size
+        if self._is_over:
+            return
         kind = frame.msg_type
         if kind == WSMsgType.CLOSE:
             self._finish(frame)
@@ -179,27 +184,33 @@ class MbWebSocket(WSListener):
 
     def _finish(self, frame: WSFrame) -> None:
         """Handle the peer's Close: process what came before it, then echo it (RFC 6455, 5.5.1)."""
-        if self._session is not None and self._session.open:
-            self._take_messages(self._session)
-            self._session.flush()
-            self._session.stop("closed by peer")
-        assert self._transport is not None
+        code, message = frame.get_close_code(), frame.get_close_message()
         if frame.payload_size and not _may_be_sent(int.from_bytes(frame.get_payload_as_bytes()[:2], "big")):
-            self._transport.send_close(WSCloseCode.PROTOCOL_ERROR, b"invalid close code")
-        else:
-            self._transport.send_close(frame.get_close_code(), frame.get_close_message())
-        self._transport.disconnect()
+            code, message = WSCloseCode.PROTOCOL_ERROR, b"invalid close code"
+        self._end(code, message, "closed by peer")
 
     def _break(self, code: WSCloseCode, reason: str) -> None:
         """Fail the connection (RFC 6455, 7.1.7): process what came before, send Close with `code`, disconnect."""
-        assert self._transport is not None
         if self._session is not None and self._session.open:
             self._gate.runtime.counts["connection.failed"] += 1
-            self._take_messages(self._session)
+            self._end(code, reason.encode(), reason)
+
+    def _end(self, code: WSCloseCode, message: bytes | None, reason: str) -> None:
+        self._is_over = True
+        session = self._session
+        if session is not None and session.open:
+            self._take_messages(session)
+            session.when_answered(partial(self._send_close, code, message, reason))
+        else:
+            self._send_close(code, message, reason)
+
+    def _send_close(self, code: WSCloseCode, message: bytes | None, reason: str) -> None:
+        assert self._transport is not None
+        if self._session is not None and self._session.open:
             self._session.flush()
             self._session.stop(reason)
-            self._transport.send_close(code, reason.encode())
-            self._transport.disconnect()
+        self._transport.send_close(code, message)
+        self._transport.disconnect()
 
     def _close(self) -> None:
         """Close normally (code 1000), for deregistration and drain."""

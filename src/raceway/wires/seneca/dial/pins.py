@@ -14,7 +14,6 @@ responder and its own times, and marks the row `seneca.times: bus`.
 
 from __future__ import annotations
 
-import contextlib
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -23,7 +22,7 @@ from typing import ClassVar, Protocol
 import msgspec
 
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.broker.peers import Peer, Pending, Responder
 from raceway.broker.runs import Run
 from raceway.errors import (
@@ -32,12 +31,11 @@ from raceway.errors import (
     RacewayError,
     RequestTimeoutError,
     TooLargeError,
-    UnavailableError,
     UnreachableError,
 )
 from raceway.model.document import read_members
 from raceway.model.envelope import REQUEST, SENECA, Batch, Hop
-from raceway.model.intents import Respond
+from raceway.model.intents import Park, Respond
 from raceway.net.ids import random_id
 from raceway.net.outgoing.courier import Courier, NotTaken, Parcel, Tried
 from raceway.wires.seneca.codec.custom import PARENTS
@@ -88,19 +86,20 @@ class Answerer(Peer):
     reads_source: ClassVar[bool] = True
     by_content: ClassVar[bool] = True
 
-    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int) -> None:
-        super().__init__(random_id().decode(), broker.clock_us())
-        self.broker, self.pin = broker, pin
+    def __init__(self, door: Door, pin: Pin, timeout_ms: int, message_limit: int) -> None:
+        super().__init__(random_id().decode(), door.runtime.clock_us())
+        self.runtime, self.pin = door.runtime, pin
+        self._door = door
         self._timeout_ms, self._message_limit = timeout_ms, message_limit
         self._answers: list[Answer] = []
 
     def respond(self, answer: Answer) -> None:
         """Queue a response; those of one turn become one batch."""
         if not self._answers:
-            self.broker.turn.gather(self._respond)
+            self.runtime.turn.gather(self._respond)
         self._answers.append(answer)
         if len(self._answers) == AT_ONCE:
-            self.broker.turn.advance()
+            self.runtime.turn.advance()
 
     def _respond(self) -> None:
         """Hand on the queued responses."""
@@ -109,8 +108,8 @@ class Answerer(Peer):
 
     def put_down(self, answers: list[Answer], refusal: RacewayError | None = None) -> None:
         """Store responses. `refusal` is the reason no service was asked, if none was."""
-        with contextlib.suppress(UnavailableError):  # the broker has told the requesters already
-            self.broker.perform(self, Respond(answer_batch(answers), refusal))
+        # If they cannot be stored, the broker tells the requesters.
+        self._door.perform(self, Respond(answer_batch(answers), refusal))
 
     @abstractmethod
     def in_turn(self) -> list[Service]:
@@ -158,7 +157,7 @@ class Answerer(Peer):
         # W's call chain is kept in the row's attributes only.
         if sent.attributes is not None and PARENTS_KEY in sent.attributes:
             return None
-        sent_ms = self.broker.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
+        sent_ms = self.runtime.clock_us() // 1000 if sent.sent_ms is None else sent.sent_ms
         return Outgoing(
             sent.mid, sent.cid, sent.sid, sent.members, True, sent.custom, sent.hops, sent_ms,
             sent.pattern or self.pin.text, vin=sent.vin, unknown=sent.unknown, document_bytes=sent.came_bytes,
@@ -168,7 +167,7 @@ class Answerer(Peer):
         """Build the request from a row. A message of another wire gets its masked id: the sender's own is internal to
         the bus."""
         keys = {} if self._is_matched_by(batch, row) else self._keys(batch.item("topic", row).decode())
-        outgoing, form = outgoing_of(batch, row, keys, random_text, self.broker.clock_us() // 1000, self.pin.text)
+        outgoing, form = outgoing_of(batch, row, keys, random_text, self.runtime.clock_us() // 1000, self.pin.text)
         if batch.item("wire", row) != SENECA:
             outgoing.mid = masked_id.decode()
             outgoing.hops = started((), outgoing.sid, outgoing.mid, outgoing.sent_ms)
@@ -187,9 +186,7 @@ class Answerer(Peer):
 
     def _keys(self, name: str) -> Pattern:
         """Return the members a message of the topic must have to match the pin."""
-        topic = self.broker.topics.maybe_exact(name)
-        # The public name: a partition has that of its base, a topic of another namespace its alias.
-        return self.pin.maybe_keys(name if topic is None else topic.public) or {}
+        return self.pin.maybe_keys(self._door.view.public_name(name)) or {}
 
 
 class Attempt:
@@ -233,7 +230,7 @@ class Attempt:
 
     def refuse(self, reason: RacewayError) -> None:
         """Fail without asking a service; reported later, never synchronously."""
-        self._answerer.broker.loop.call_soon(partial(self._respond, _failed(reason), reason))
+        self._answerer.runtime.loop.call_soon(partial(self._respond, _failed(reason), reason))
 
     def _answered(self, reply: Reply | RacewayError) -> None:
         """Handle a service's reply or failure."""
@@ -285,7 +282,7 @@ class Attempt:
 
     def _now_ms(self) -> int:
         """Milliseconds of the bus's clock."""
-        return self._answerer.broker.clock_us() // 1000
+        return self._answerer.runtime.clock_us() // 1000
 
 
 def _failed(error: RacewayError) -> Reply:
@@ -299,11 +296,11 @@ def _failed(error: RacewayError) -> Reply:
 class Service(Answerer):
     """An attached service: an observer of its pin's topics, and a responder if all services are asked."""
 
-    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, line: ServiceLine, settings: config.Seneca) -> None:
-        super().__init__(broker, pin, timeout_ms, settings.message_limit)
+    def __init__(self, door: Door, pin: Pin, timeout_ms: int, line: ServiceLine, settings: config.Seneca) -> None:
+        super().__init__(door, pin, timeout_ms, settings.message_limit)
         self.line = line
         limits = (settings.observer_messages, settings.observer_bytes)
-        self.courier = Courier(broker.loop, settings.retries_ms, limits, self._hand, self._park)
+        self.courier = Courier(self.runtime.loop, settings.retries_ms, limits, self._hand, self._park)
 
     def deliver(self, run: Run, data: bytes) -> None:
         """Queue a run for delivery, without messages of this wire that do not match the pin."""
@@ -312,7 +309,7 @@ class Service(Answerer):
             if sent is None or self.pin.matches(sent.look):
                 self.courier.take(run.span.topic.name, Parcel(run.batch, row, run.ids[row]))
             else:
-                self.broker.meter.counts["bus.delivered"] -= 1
+                self.runtime.counts["bus.delivered"] -= 1
 
     def _hand(self, parcel: Parcel, tried: Tried) -> None:
         """Send a publish once."""
@@ -320,13 +317,13 @@ class Service(Answerer):
         outgoing.sync = False
         if outgoing.is_larger_than(self._message_limit):
             reason = TooLargeError("the message", outgoing.data_bytes, self._message_limit)
-            self.broker.loop.call_soon(partial(tried, NotTaken(str(reason), again=False)))
+            self.runtime.loop.call_soon(partial(tried, NotTaken(str(reason), again=False)))
         else:
             self.line.tell(outgoing, self._timeout_ms / 1000, tried)
 
     def _park(self, parcel: Parcel, reason: str) -> None:
         """Park a message that was not accepted."""
-        self.broker.parking.park(parcel.batch, parcel.row, self.line.address.url, reason)
+        self._door.perform(self, Park(parcel.batch, parcel.row, self.line.address.url, reason))
 
     def in_turn(self) -> list[Service]:
         """Return the service itself, if its dialect is known."""
@@ -345,8 +342,8 @@ class Service(Answerer):
 class PinGroup(Answerer):
     """The responder of a pin: its services, in rotation."""
 
-    def __init__(self, broker: Broker, pin: Pin, timeout_ms: int, message_limit: int, pins: PinTable[PinGroup]) -> None:
-        super().__init__(broker, pin, timeout_ms, message_limit)
+    def __init__(self, door: Door, pin: Pin, timeout_ms: int, message_limit: int, pins: PinTable[PinGroup]) -> None:
+        super().__init__(door, pin, timeout_ms, message_limit)
         self.name, self.description = pin.text, "Seneca services"
         self.services: list[Service] = []
         self._pins = pins

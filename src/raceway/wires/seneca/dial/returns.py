@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import structlog
 
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
+from raceway.broker.peers import Peer
 from raceway.errors import MalformedError
 from raceway.model.envelope import RESPONSE, SENECA, Batch
+from raceway.model.intents import Park
+from raceway.net.ids import random_id
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.net.outgoing.courier import Courier, Parcel, Tried
 from raceway.net.outgoing.http_pool import HttpPool, PoolLimits
@@ -39,18 +42,25 @@ class _Pool(NamedTuple):
     address: Address
 
 
+class ReturnPeer(Peer):
+    """The bus itself, as the sender of late answers."""
+
+    wire: ClassVar[bytes] = SENECA
+
+
 class Returns:
     """Delivery to return paths. `is_own` tells whether an address is the bus itself."""
 
     def __init__(
         self,
-        broker: Broker,
+        door: Door,
         settings: config.Seneca,
         loop: asyncio.AbstractEventLoop,
         allowed: AllowList,
         is_own: Callable[[Target], bool],
     ) -> None:
-        self._broker, self._settings, self._loop = broker, settings, loop
+        self._door, self._settings, self._loop = door, settings, loop
+        self._peer = ReturnPeer(random_id().decode(), door.runtime.clock_us())
         self._allowed, self._is_own = allowed, is_own
         self._pools: dict[str, _Pool] = {}
         limits = (settings.observer_messages, settings.observer_bytes)
@@ -63,7 +73,7 @@ class Returns:
 
     def note_refusal(self, urn: str) -> None:
         """Count and log a return path that may not be used."""
-        self._broker.meter.counts["bus.return_refused"] += 1
+        self._door.runtime.counts["bus.return_refused"] += 1
         log.warning("return path refused", urn=urn, reason=self._maybe_refusal(urn))
 
     def _maybe_refusal(self, urn: str) -> str | None:
@@ -111,7 +121,7 @@ class Returns:
                 connect_s=settings.connect_ms / 1000,
                 idle_s=settings.idle_ms / 1000,
             )
-            pool = HttpPool(address.target, self._loop, self._broker.turn, limits, address.maybe_tls())
+            pool = HttpPool(address.target, self._loop, self._door.runtime.turn, limits, address.maybe_tls())
             found = self._pools[urn] = _Pool(pool, address)
             if len(self._pools) > KEPT_POOLS:
                 self._pools.pop(next(iter(self._pools))).pool.close()
@@ -120,7 +130,7 @@ class Returns:
     def _park(self, parcel: Parcel, reason: str) -> None:
         """Log and park a response that was not accepted."""
         log.warning("return path delivery failed", urn=parcel.data.decode(), reason=reason)
-        self._broker.parking.park(parcel.batch, parcel.row, parcel.data.decode(), reason)
+        self._door.perform(self._peer, Park(parcel.batch, parcel.row, parcel.data.decode(), reason))
 
     async def drain(self, limit_s: float) -> None:
         """Wait until every response is delivered or parked, at most `limit_s` seconds."""

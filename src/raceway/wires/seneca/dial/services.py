@@ -14,6 +14,7 @@ import structlog
 
 from raceway import config
 from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.errors import ConfigError, ForbiddenError, NameInvalidError, RacewayError
 from raceway.net.outgoing.allowed import AllowList, Target
 from raceway.wires.seneca.codec.hub import parse_pins
@@ -60,6 +61,7 @@ class ServiceTable:
     def __init__(
         self,
         broker: Broker,
+        door: Door,
         settings: config.Seneca,
         timeout_ms: int,
         loop: asyncio.AbstractEventLoop,
@@ -67,7 +69,8 @@ class ServiceTable:
         is_own: Callable[[Target], bool],
     ) -> None:
         self.pins: PinTable[PinGroup] = PinTable()
-        self._broker, self._settings, self._timeout_ms, self._loop = broker, settings, timeout_ms, loop
+        self._broker, self._door, self._loop = broker, door, loop
+        self._settings, self._timeout_ms = settings, timeout_ms
         self._allowed, self._is_own = allowed, is_own
         self._names: dict[str, str] = {}
         self._configured: set[str] = set()
@@ -204,8 +207,8 @@ class ServiceTable:
                 return known
             # Another dialect: the old link is replaced.
             self._drop(group, known)
-        line = ServiceLine(address, self._settings, self._loop, self._broker.turn)
-        service = Service(self._broker, pin, self._timeout_ms, line, self._settings)
+        line = ServiceLine(address, self._settings, self._loop, self._door.runtime.turn)
+        service = Service(self._door, pin, self._timeout_ms, line, self._settings)
         group.services.append(service)
         self._broker.routing.subscribe(service, "publish", pin.topic, 0)
         self._broker.note_subscriptions()
@@ -213,7 +216,7 @@ class ServiceTable:
 
     def _new_group(self, pin: Pin) -> PinGroup:
         """Create the group of a new pin."""
-        group = PinGroup(self._broker, pin, self._timeout_ms, self._settings.message_limit, self.pins)
+        group = PinGroup(self._door, pin, self._timeout_ms, self._settings.message_limit, self.pins)
         self.pins.add(pin, group)
         self._broker.peers.add(group)
         self._broker.routing.subscribe(group, "request", pin.topic, 0)
@@ -269,7 +272,7 @@ class ServiceTable:
             if not done.done():
                 done.set_result(error)
 
-        self._broker.journal.after_commit(tell)
+        self._door.runtime.after_commit(tell)
         if (error := await done) is not None:
             raise error
 

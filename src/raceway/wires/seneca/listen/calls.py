@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Protocol
 
 import msgspec
 
+from raceway.broker.door import Door
 from raceway.broker.peers import Peer, Pending
 from raceway.broker.topics import Topic
 from raceway.errors import NoRouteError, RacewayError, RequestTimeoutError, UnreachableError
@@ -37,12 +38,14 @@ from raceway.wires.seneca.codec.hub import (
 from raceway.wires.seneca.codec.trk import maybe_own
 from raceway.wires.seneca.listen.repeats import Repeats, Settled
 
+# Number of expected answers before it is known how many responders were asked: more than can be.
+UNKNOWN = 1 << 30
 # Dialects whose answers contain all hops.
 _WITH_HOPS = (SEED, SEED_LINE)
 
 
-class Door(Protocol):
-    """The connection of a call."""
+class CallConnection(Protocol):
+    """The connection of a call: over HTTP or TCP."""
 
     id: str
     network: str
@@ -64,15 +67,16 @@ class ReturnPath(Protocol):
     def send(self, urn: str, document: bytes, call_id: str) -> None: ...
 
 
-class Desk(Protocol):
-    """The parts of the gate that calls use."""
+class CallContext:
+    """What all calls share. `instance` is the id of this bus in hops; `returns` sends late answers to their callers."""
 
-    instance: str
-    repeats: Repeats
-    returns: ReturnPath
+    def __init__(self, door: Door, instance: str, repeats: Repeats, returns: ReturnPath) -> None:
+        self.instance, self.repeats, self.returns = instance, repeats, returns
+        self.count_error = door.count_error
+        self._clock_us = door.runtime.clock_us
 
-    def now_ms(self) -> int: ...
-    def count_error(self, call: SenecaCall) -> None: ...
+    def now_ms(self) -> int:
+        return self._clock_us() // 1000
 
 
 class SenecaCall(Peer):
@@ -89,13 +93,15 @@ class SenecaCall(Peer):
     _gathered: tuple[tuple[Outcome, Stamp], ...] = ()
     _is_settled = False
 
-    def __init__(self, desk: Desk, door: Door, sent: Call, place: Any = None) -> None:
-        self.received_ms = desk.now_ms()
-        super().__init__(door.id, self.received_ms * 1000)
+    def __init__(self, context: CallContext, connection: CallConnection, sent: Call, place: Any = None) -> None:
+        self.received_ms = context.now_ms()
+        super().__init__(connection.id, self.received_ms * 1000)
         self.sid, self.producer = sent.sid, sent.sid.encode()
-        self.network = door.network
+        self.network = connection.network
         self.sent, self.key, self.place = sent, sent.id, place
-        self._desk, self._door = desk, door
+        self._context, self._connection = context, connection
+        if sent.multiple:
+            self._expected = UNKNOWN
 
     def judged(self, topic: Topic, payload: bytes) -> bytes:
         """Return the document without its routing keys: schemas describe only the rest."""
@@ -116,7 +122,7 @@ class SenecaCall(Peer):
             return Stamp(reply.rid or request.responder_id, reply.received_ms, reply.answered_ms, self.pattern)
         batch.complete()
         times = None if reply is None else self._maybe_times(batch.item("hops", row))
-        received_ms, answered_ms = times or (request.handed_us // 1000, self._desk.now_ms())
+        received_ms, answered_ms = times or (request.handed_us // 1000, self._context.now_ms())
         rid = request.responder_id if reply is None else reply.rid or request.responder_id
         return Stamp(rid, received_ms, answered_ms, self.pattern)
 
@@ -137,24 +143,25 @@ class SenecaCall(Peer):
             self.refuse(error)
 
     def expect(self, count: int) -> None:
-        """Set how many responders were asked, each of which answers or fails."""
-        self._expected = count
+        """Set how many responders were asked. Some may have answered already, or failed."""
+        self._expected += count - UNKNOWN
+        self._maybe_settle()
 
     def committed(self, error: RacewayError | None) -> None:
         """Accept an asynchronous message after its commit, or refuse it if the commit failed."""
         if error is not None:
             self.refuse(error)
         elif not self._is_settled:
-            self._desk.repeats.settle(self, Settled(accepted=True))
+            self._context.repeats.settle(self, Settled(accepted=True))
             self.accept()
 
     def refuse(self, error: RacewayError) -> None:
         """End the call with an error of the bus; repeats of it are tried again."""
         self._is_settled = True
         if not isinstance(error, NoRouteError):
-            self._desk.count_error(self)
+            self._context.count_error(self)
         failed = Settled(((failure_of(error, self.sent.members), self._own_stamp()),), by_services=False)
-        self._desk.repeats.forget(self, failed)
+        self._context.repeats.forget(self, failed)
         self._tell(failed)
 
     # ---- to the caller -----------------------------------------------------------------------------------------------
@@ -164,14 +171,14 @@ class SenecaCall(Peer):
         urn = self.sent.reply_to
         if self._is_settled or urn is None:
             return
-        if self._desk.returns.allows(urn):
+        if self._context.returns.allows(urn):
             self.is_returning = True
             self.accept()
         else:
-            self._desk.returns.note_refusal(urn)
+            self._context.returns.note_refusal(urn)
 
     def accept(self) -> None:
-        self._door.accept(self, self._own_stamp())
+        self._connection.accept(self, self._own_stamp())
 
     def tell_again(self, settled: Settled) -> None:
         """Answer this repeat with the result of the first call, but with its own times."""
@@ -189,6 +196,9 @@ class SenecaCall(Peer):
             if self.is_returning and self.sent.multiple:
                 self._return(*answer)
         self._expected -= 1
+        self._maybe_settle()
+
+    def _maybe_settle(self) -> None:
         if self._expected > 0:
             return
         if not self._gathered:
@@ -196,7 +206,7 @@ class SenecaCall(Peer):
             return
         self._is_settled = True
         settled = Settled(self._gathered)
-        self._desk.repeats.settle(self, settled)
+        self._context.repeats.settle(self, settled)
         if not (self.is_returning and self.sent.multiple):
             self._tell(settled)
 
@@ -205,17 +215,17 @@ class SenecaCall(Peer):
             for outcome, stamp in settled.answers:
                 self._return(outcome, stamp)
         elif self.sent.multiple and settled.by_services:
-            self._door.reply_several(self, settled.answers, self._own_stamp())
+            self._connection.reply_several(self, settled.answers, self._own_stamp())
         else:
-            self._door.reply(self, *settled.answers[0])
+            self._connection.reply(self, *settled.answers[0])
 
     def _return(self, outcome: Outcome, stamp: Stamp) -> None:
         assert self.sent.reply_to is not None
-        self._desk.returns.send(self.sent.reply_to, response_document(self.sent, outcome, stamp), self.key)
+        self._context.returns.send(self.sent.reply_to, response_document(self.sent, outcome, stamp), self.key)
 
     def _own_stamp(self) -> Stamp:
         """Return the stamp of an answer by the bus itself."""
-        return self._stamp(self._desk.instance)
+        return self._stamp(self._context.instance)
 
     def _stamp(self, rid: str) -> Stamp:
-        return Stamp(rid, self.received_ms, self._desk.now_ms(), self.pattern)
+        return Stamp(rid, self.received_ms, self._context.now_ms(), self.pattern)

@@ -135,7 +135,7 @@ class SenecaHttpSession(SenecaSession):
         sent = read_http(request.headers, request.body, fresh_id, request.query)
         if isinstance(sent, Refused):
             return refusal_http(sent)
-        return SenecaCall(self.gate, self, sent)
+        return SenecaCall(self.gate.context, self, sent)
 
     def _next_place(self, closes: bool) -> Place:
         place = Place(closes)

@@ -8,10 +8,11 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar
 
 from raceway import config
-from raceway.broker.broker import Broker
+from raceway.broker.door import Door
 from raceway.broker.peers import Peer
 from raceway.errors import NoRouteError, RacewayError
 from raceway.model.envelope import SENECA, Batch
@@ -21,7 +22,7 @@ from raceway.wires.seneca.codec.call import LEGACY, SEED
 from raceway.wires.seneca.codec.hub import Call, batch_of, batch_of_all
 from raceway.wires.seneca.codec.patterns import PinTable
 from raceway.wires.seneca.ids import instance_id
-from raceway.wires.seneca.listen.calls import ReturnPath, SenecaCall
+from raceway.wires.seneca.listen.calls import CallContext, ReturnPath, SenecaCall
 from raceway.wires.seneca.listen.names import Named, Names
 from raceway.wires.seneca.listen.repeats import Repeats
 
@@ -52,18 +53,17 @@ class SenecaSession(Connection):
     def __init__(self, gate: SenecaGate, transport: asyncio.Transport, pending: Callable[[], int]) -> None:
         super().__init__(gate, transport, pending)
         self.gate = gate
-        self.broker = gate.broker
         self.peer = SenecaPeer(self.id, self.connected_us)
         self.peer.network, self.peer.last_heard = self.network, self.heard_us
 
     def opened(self) -> None:
-        self.broker.connect(self.peer)
+        self.gate.door.connect(self.peer)
 
     def closed(self) -> None:
-        self.broker.disconnect(self.peer)
+        self.gate.door.disconnect(self.peer)
 
     def count_error(self) -> None:
-        self.broker.count_error(self.peer)
+        self.gate.door.count_error(self.peer)
 
     @abstractmethod
     def is_waited_for(self) -> bool:
@@ -90,31 +90,24 @@ class SenecaGate(Gate[SenecaSession]):
 
     wire: ClassVar[str] = SENECA.decode()
 
-    def __init__(
-        self, broker: Broker, listen: config.Listen, port: int, pins: PinTable[Any], returns: ReturnPath
-    ) -> None:
-        super().__init__(broker.runtime, listen, listen.seneca.max_connections)
-        self.broker = broker
+    def __init__(self, door: Door, listen: config.Listen, port: int, pins: PinTable[Any], returns: ReturnPath) -> None:
+        super().__init__(door.runtime, listen, listen.seneca.max_connections)
+        self.door = door
         self.settings = settings = listen.seneca
-        self.instance = instance_id(f"{config.plain_host(listen)}:{port}", "raceway")
-        self.returns = returns
-        self.repeats = Repeats(
+        repeats = Repeats(
             settings.request_timeout_ms, settings.repeat_ids, settings.repeat_bytes, lambda: self.time() * 1000
+        )
+        self.context = CallContext(
+            door, instance_id(f"{config.plain_host(listen)}:{port}", "raceway"), repeats, returns
         )
         self._names = Names(pins)
         # Calls of this turn by topic and responder: pins may share a topic.
         self._asking: dict[tuple[bytes, Any], list[SenecaCall]] = {}
 
-    def now_ms(self) -> int:
-        return self.broker.clock_us() // 1000
-
-    def count_error(self, call: SenecaCall) -> None:
-        self.broker.count_error(call)
-
     def take(self, call: SenecaCall) -> None:
         """Handle a received call; its answer or error is written to the call."""
-        if self.repeats.is_repeat(call):
-            self.broker.meter.counts["bus.repeated"] += 1
+        if self.context.repeats.is_repeat(call):
+            self.runtime.counts["bus.repeated"] += 1
             return
         try:
             named = self._names.of(call.sent)
@@ -128,9 +121,7 @@ class SenecaGate(Gate[SenecaSession]):
         if not sent.sync:
             batch = batch_of(sent, named.topic, call.pattern)
             batch.source = [sent]
-            # A topic without subscribers is no error: the message is stored.
-            _check(self.broker.perform(call, Publish(batch), call.committed), NoRouteError)
-            batch.source = None  # no longer needed; subscribers may keep the batch
+            self.door.perform(call, Publish(batch), partial(_published, call, batch), call.committed)
         elif sent.multiple:
             self._ask_all(call, named)
         else:
@@ -140,30 +131,23 @@ class SenecaGate(Gate[SenecaSession]):
 
     def _gather(self, call: SenecaCall, named: Named) -> None:
         if not self._asking:
-            self.broker.turn.gather(self._ask)
+            self.runtime.turn.gather(self._ask)
         calls = self._asking.setdefault((named.topic, named.group), [])
         calls.append(call)
         if len(calls) == AT_ONCE:
-            self.broker.turn.advance()
+            self.runtime.turn.advance()
 
     def _ask_all(self, call: SenecaCall, named: Named) -> None:
         rows, limit = self._rows([call], named.topic), self.settings.several_limit
-        asked = self.broker.perform(call, AskAll(rows, limit, responder=named.group, by_name=named.group is None))
-        assert isinstance(asked, Asked)
-        call.expect(asked.count)
-        if _returns(call.sent):
-            call.let_go()
+        intent = AskAll(rows, limit, responder=named.group, by_name=named.group is None)
+        self.door.perform(call, intent, partial(_asked_all, call))
 
     def _ask(self) -> None:
         """Send the gathered calls to the broker: one batch per topic and pin."""
         asking, self._asking = self._asking, {}
         for (topic, group), calls in asking.items():
-            try:
-                rows = self._rows(calls, topic)
-                _check(self.broker.perform(calls[0], Request(rows, False, calls, group, group is None)))
-            except RacewayError as error:
-                for call in calls:
-                    call.refuse(error)
+            intent = Request(self._rows(calls, topic), False, calls, group, group is None)
+            self.door.perform(calls[0], intent, partial(_asked, calls))
 
     def _rows(self, calls: list[SenecaCall], topic: bytes) -> Batch:
         sent, patterns = [call.sent for call in calls], [call.pattern for call in calls]
@@ -174,7 +158,7 @@ class SenecaGate(Gate[SenecaSession]):
     def _timeout_ms(self, sent: Call) -> int:
         if sent.dialect is LEGACY:
             return self.settings.legacy_timeout_ms
-        if _returns(sent) and self.returns.allows(sent.reply_to or ""):
+        if _returns(sent) and self.context.returns.allows(sent.reply_to or ""):
             return self.settings.return_timeout_ms
         limit_ms = self.settings.request_timeout_ms
         return min(sent.timeout_ms or limit_ms, limit_ms)
@@ -185,9 +169,33 @@ def _returns(sent: Call) -> bool:
     return sent.reply_to is not None and sent.dialect is SEED
 
 
-def _check(outcome: Outcome, but: type[RacewayError] | None = None) -> None:
-    """Raise the error for which rows of a batch were refused, unless it is a `but`."""
+def _published(call: SenecaCall, batch: Batch, outcome: Outcome | RacewayError) -> None:
+    batch.source = None  # no longer needed; subscribers may keep the batch
+    for _, _, error in _refused(outcome, 1):
+        # A topic without subscribers is no error: the message is stored.
+        if not isinstance(error, NoRouteError):
+            call.refuse(error)
+
+
+def _asked(calls: list[SenecaCall], outcome: Outcome | RacewayError) -> None:
+    for start, stop, error in _refused(outcome, len(calls)):
+        for call in calls[start:stop]:
+            call.refuse(error)
+
+
+def _asked_all(call: SenecaCall, outcome: Outcome | RacewayError) -> None:
+    if isinstance(outcome, RacewayError):
+        call.refuse(outcome)
+        return
+    assert isinstance(outcome, Asked)
+    call.expect(outcome.count)
+    if _returns(call.sent):
+        call.let_go()
+
+
+def _refused(outcome: Outcome | RacewayError, count: int) -> tuple[tuple[int, int, RacewayError], ...]:
+    """Return the refused rows of a batch of `count`, which are all of them if the outcome is an error."""
+    if isinstance(outcome, RacewayError):
+        return ((0, count, outcome),)
     assert isinstance(outcome, Taken)
-    for _, _, error in outcome.refused:
-        if but is None or not isinstance(error, but):
-            raise error
+    return outcome.refused

@@ -83,7 +83,7 @@ class SenecaTcpSession(SenecaSession):
         self._in_flight += 1
         if self._in_flight == MAX_IN_FLIGHT:
             self.pause()
-        self.gate.take(SenecaCall(self.gate, self, sent))
+        self.gate.take(SenecaCall(self.gate.context, self, sent))
 
     def _refuse(self, refused: LineRefused) -> None:
         self.count_error()

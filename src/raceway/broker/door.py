@@ -1,0 +1,96 @@
+"""The one door: wires ask the bus with `Door.perform` and look at it with `Door.view`.
+
+An outcome may come before `perform` returns or at any time later, because a topic may be served by another process.
+Sessions must work with both. Outcomes of one peer come in the order of its intents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from raceway.broker.broker import Broker
+from raceway.broker.peers import Peer
+from raceway.errors import RacewayError
+from raceway.model.intents import Intent, Outcome
+
+Answered = Callable[[Outcome | RacewayError], None]
+Committed = Callable[[RacewayError | None], None]
+
+
+class View:
+    """What wires may look at. Read-only."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+
+    def unmasked(self, message_id: bytes) -> bytes:
+        """Return the sender's id of a message that was delivered under a masked id; any other id as it is."""
+        return self._broker.chains.unmask(message_id)[0]
+
+    def public_name(self, name: str) -> str:
+        """Return the name by which clients know a topic: a partition has that of its base, an aliased topic its alias.
+
+        An unknown name is returned as it is.
+        """
+        topic = self._broker.topics.maybe_exact(name)
+        return name if topic is None else topic.public
+
+
+class Door:
+    """`runtime` is what all connections behind this door share."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self.runtime = broker.runtime
+        self.view = View(broker)
+
+    def connect(self, peer: Peer) -> None:
+        self._broker.connect(peer)
+
+    def disconnect(self, peer: Peer) -> None:
+        """Remove a peer and what belongs to it. Outcomes of its open intents still come. Idempotent."""
+        self._broker.disconnect(peer)
+
+    def count_error(self, peer: Peer) -> None:
+        """Count a message of this peer that was answered with an error."""
+        self._broker.count_error(peer)
+
+    def perform(
+        self, peer: Peer, intent: Intent, done: Answered | None = None, committed: Committed | None = None
+    ) -> None:
+        """Perform an intent of the peer. `done` is given its outcome, or the error if no part of it was done.
+
+        `committed` is for batches: called when their rows are committed, or with the error if the commit failed; never
+        before `done`, and not at all if `done` is given an error.
+        """
+        commit = None if committed is None else _Commit(committed)
+        try:
+            outcome: Outcome | RacewayError = self._broker.perform(peer, intent, commit)
+        except RacewayError as error:
+            outcome, commit = error, None
+        if done is not None:
+            done(outcome)
+        if commit is not None:
+            commit.release()
+
+
+class _Commit:
+    """Holds the result of a commit back until the outcome was passed on: the journal may call while it is made."""
+
+    __slots__ = ("_committed", "_error", "_is_due", "_is_held")
+
+    def __init__(self, committed: Committed) -> None:
+        self._committed = committed
+        self._is_held, self._is_due = True, False
+        self._error: RacewayError | None = None
+
+    def __call__(self, error: RacewayError | None) -> None:
+        if self._is_held:
+            self._is_due, self._error = True, error
+        else:
+            self._committed(error)
+
+    def release(self) -> None:
+        self._is_held = False
+        if self._is_due:
+            self._committed(self._error)

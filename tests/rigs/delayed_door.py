@@ -1,0 +1,43 @@
+"""A door that delays every outcome by one turn of the loop, as a bus in another process would.
+
+python -m tests.rigs.delayed_door serve …    the command line, with this door in the started server
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from raceway.broker.broker import Broker
+from raceway.broker.door import Answered, Committed, Door
+from raceway.broker.peers import Peer
+from raceway.model.intents import Intent
+
+
+class DelayedDoor(Door):
+    def __init__(self, broker: Broker) -> None:
+        super().__init__(broker)
+        # A half-closed connection waits for its commits: those come a turn later too.
+        after_commit = self.runtime.after_commit
+        self.runtime.after_commit = lambda done: after_commit(self._later(done))
+
+    def perform(
+        self, peer: Peer, intent: Intent, done: Answered | None = None, committed: Committed | None = None
+    ) -> None:
+        super().perform(peer, intent, done and self._later(done), committed and self._later(committed))
+
+    def _later(self, call: Callable[[Any], None]) -> Callable[[Any], None]:
+        return lambda told: self.runtime.loop.call_soon(lambda: call(told))
+
+
+# Set by `make test-delayed`: then rigs and started servers have the door that delays.
+IS_DELAYED = bool(os.environ.get("TEST_DELAYED_DOOR"))
+DOOR = DelayedDoor if IS_DELAYED else Door
+
+if __name__ == "__main__":
+    from raceway.cli.app import main
+    from raceway.server import process
+
+    process.Door = DelayedDoor  # type: ignore[attr-defined]
+    main()

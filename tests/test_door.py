@@ -1,0 +1,42 @@
+"""Wires, web and server come through the door (`broker/door.py`). What still reaches past it is counted here.
+
+A use is an attribute of something called `broker`, such as `self._broker.queues`. The numbers may only fall.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent / "src" / "raceway"
+USES = {"wires/mb": 0, "wires/seneca": 16, "wires/zbus": 44, "wires/danube": 36, "web": 144, "server": 16}
+
+
+def uses(source: str) -> int:
+    """Attributes taken of a name or an attribute that is called `broker`, but for the section of the settings."""
+    return sum(isinstance(node, ast.Attribute) and _is_broker(node.value) for node in ast.walk(ast.parse(source)))
+
+
+def _is_broker(node: ast.expr) -> bool:
+    match node:
+        case ast.Attribute(value=ast.Name(id="settings"), attr="broker"):
+            return False
+        case ast.Attribute(attr="broker" | "_broker") | ast.Name(id="broker" | "_broker"):
+            return True
+    return False
+
+
+def test_uses_of_the_broker_only_get_fewer() -> None:
+    found: Counter[str] = Counter()
+    for room in ("wires", "web", "server"):
+        for path in sorted((ROOT / room).rglob("*.py")):
+            parts = path.relative_to(ROOT).parts
+            found["/".join(parts[:2]) if room == "wires" else room] += uses(path.read_text("utf-8"))
+    more = {room: count for room, count in found.items() if count > USES.get(room, 0)}
+    assert more == {}, "ask the door instead"
+
+
+def test_uses_are_found() -> None:
+    source = "broker.a\nself._broker.b.c\nsession.broker.perform(broker)\nsettings.broker.d\nbrokers.e\ndoor.view.f\n"
+    assert uses(source) == 3
